@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from refork.errors import BadInput
-from refork.serve.keys import ENVIRONMENT, EVERYBODY, Keys, is_loopback, read_keys
+from refork.serve.keys import ENVIRONMENT, EVERYBODY, ApiKeys, is_loopback, read_keys
 
 
 def test_keys_of_a_file_and_of_the_environment_add_up(tmp_path):
@@ -71,15 +71,15 @@ def test_which_addresses_are_of_this_machine(host, local):
     ],
 )
 def test_who_is_let_in(header, known):
-    assert (Keys(["one", "two"]).holder(header) is not None) is known
+    assert (ApiKeys(["one", "two"]).holder(header) is not None) is known
 
 
 def test_a_holder_is_named_by_digest_and_two_are_told_apart():
-    keys = Keys(["one", "two"])
+    keys = ApiKeys(["one", "two"])
     first, second = keys.holder("Bearer one"), keys.holder("Bearer two")
     assert first != second
     assert "one" not in first
-    assert Keys([]).holder(None) == EVERYBODY
+    assert ApiKeys([]).holder(None) == EVERYBODY
 
 
 def test_every_key_is_compared_whichever_was_sent(monkeypatch):
@@ -89,7 +89,7 @@ def test_every_key_is_compared_whichever_was_sent(monkeypatch):
     monkeypatch.setattr(
         "refork.serve.keys.hmac.compare_digest", lambda a, b: counts.append(len(a)) or real(a, b)
     )
-    keys = Keys(["a", "bb", "ccc"])
+    keys = ApiKeys(["a", "bb", "ccc"])
     for sent in ("a", "bb", "ccc", "unknown", "x" * 1000):
         counts.clear()
         keys.holder(f"Bearer {sent}")

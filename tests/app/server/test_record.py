@@ -14,7 +14,7 @@ from refork.sampling.noise import NoiseKey
 from refork.serve.exchange import Choice, Exchange
 from refork.serve.exchange_nodes import Conversations, nodes_of
 from refork.serve.metrics import Metrics
-from refork.serve.record import Recorder
+from refork.serve.record import ExchangeRecorder
 from refork.serve.refusal import Refused
 from refork.tree.tree import Tree
 from refork.types import token_array
@@ -52,7 +52,7 @@ def recorded(tmp_path):
 
     def record(*exchanges):
         tree = Tree.open(tmp_path / "served.db")
-        recorder = Recorder(tree)
+        recorder = ExchangeRecorder(tree)
         for one in exchanges:
             asyncio.run(put(recorder, one))
         recorder.close()
@@ -174,7 +174,7 @@ class Failing:
 def test_a_full_disk_is_counted_and_the_answer_goes_on(monkeypatch, caplog):
     monkeypatch.setattr("refork.serve.record.Tree", Failing)
     metrics = Metrics()
-    recorder = Recorder(Failing(DiskFull("no room")), metrics=metrics)
+    recorder = ExchangeRecorder(Failing(DiskFull("no room")), metrics=metrics)
     with caplog.at_level(logging.ERROR, "refork.server"):
         asyncio.run(put(recorder, exchange("a"), exchange("b")))
     recorder.close()
@@ -185,7 +185,7 @@ def test_a_full_disk_is_counted_and_the_answer_goes_on(monkeypatch, caplog):
 
 def test_or_the_answer_is_refused(monkeypatch):
     monkeypatch.setattr("refork.serve.record.Tree", Failing)
-    recorder = Recorder(Failing(DiskFull("no room")), strict=True)
+    recorder = ExchangeRecorder(Failing(DiskFull("no room")), strict=True)
     with pytest.raises(Refused) as caught:
         asyncio.run(recorder.exchange(exchange()))
     recorder.close()
@@ -195,7 +195,7 @@ def test_or_the_answer_is_refused(monkeypatch):
 def test_a_tree_that_hangs_holds_nobody_for_ever(monkeypatch):
     monkeypatch.setattr("refork.serve.record.Tree", Failing)
     tree = Failing()
-    recorder = Recorder(tree, wait_s=0.02, waiting=1)
+    recorder = ExchangeRecorder(tree, wait_s=0.02, waiting=1)
     asyncio.run(put(recorder, *(exchange(str(number)) for number in range(4))))
     assert recorder.failed == 4
     tree.go.set()
@@ -204,7 +204,7 @@ def test_a_tree_that_hangs_holds_nobody_for_ever(monkeypatch):
 
 def test_one_bad_exchange_does_not_spoil_the_others(tmp_path, caplog):
     bad = exchange("bad", said="other", choices=(choice(logprobs=np.array([np.nan] * 3, np.float32)),))
-    recorder = Recorder(tmp_path / "served.db")
+    recorder = ExchangeRecorder(tmp_path / "served.db")
     asyncio.run(put(recorder, exchange("a"), bad, exchange("c")))
     recorder.close()
     assert (recorder.written, recorder.failed) == (2, 1)
@@ -214,7 +214,7 @@ def test_one_bad_exchange_does_not_spoil_the_others(tmp_path, caplog):
 
 
 def test_after_closing_nothing_is_written_and_nobody_waits(tmp_path, caplog):
-    recorder = Recorder(tmp_path / "served.db")
+    recorder = ExchangeRecorder(tmp_path / "served.db")
     recorder.close()
     recorder.close()
     asyncio.run(recorder.exchange(exchange()))
@@ -225,7 +225,7 @@ def test_the_answer_waits_until_the_exchange_is_durable(tmp_path):
     """When exchange() returns, another connection reads it."""
 
     async def one():
-        recorder = Recorder(tmp_path / "served.db")
+        recorder = ExchangeRecorder(tmp_path / "served.db")
         await recorder.exchange(exchange())
         with Tree.open(tmp_path / "served.db", "r") as tree:
             count = len(tree)

@@ -10,9 +10,9 @@ import pytest
 from refork.report.data import (
     Cliff,
     CurvePoint,
-    Effect,
+    EffectData,
     Gain,
-    Rate,
+    RateData,
     ReportData,
     Stage,
     Token,
@@ -168,8 +168,8 @@ def household_report(nodes: int = 110) -> ReportData:
             )
             for i, v in enumerate(curve)
         ),
-        before=Rate(rate=0.31, low=0.25, high=0.377, n=200),
-        after=Rate(rate=0.61, low=0.541, high=0.675, n=200),
+        before=RateData(rate=0.31, low=0.25, high=0.377, n=200),
+        after=RateData(rate=0.61, low=0.541, high=0.675, n=200),
         gain=Gain(
             difference=0.30,
             low=0.22,
@@ -180,12 +180,12 @@ def household_report(nodes: int = 110) -> ReportData:
         ),
         tree=household_tree(nodes),
         trace=household_trace(),
-        effect=Effect(
+        effect=EffectData(
             what="remove the last token, “ east;”, and sample on",
             before_text="go south; go east; open pantry",
             after_text="go south; go",
-            base=Rate(rate=0.109, low=0.054, high=0.209, n=64),
-            other=Rate(rate=0.656, low=0.534, high=0.76, n=64),
+            base=RateData(rate=0.109, low=0.054, high=0.209, n=64),
+            other=RateData(rate=0.656, low=0.534, high=0.76, n=64),
             difference=0.547,
             low=0.40,
             high=0.66,

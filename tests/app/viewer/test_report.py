@@ -8,9 +8,9 @@ from refork.errors import BadInput
 from refork.report.data import (
     Cliff,
     CurvePoint,
-    Effect,
+    EffectData,
     Gain,
-    Rate,
+    RateData,
     ReportData,
     Stage,
     Token,
@@ -98,7 +98,7 @@ def test_every_picture_is_named_and_has_a_table_beside_it(report):
 def evil_report():
     node = TreeNode(id="r", parent=None, kind="task", label=EVIL, success=0.0)
     token = Token(text=EVIL, index=0, value=0.5, low=0.4, high=0.6)
-    rate = Rate(rate=0.2, low=0.1, high=0.3)
+    rate = RateData(rate=0.2, low=0.1, high=0.3)
     return ReportData(
         title=EVIL,
         command=EVIL,
@@ -118,7 +118,7 @@ def evil_report():
             ),
             cliff=Cliff(token_index=0, text=EVIL, before=0.5, after=0.1),
         ),
-        effect=Effect(
+        effect=EffectData(
             what=EVIL, before_text=EVIL, after_text=EVIL, score=EVIL, base=rate, other=rate, method=EVIL
         ),
         stages=(Stage(title=EVIL, detail=EVIL, seconds=1.0),),
@@ -145,7 +145,8 @@ def test_surrogates_of_broken_tokens_still_make_utf8():
 def test_what_was_never_computed_is_a_dash_and_what_is_zero_is_zero():
     text = render(
         minimal(
-            effect=Effect(what="remove", ungraded=0), stages=(Stage(title="s"), Stage(title="z", seconds=0.0))
+            effect=EffectData(what="remove", ungraded=0),
+            stages=(Stage(title="s"), Stage(title="z", seconds=0.0)),
         )
     )
     pairs = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", text))
@@ -161,8 +162,8 @@ def test_what_was_never_computed_is_a_dash_and_what_is_zero_is_zero():
         {"curve": (CurvePoint(update=0),)},
         {"tree": TreeData(task="x")},
         {"trace": Trace()},
-        {"before": Rate(), "after": Rate(), "gain": Gain()},
-        {"before": Rate(rate=0.5)},
+        {"before": RateData(), "after": RateData(), "gain": Gain()},
+        {"before": RateData(rate=0.5)},
     ],
 )
 def test_sections_without_figures_are_left_out(more):
@@ -206,11 +207,13 @@ def test_bad_figures_and_bad_trees_are_refused(report):
 
 
 def test_means_are_shown_in_their_own_unit():
-    arm = Rate(rate=12.5, low=11.0, high=14.0)
-    other = Rate(rate=15.0, low=13.0, high=17.0)
+    arm = RateData(rate=12.5, low=11.0, high=14.0)
+    other = RateData(rate=15.0, low=13.0, high=17.0)
     text = render(
         minimal(
-            effect=Effect(what="x", score="reward", base=arm, other=other, difference=2.5, low=1.0, high=4.0)
+            effect=EffectData(
+                what="x", score="reward", base=arm, other=other, difference=2.5, low=1.0, high=4.0
+            )
         )
     )
     assert "raises reward from 12.5 to 15, +2.5 (95\u00a0% interval +1 to +4)" in text

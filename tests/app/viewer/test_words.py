@@ -1,7 +1,7 @@
 import pytest
 
 from refork.report import sentences, words
-from refork.report.data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.report.data import Cliff, CurvePoint, EffectData, Gain, RateData
 from refork.report.diff import pieces
 
 
@@ -53,7 +53,7 @@ def test_tokens_as_words():
     assert words.one_line("a  b\nc", 4) == "a b…"
 
 
-BEFORE, AFTER = Rate(rate=0.31), Rate(rate=0.61)
+BEFORE, AFTER = RateData(rate=0.31), RateData(rate=0.61)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_gain_is_claimed_only_where_its_interval_backs_it(low, high, said, h
 
 def test_a_gain_without_figures_says_so():
     assert "no interval" in sentences.gain_sentence(BEFORE, AFTER, None)
-    assert "not measured" in sentences.gain_sentence(Rate(), AFTER, None)
+    assert "not measured" in sentences.gain_sentence(RateData(), AFTER, None)
     assert sentences.headline(None, AFTER, None) is None
     assert sentences.headline(BEFORE, AFTER, None).endswith("61\u00a0%")
 
@@ -91,7 +91,7 @@ def test_cliffs():
 
 
 def test_effects():
-    effect = Effect(
+    effect = EffectData(
         what="remove 1 token", base=BEFORE, other=AFTER, difference=0.3, low=0.1, high=0.4, paired=True
     )
     said = plain(sentences.effect_sentence(effect))
@@ -99,24 +99,24 @@ def test_effects():
         said
         == "Remove 1 token: this raises success from 31 % to 61 %, +30 points (95 % interval +10 to +40)."
     )
-    unclear = Effect(what="x", base=BEFORE, other=AFTER, difference=0.3, low=-0.1, high=0.4)
+    unclear = EffectData(what="x", base=BEFORE, other=AFTER, difference=0.3, low=-0.1, high=0.4)
     assert "no effect is shown" in sentences.effect_sentence(unclear)
     assert "lowers" in sentences.effect_sentence(
-        Effect(what="x", base=BEFORE, other=AFTER, difference=-0.3, low=-0.4, high=-0.2)
+        EffectData(what="x", base=BEFORE, other=AFTER, difference=-0.3, low=-0.4, high=-0.2)
     )
-    assert "not computed" in sentences.effect_sentence(Effect(what="x"))
-    assert "no interval" in sentences.effect_sentence(Effect(what="x", base=BEFORE, other=AFTER))
+    assert "not computed" in sentences.effect_sentence(EffectData(what="x"))
+    assert "no interval" in sentences.effect_sentence(EffectData(what="x", base=BEFORE, other=AFTER))
 
 
 def test_how_the_arms_were_paired():
-    effect = Effect(what="x", paired=True, method="m", unpaired_low=-0.1, unpaired_high=0.5)
+    effect = EffectData(what="x", paired=True, method="m", unpaired_low=-0.1, unpaired_high=0.5)
     said = plain(sentences.pairing_sentence(effect))
     assert said == (
         "Draw by draw with the same noise in both arms. Interval and test: m. "
         "Without pairing the interval would be −10 to +50."
     )
-    assert "not paired" in sentences.pairing_sentence(Effect(what="x", paired=False))
-    assert sentences.pairing_sentence(Effect(what="x")) == ""
+    assert "not paired" in sentences.pairing_sentence(EffectData(what="x", paired=False))
+    assert sentences.pairing_sentence(EffectData(what="x")) == ""
 
 
 def test_curves():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.growing import Choice, Independent, RandomNode, candidates, grow, grow_trees, plant
+from refork.growing import ForkChoice, Independent, RandomNode, candidates, grow, grow_trees, plant
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
@@ -196,6 +196,6 @@ def test_selectors_are_deterministic():
             return 6
 
     chooser = RandomNode(seed=1, roots=3, at_once=4)
-    assert chooser.select(Fake(), 10, 0) == [Choice(0, 3, {})]
+    assert chooser.select(Fake(), 10, 0) == [ForkChoice(0, 3, {})]
     assert chooser.select(Fake(), 10, 2) == chooser.select(Fake(), 10, 2)
     assert len(chooser.select(Fake(), 2, 1)) == 2

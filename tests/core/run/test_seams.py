@@ -16,7 +16,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.runs import seams, sections
 from refork.runs.attach import Attachment, ClassPattern
 from refork.runs.profile import Profile
-from refork.runs.sections import Recorder
+from refork.runs.sections import SectionStack
 from refork.tree.sqlite import SQLiteDatabase
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
@@ -42,7 +42,7 @@ class Kept:
 def watched():
     kept = Kept()
     attached = seams.watch_all()
-    before = sections.keep(Recorder([kept], content=True))
+    before = sections.keep(SectionStack([kept], content=True))
     yield kept
     sections.keep(before)
     attached.detach()
@@ -96,7 +96,7 @@ def test_a_local_model_has_passes_and_a_prefix_cache(watched):
     from support.models import tiny_policy
 
     profile = Profile(0, 0.0)
-    sections.keep(Recorder([watched, profile]))
+    sections.keep(SectionStack([watched, profile]))
     policy = tiny_policy()
     with Tree.memory() as tree:
         start = plant_prompt(tree, policy, "a b " * 24)
@@ -135,7 +135,7 @@ def test_training_has_passes_back_and_optimizer_steps(watched):
     from support.models import make_model
 
     profile = Profile(0, 0.0)
-    sections.keep(Recorder([profile]))
+    sections.keep(SectionStack([profile]))
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters())
     ids = torch.tensor([[1, 2, 3]])
@@ -214,7 +214,7 @@ def test_a_call_that_cannot_be_read_goes_on():
     def unreadable(*call):
         raise TypeError("no such thing")
 
-    keeper = Recorder([])
+    keeper = SectionStack([])
     before = sections.keep(keeper)
     odd = seams.drawn(unreadable, unreadable)(Odd.sample)(Odd(), [1, 2])
     assert list(odd) == [1, 2]

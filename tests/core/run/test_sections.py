@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refork.runs import sections
 from refork.runs.profile import OTHER, Profile, together, trace_of
-from refork.runs.sections import Recorder
+from refork.runs.sections import SectionStack
 
 
 class Clock:
@@ -45,7 +45,7 @@ def test_nobody_watches_and_nothing_happens():
 
 def test_own_time_leaves_out_what_ran_inside():
     clock, heard = Clock(), Heard()
-    keeper = Recorder([heard], clock)
+    keeper = SectionStack([heard], clock)
     with keeper.section("outer") as outer:
         clock.now = 10
         with keeper.section("inner") as inner:
@@ -58,7 +58,7 @@ def test_own_time_leaves_out_what_ran_inside():
 
 def test_a_generator_runs_only_while_it_is_asked():
     clock = Clock()
-    keeper = Recorder([], clock)
+    keeper = SectionStack([], clock)
 
     def items():
         for n in range(3):
@@ -74,7 +74,7 @@ def test_a_generator_runs_only_while_it_is_asked():
 
 def test_a_generator_that_is_left_early_is_closed_and_no_failure():
     heard = Heard()
-    keeper = Recorder([heard], Clock())
+    keeper = SectionStack([heard], Clock())
     source = keeper.each(keeper.open("s"), iter([1, 2, 3]), lambda item: None)
     next(source)
     source.close()
@@ -83,7 +83,7 @@ def test_a_generator_that_is_left_early_is_closed_and_no_failure():
 
 def test_an_error_is_the_sections_and_the_stack_is_whole_after_it():
     heard = Heard()
-    keeper = Recorder([heard], Clock())
+    keeper = SectionStack([heard], Clock())
 
     def broken():
         with keeper.section("outer"):
@@ -97,7 +97,7 @@ def test_an_error_is_the_sections_and_the_stack_is_whole_after_it():
 
 
 def test_what_lies_straight_in_a_run_lies_in_its_stage():
-    keeper = Recorder([], Clock())
+    keeper = SectionStack([], Clock())
     with keeper.section("run", "run") as run:
         keeper.stage = stage = keeper.open("stage a", "stage")
         inner = keeper.open("call", "model")
@@ -107,7 +107,7 @@ def test_what_lies_straight_in_a_run_lies_in_its_stage():
 
 
 def test_a_thread_lies_in_what_runs_in_the_home_thread():
-    keeper, found = Recorder([], Clock()), []
+    keeper, found = SectionStack([], Clock()), []
     with keeper.section("home") as home:
         thread = threading.Thread(target=lambda: found.append(keeper.open("there").parent))
         thread.start()
@@ -121,7 +121,7 @@ def test_a_watcher_that_breaks_is_told_no_more():
             raise RuntimeError("broken")
 
     good = Heard()
-    keeper = Recorder([Broken(), good], Clock())
+    keeper = SectionStack([Broken(), good], Clock())
     for _ in range(2):
         with keeper.section("x"):
             pass
@@ -134,7 +134,7 @@ def test_rows_add_up_to_the_whole(moves):
     """Any nesting: own times sum to the time of the outermost section."""
     clock = Clock()
     profile = Profile(0, 0.0)
-    keeper = Recorder([profile], clock)
+    keeper = SectionStack([profile], clock)
     with keeper.section("run", "run") as run:
         stack = []
         for name, wait, leave in moves:
@@ -153,7 +153,7 @@ def test_rows_add_up_to_the_whole(moves):
 def test_a_long_profile_keeps_the_longest_stretches():
     clock = Clock()
     profile = Profile(0, 0.0, most=20)
-    keeper = Recorder([profile], clock)
+    keeper = SectionStack([profile], clock)
     for n in range(100):
         with keeper.section("long" if n % 10 == 0 else "short"):
             clock.now += 1000 if n % 10 == 0 else 1
@@ -167,7 +167,7 @@ def test_a_long_profile_keeps_the_longest_stretches():
 def test_the_trace_is_of_all_processes_and_begins_at_nought():
     clock = Clock()
     profile = Profile(0, 100.0)
-    keeper = Recorder([profile], clock)
+    keeper = SectionStack([profile], clock)
     with keeper.section("call", "model", tokens=3):
         clock.now = 2_000_000
     own = profile.to_json()

@@ -18,7 +18,7 @@ import pytest
 from refork.errors import CannotDo
 from refork.sandbox import jailed as module
 from refork.sandbox.arena import VARIABLE, Arena
-from refork.sandbox.jailed import Bounds, Done, Way, jailed, only, shown
+from refork.sandbox.jailed import Bounds, JailResult, Way, jailed, only, shown
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
 
 #: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
@@ -49,7 +49,9 @@ def readable() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def sh(command: str, bounds: Bounds = BOUNDS, files: dict[str, bytes] | None = None, *wanted: str) -> Done:
+def sh(
+    command: str, bounds: Bounds = BOUNDS, files: dict[str, bytes] | None = None, *wanted: str
+) -> JailResult:
     environment = {"PATH": "/usr/bin:/bin"}
     told = ["/bin/sh", "-c", command]
     return jailed(told, SYSTEM, files=files, wanted=wanted, bounds=bounds, environment=environment)
@@ -153,7 +155,7 @@ def _is(place: Path, line: bytes) -> bool:
 
 
 def test_many_at_once_do_not_meet() -> None:
-    found: dict[int, Done] = {}
+    found: dict[int, JailResult] = {}
 
     def one(number: int) -> None:
         found[number] = sh("sleep 0.1; ls -A; cat n", BOUNDS, {"n": str(number).encode()})
@@ -230,9 +232,9 @@ def test_to_go_without_is_asked_for_and_told(
 def test_ways_are_tried_in_order_and_those_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(request: dict[str, object], *rest: object) -> Done | str:
+    def answer(request: dict[str, object], *rest: object) -> JailResult | str:
         asked.append(request["way"])
-        return "no" if request["way"] == "namespaces" else Done(0, "exit", b"", b"")
+        return "no" if request["way"] == "namespaces" else JailResult(0, "exit", b"", b"")
 
     monkeypatch.setattr(module, "_asked", answer)
     monkeypatch.setattr(module, "_refused", {})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, CannotDo, InternalError, ReplayDiverged
-from refork.forking.backend.pool import Died, Done, Starts
+from refork.forking.backend.pool import Died, Starts, UnitAnswer
 from refork.forking.backend.schedule import LIVES, Lost, Schedule
 from refork.forking.backend.unit import Unit
 from refork.runs.workers import Roster, Sign, together
@@ -54,7 +54,7 @@ class Fake:
             return [Died(worker, "killed")]
         empty = {"drafts": [], "draws": [], "scores": [], "producers": [], "tokens": 0, "ties": 0}
         self.done.append(draws)
-        return [Done(worker, json.dumps(empty | self._answer(draws)))]
+        return [UnitAnswer(worker, json.dumps(empty | self._answer(draws)))]
 
     def close(self):
         pass

@@ -19,7 +19,7 @@ import numpy as np
 
 from refork import stats
 from refork.errors import BadInput
-from refork.forking.arm import Fork, Job, prepare, run_jobs
+from refork.forking.arm import Fork, ReadyArm, prepare, run_jobs
 from refork.forking.change import Change, Remove, Replace
 from refork.judge import Judge
 from refork.policies.base import Policy
@@ -49,7 +49,7 @@ def _change(mode: Mode, token: int | None) -> Change | None:
 
 def _job(
     before: Point, policy: Policy, mode: Mode, draws: int, world: World | None, seed: int, token: int | None
-) -> Job:
+) -> ReadyArm:
     assert before.tree is not None
     behind = before.tree.at(before.node, before.keep + 1)
     return prepare(behind, policy, draws, change=_change(mode, token), world=world, seed=seed)
@@ -120,7 +120,7 @@ def contrast(
     that nobody graded are left out.
     """
     fresh = stream_of("intervention", seed) >> 33
-    jobs: list[Job] = []
+    jobs: list[ReadyArm] = []
     for at in positions:
         modes: tuple[Mode, ...] = ("delete",) if at.after is None else ("delete", "keep")
         jobs += [_job(at.before, policy, mode, draws, world, fresh, None) for mode in modes]

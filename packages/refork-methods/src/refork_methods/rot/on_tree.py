@@ -19,7 +19,7 @@ from refork import stats
 from refork.compaction import Compactor, holds
 from refork.errors import BadInput
 from refork.forking import Fork
-from refork.forking.arm import Job, prepare, run_jobs
+from refork.forking.arm import ReadyArm, prepare, run_jobs
 from refork.forking.context import conversation
 from refork.forking.effect import is_paired
 from refork.policies.base import Policy, Sampling
@@ -104,7 +104,7 @@ def job_of(
     settings: Sampling,
     seed: int = 0,
     stream: int | None = None,
-) -> Job:
+) -> ReadyArm:
     """The arm of a stage, ready to run: the control is no change, all else is a new context."""
     change = None if stage.condition == "control" else NewContext(stage)
     return prepare(point, policy, draws, change=change, settings=settings, seed=seed, stream=stream)

@@ -17,7 +17,7 @@ import numpy as np
 from refork import stats
 from refork.errors import BadInput, ServerError
 from refork.forking import Fork, SwapPolicy
-from refork.forking.arm import Job, graded, prepare, run_jobs
+from refork.forking.arm import ReadyArm, graded, prepare, run_jobs
 from refork.forking.context import conversation
 from refork.policies.base import Sampling
 from refork.policies.relay import Relay, by_schedule
@@ -259,7 +259,7 @@ class _Arms:
         kept = tuple(draw for draw in arm.draws if draw.draw < self.draws)
         return Fork(self.tree, arm.record, arm.point, kept, arm.diff)
 
-    def _job(self, point: SwapPoint, policy: Relay, worlds: dict[str, World]) -> Job:
+    def _job(self, point: SwapPoint, policy: Relay, worlds: dict[str, World]) -> ReadyArm:
         walk = self.tree.path(point.point)
         return prepare(
             point.point, policy, self.draws,

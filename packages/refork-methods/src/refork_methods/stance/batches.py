@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final, TypeVar
 
-from refork.forking.arm import Fork, Job, run_jobs
+from refork.forking.arm import Fork, ReadyArm, run_jobs
 from refork.progress import Progress, silent
 
 K = TypeVar("K", bound=Hashable)
@@ -14,11 +14,11 @@ DRAWS: Final = 4096
 
 
 def run_batches(
-    jobs: Iterable[tuple[K, Job]], total: int, stage: str, progress: Progress = silent
+    jobs: Iterable[tuple[K, ReadyArm]], total: int, stage: str, progress: Progress = silent
 ) -> dict[K, Fork]:
     """Every arm by its name. Progress counts arms, and the tokens sampled."""
     arms: dict[K, Fork] = {}
-    batch: dict[K, Job] = {}
+    batch: dict[K, ReadyArm] = {}
     held = tokens = 0
 
     def flush() -> None:

@@ -9,7 +9,7 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.forking.arm import Job, prepare, recorded_settings, run_jobs
+from refork.forking.arm import ReadyArm, prepare, recorded_settings, run_jobs
 from refork.forking.change import Insert
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
@@ -210,7 +210,7 @@ def close_by_force(
 
     A turn that never opened its thinking has nothing to close and stands for itself.
     """
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, ReadyArm] = {}
     for leaf, walk in zip(leaves, tree.paths(leaves), strict=True):
         span = read_turn(walk, marker).span
         if span.closed or not span.opened:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from refork import stats
 from refork.errors import BadInput, BadPoint
-from refork.forking.arm import Job, prepare, recorded_settings
+from refork.forking.arm import ReadyArm, prepare, recorded_settings
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
@@ -210,7 +210,7 @@ def _keeps(trace: StanceTrace, turn: Oscillation) -> tuple[int, int]:
 
 def _jobs(
     wanted: dict[tuple[str, int], StanceTrace], policy: Policy, marker: Marker, k: int, tokens: int, seed: int
-) -> Iterator[tuple[tuple[str, int], Job]]:
+) -> Iterator[tuple[tuple[str, int], ReadyArm]]:
     change = closing(marker)
     for (id_, keep), trace in wanted.items():
         tree = trace.case.tree

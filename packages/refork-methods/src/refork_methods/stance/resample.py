@@ -18,7 +18,7 @@ from typing import Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.forking.arm import Fork, Job, prepare, recorded_settings, run_jobs
+from refork.forking.arm import Fork, ReadyArm, prepare, recorded_settings, run_jobs
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
@@ -337,7 +337,7 @@ def _extended(work: _Work, prefixes: Sequence[Prefix], cuts: Sequence[float]) ->
     return starts
 
 
-def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Iterable[tuple[Name, Job]]:
+def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Iterable[tuple[Name, ReadyArm]]:
     insert = closing(work.marker)
     for start in starts:
         own = recorded_settings(Point(start.prefix.node), work.tree.path(start.prefix.node))

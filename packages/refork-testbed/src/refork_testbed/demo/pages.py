@@ -10,8 +10,9 @@ from refork import __version__, stats
 from refork.forking import Effect, Sweep, trace_report
 from refork.report.data import (
     CurvePoint,
+    EffectData,
     Gain,
-    Rate,
+    RateData,
     ReportData,
     Stage,
     Trace,
@@ -19,7 +20,6 @@ from refork.report.data import (
     TreeNode,
     read,
 )
-from refork.report.data import Effect as EffectData
 from refork.tree.node import Trajectory
 from refork.types import Json
 from refork_methods.credit.segments import walk_tree
@@ -36,8 +36,8 @@ other = fork(point, policy, draws={draws}, change=Remove(tokens=1))
 effect = compare(base, other, score="success")"""
 
 
-def _rate(interval: stats.Interval, n: int) -> Rate:
-    return Rate(rate=interval.estimate, low=interval.low, high=interval.high, n=n)
+def _rate(interval: stats.Interval, n: int) -> RateData:
+    return RateData(rate=interval.estimate, low=interval.low, high=interval.high, n=n)
 
 
 def report_data(

@@ -19,7 +19,7 @@ from refork.chat import ChatModel, PolicyChat
 from refork.compaction import approximate_tokens, holds
 from refork.errors import BadInput, ReforkError, ServerError
 from refork.forking import Fork
-from refork.forking.arm import Job, run_jobs
+from refork.forking.arm import ReadyArm, run_jobs
 from refork.journal import Journal
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy, spell
@@ -111,7 +111,7 @@ class _Staged:
     cell: Cell
     scene: Scene
     stage: Stage | None = None
-    job: Job | None = None
+    job: ReadyArm | None = None
     seconds: float | None = None
     error: str | None = None
     down: ServerError | None = None

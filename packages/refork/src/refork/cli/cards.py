@@ -15,7 +15,7 @@ from rich.text import Text
 
 from refork.cli.live import LiveProgress
 from refork.report import sentences, words
-from refork.report.data import Effect, Gain, Rate, Token, Trace, read
+from refork.report.data import EffectData, Gain, RateData, Token, Trace, read
 from refork.report.diff import pieces
 from refork.report.palette import LIGHT
 
@@ -30,7 +30,7 @@ def effect_card(effect: Mapping[str, Any]) -> RenderableType:
 
     ``effect`` has the fields of the viewer's Effect. Raises: BadInput where one does not fit.
     """
-    data = read(Effect, effect)
+    data = read(EffectData, effect)
     parts: list[RenderableType] = [Text(sentences.effect_sentence(data), style="bold")]
     if data.before_text or data.after_text:
         parts += [Text(), _diff(data)]
@@ -43,7 +43,7 @@ def effect_card(effect: Mapping[str, Any]) -> RenderableType:
     )
 
 
-def _facts(data: Effect) -> str:
+def _facts(data: EffectData) -> str:
     parts = [
         words.p_value(data.p) if data.p is not None else f"p {words.DASH}",
         f"{words.count(data.draws)} draws per arm",
@@ -54,7 +54,7 @@ def _facts(data: Effect) -> str:
     return " · ".join(parts)
 
 
-def _diff(data: Effect) -> Text:
+def _diff(data: EffectData) -> Text:
     """The change as a line gone and a line come, the touched words underlined."""
     old, new = pieces(data.before_text, data.after_text)
     text = Text()
@@ -74,14 +74,14 @@ def _diff(data: Effect) -> Text:
 class _Arms:
     """The arms and their difference, drawn where the terminal is wide enough."""
 
-    data: Effect
+    data: EffectData
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width - 44
         yield _arms(self.data, min(44, room) if room >= 16 else 0)
 
 
-def _arms(data: Effect, plot: int) -> Table:
+def _arms(data: EffectData, plot: int) -> Table:
     """The table; ``plot`` characters for each drawn interval, 0 for none."""
     unit = data.unit
     ends = [v for arm in (data.base, data.other) for v in (arm.rate, arm.low, arm.high) if v is not None]
@@ -240,7 +240,7 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
         lines.add_row("why", Text(f"{change}: {words.points(effect.difference)} (95 % interval {ends})"))
     lines.add_row("learned", Text(sentences.gain_sentence(before, after, gain)))
     lines.add_row("", "")
-    seconds = read(Rate, {"rate": summary.get("seconds")}).rate
+    seconds = read(RateData, {"rate": summary.get("seconds")}).rate
     lines.add_row("time", words.duration(seconds))
     for key, name in (("report", "report"), ("summary", "figures"), ("tree", "tree"), ("command", "again")):
         if summary.get(key):
@@ -250,9 +250,9 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
     return Panel(body, title="refork", title_align="left", box=box.ROUNDED, padding=(1, 2), width=WIDTH)
 
 
-def _figures(summary: Mapping[str, Any]) -> tuple[Rate, Rate, Gain, Gain]:
-    before = read(Rate, {"rate": summary.get("success_before")})
-    after = read(Rate, {"rate": summary.get("success_after")})
+def _figures(summary: Mapping[str, Any]) -> tuple[RateData, RateData, Gain, Gain]:
+    before = read(RateData, {"rate": summary.get("success_before")})
+    after = read(RateData, {"rate": summary.get("success_after")})
     gain = read(
         Gain,
         {

@@ -11,7 +11,7 @@ from refork.cli.common import print_json
 from refork.visible import json_text
 
 if TYPE_CHECKING:
-    from refork.runs.record import Record
+    from refork.runs.record import RunRecord
 
 app = typer.Typer(
     help="What long commands do now, and how they ended.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -91,13 +91,13 @@ def path(name: Name = None) -> None:
     typer.echo(str(runs_folder() if name is None else file_of(find_record(name))))
 
 
-def _shown(record: Record, now: float) -> dict[str, Any]:
+def _shown(record: RunRecord, now: float) -> dict[str, Any]:
     from refork.runs.workers import seen_json
 
     return seen_json(record, now)
 
 
-def _print(record: Record) -> None:
+def _print(record: RunRecord) -> None:
     from refork.cli.run_tables import status_lines, workers_table
     from refork.cli.screen import open_console
 
@@ -107,13 +107,13 @@ def _print(record: Record) -> None:
         open_console().print("", table, sep="\n")
 
 
-def _follow(record: Record, *, as_json: bool) -> Record:
+def _follow(record: RunRecord, *, as_json: bool) -> RunRecord:
     """Show it again whenever it changes, until it has ended."""
     from refork.runs.record import ENDED, file_of, read_record
 
     if as_json:
 
-        def show(now: Record) -> None:
+        def show(now: RunRecord) -> None:
             typer.echo(json_text(_shown(now, time.time())))
 
         return _until_ended(record, show)
@@ -127,7 +127,7 @@ def _follow(record: Record, *, as_json: bool) -> Record:
         return _until_ended(record, lambda now: typer.echo(_line(now)))
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
 
-        def draw(now: Record) -> None:
+        def draw(now: RunRecord) -> None:
             live.update(status_picture(now, time.time()), refresh=True)
 
         while record.seen(time.time()) not in ENDED:
@@ -138,7 +138,7 @@ def _follow(record: Record, *, as_json: bool) -> Record:
     return record
 
 
-def _until_ended(record: Record, show: Any) -> Record:
+def _until_ended(record: RunRecord, show: Any) -> RunRecord:
     from refork.runs.record import ENDED, file_of, read_record
 
     last: tuple[Any, ...] | None = None
@@ -155,7 +155,7 @@ def _until_ended(record: Record, show: Any) -> Record:
         record = read_record(file_of(record)) or record
 
 
-def _line(record: Record) -> str:
+def _line(record: RunRecord) -> str:
     from refork.cli.run_tables import count
 
     parts = [record.seen(time.time()), record.stage, count(record), record.waiting or ""]

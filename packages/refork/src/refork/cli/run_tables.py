@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from refork.runs.profile import Row
-from refork.runs.record import Record, State
+from refork.runs.profile import ProfileRow
+from refork.runs.record import RunRecord, State
 from refork.runs.workers import seen_json
 from refork.types import Json
 
@@ -27,7 +27,7 @@ _COLUMNS: Final = ("process", "state", "doing", "done", "for", "heard", "all", "
 _NUMBERS: Final = 3
 
 
-def profile_table(title: str, rows: Sequence[Row]) -> Table:
+def profile_table(title: str, rows: Sequence[ProfileRow]) -> Table:
     """Rows with seconds, share and calls."""
     table = Table("", title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("seconds", "share", "calls"):
@@ -39,7 +39,7 @@ def profile_table(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def run_table(records: Sequence[Record], now: float) -> Table:
+def run_table(records: Sequence[RunRecord], now: float) -> Table:
     """A line for each run, the newest first."""
     table = Table(box=None, pad_edge=False)
     widest = max((len(record.id) for record in records), default=0)
@@ -58,7 +58,7 @@ def run_table(records: Sequence[Record], now: float) -> Table:
     return table
 
 
-def count(record: Record) -> str:
+def count(record: RunRecord) -> str:
     """Done, and of how many where that is known."""
     return f"{record.done:,}/{record.total:,}" if record.total else f"{record.done:,}" if record.done else ""
 
@@ -72,19 +72,19 @@ def span(seconds: float) -> str:
     return f"{whole} s"
 
 
-def status_lines(record: Record, now: float) -> list[str]:
+def status_lines(record: RunRecord, now: float) -> list[str]:
     """What is known of a run but for its workers."""
     return [f"{title:<10} {text}" for title, text in facts(record, now)]
 
 
-def status_picture(record: Record, now: float) -> Group:
+def status_picture(record: RunRecord, now: float) -> Group:
     """All that is known of a run, to be drawn again and again."""
     table = workers_table(record, now)
     lines = Text("\n".join(status_lines(record, now)))
     return Group(lines) if table is None else Group(lines, "", table)
 
 
-def workers_table(record: Record, now: float) -> Table | None:
+def workers_table(record: RunRecord, now: float) -> Table | None:
     """A line for each worker, what is to be looked at first, and one for all; None where the run has none.
 
     Of many workers the first :data:`_ROWS` are listed, and the others are counted.
@@ -133,7 +133,7 @@ def _age(seconds: float) -> str:
     return span(seconds).rpartition(" ")[0].rpartition(" ")[0] if seconds >= 59.5 else span(seconds)
 
 
-def facts(record: Record, now: float) -> list[tuple[str, str]]:
+def facts(record: RunRecord, now: float) -> list[tuple[str, str]]:
     """What is known of a run, as names and texts."""
     state: State = record.seen(now)
     lines = [
@@ -150,7 +150,7 @@ def facts(record: Record, now: float) -> list[tuple[str, str]]:
     return lines + _progress(record, state) + _outcome(record, state, now)
 
 
-def _progress(record: Record, state: State) -> list[tuple[str, str]]:
+def _progress(record: RunRecord, state: State) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     if record.stage:
         speed = "" if record.rate is None else f", {record.rate:.3g} per second"
@@ -169,7 +169,7 @@ def _progress(record: Record, state: State) -> list[tuple[str, str]]:
     return lines
 
 
-def _outcome(record: Record, state: State, now: float) -> list[tuple[str, str]]:
+def _outcome(record: RunRecord, state: State, now: float) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     if record.saved is not None:
         where = f" in {record.checkpoint}" if record.checkpoint else ""

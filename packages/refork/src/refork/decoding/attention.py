@@ -115,7 +115,7 @@ def _rule(function: Any) -> Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class StackProduct:
     """Rows of the batch against one stack's first ``width`` positions.
 
     Dense: ``rows`` is a slice of many rows that all read run ``item``; with ``tall`` a few, computed with
@@ -325,7 +325,7 @@ class AttentionPlan:
     reach: Tensor
     positions: Tensor
     furthest: int
-    products: Sequence[Product]
+    products: Sequence[StackProduct]
     writes: Sequence[Write] = ()
     own: Own | None = None
     alone: Alone | None = None

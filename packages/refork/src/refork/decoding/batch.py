@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.decoding.alone import Alone
-from refork.decoding.attention import AttentionPlan, OwnPart, Product
+from refork.decoding.attention import AttentionPlan, OwnPart, StackProduct
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
 from refork.decoding.plan import align, traces
@@ -66,7 +66,7 @@ class Batch:
         self._crossed: dict[int, CacheSlot] = {}
         self._compact = compact
         self._parts: list[tuple[Stack, Ints, Ints]] = []
-        self._products: list[Product] = []
+        self._products: list[StackProduct] = []
         self._plans: dict[bytes, Spread] = {}
         self._columns = 0
         self._prefix = 0

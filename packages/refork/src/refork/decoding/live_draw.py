@@ -106,7 +106,7 @@ class RunningRequest:
 
 
 @dataclass(slots=True, eq=False)
-class Tokens:
+class DrawnTokens:
     """One token for each of n rows; ``wrong`` says what is the matter with some, by row."""
 
     tokens: Ints
@@ -174,17 +174,17 @@ class Draw:
     logits: Tensor
     noises: Noises
 
-    def all(self, parts: Groups) -> Tokens:
+    def all(self, parts: Groups) -> DrawnTokens:
         """The tokens of all branches, law after distribution."""
         count = len(self.logits)
         nats = np.zeros((2, count), dtype=np.float32)
-        out = Tokens(np.zeros(count, dtype=np.int64), nats[0], nats[1], np.zeros(count, dtype=np.bool_))
+        out = DrawnTokens(np.zeros(count, dtype=np.int64), nats[0], nats[1], np.zeros(count, dtype=np.bool_))
         out.wrong = unusable(self.logits)
         for settings, places in parts:
             self._draw(settings, places, out)
         return out
 
-    def _draw(self, settings: Sampling, places: Ints, out: Tokens) -> None:
+    def _draw(self, settings: Sampling, places: Ints, out: DrawnTokens) -> None:
         """Draw the branches of one law; where that is refused, each alone."""
         logits = self.logits
         if len(places) < len(logits):
@@ -245,7 +245,7 @@ class Draw:
             without = torch.from_numpy(left_out).to(device)
         return forced, first, without
 
-    def _allowed(self, places: Ints, out: Tokens) -> Tensor | None:
+    def _allowed(self, places: Ints, out: DrawnTokens) -> Tensor | None:
         """What the branches may say [k, V], where some have a guide; what is wrong with one is said of it."""
         guides = {i: guide for i, place in enumerate(places) if (guide := self.branches[place].guide)}
         if not guides:

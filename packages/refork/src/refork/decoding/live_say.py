@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.decoding.live_draw import RunningRequest, Tokens
+from refork.decoding.live_draw import DrawnTokens, RunningRequest
 from refork.decoding.live_rows import LiveRows
 from refork.decoding.prefill import Ints
 from refork.decoding.speculator import Settled
@@ -54,7 +54,7 @@ def failed(request_id: int, why: str) -> Said:
     return Said(request_id, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
 
 
-def say(rows: LiveRows, which: Ints, drawn: Tokens, logits: Tensor) -> list[Said]:
+def say(rows: LiveRows, which: Ints, drawn: DrawnTokens, logits: Tensor) -> list[Said]:
     """Give one drawn token to each living one of some rows [n] with logits [n, V]; end those it ends."""
     out, alive = [], rows.batch.alive
     top = _tops(rows, which, logits)

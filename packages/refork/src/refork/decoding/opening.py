@@ -62,7 +62,7 @@ _KEEP_FROM = 1.0  # seconds that a comparison must have taken to be kept for the
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class DecodingPath:
     """How a model is decoded, and what was compared to decide that.
 
     ``why`` says why it is not packed. ``difference`` is the largest one found, in nats, ``compared`` the
@@ -100,7 +100,7 @@ class Opening:
 
 def open_decoder(
     model: Any, memory: int = 2 << 30, max_branches: int | None = None, forward: Forward = "auto"
-) -> tuple[Decoder[Any], Opening]:
+) -> tuple[Decoder[Any], DecodingPath]:
     """The decoder of a model: packed where that agrees with its own forward pass, else the general one.
 
     ``packed`` refuses a model with which it does not agree, ``own`` takes the general one in any case.
@@ -127,7 +127,7 @@ def open_decoder(
     return decoder or _made(found, model, memory, max_branches), found
 
 
-def _made(found: Opening, model: Any, memory: int, most: int | None) -> Decoder[Any]:
+def _made(found: DecodingPath, model: Any, memory: int, most: int | None) -> Decoder[Any]:
     if found.path == "packed":
         return BranchDecoder(Backbone(model), memory, most)
     return OwnDecoder(OwnForward(model, cached=found.path == "cached", steady=found.steady), memory, most)
@@ -155,7 +155,7 @@ class _Trial:
         self._range = 0.0
         self._known: dict[bytes, FloatArray] = {}
 
-    def choose(self, forward: Forward) -> tuple[Decoder[Any], Opening]:
+    def choose(self, forward: Forward) -> tuple[Decoder[Any], DecodingPath]:
         """The first decoder that agrees, fastest first."""
         if not self._settle():
             # Said where it is drawn from.
@@ -170,7 +170,7 @@ class _Trial:
             if steady != self.own.steady:
                 self.own.steady = steady
                 self._known.clear()
-            opening = Opening(path, why, 0.0, self.length, self.unseen, steady)
+            opening = DecodingPath(path, why, 0.0, self.length, self.unseen, steady)
             try:
                 decoder = _made(opening, self.model, self.memory, self.most)
                 difference = self._differs(decoder)
@@ -186,12 +186,12 @@ class _Trial:
                 raise CannotDo(wrong, hint="forward=auto takes the model's own forward pass, which is slow")
         raise CannotDo(wrong)
 
-    def _unseen(self) -> tuple[Decoder[Any], Opening]:
+    def _unseen(self) -> tuple[Decoder[Any], DecodingPath]:
         """A decoder of a model whose logits are not finite, so that nothing can be compared."""
         try:
-            return BranchDecoder(Backbone(self.model), self.memory, self.most), Opening("packed")
+            return BranchDecoder(Backbone(self.model), self.memory, self.most), DecodingPath("packed")
         except Exception as error:  # whatever a model's code may raise
-            opening = Opening("anew", _said(error))
+            opening = DecodingPath("anew", _said(error))
             return _made(opening, self.model, self.memory, self.most), opening
 
     def _settle(self) -> bool:
@@ -323,7 +323,7 @@ def _said(error: Exception) -> str:
 
 # -- verdicts are kept: of this process, and on disk where they took long ---------------------------
 
-_KNOWN: dict[str, Opening] = {}
+_KNOWN: dict[str, DecodingPath] = {}
 
 
 def _name(model: Any, forward: Forward) -> str:
@@ -354,14 +354,14 @@ def _folder() -> Path:
     return home() / "openings"
 
 
-def _recall(name: str) -> Opening | None:
+def _recall(name: str) -> DecodingPath | None:
     try:
-        return Opening(**json.loads((_folder() / f"{name}.json").read_text()))
+        return DecodingPath(**json.loads((_folder() / f"{name}.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _keep(name: str, found: Opening) -> None:
+def _keep(name: str, found: DecodingPath) -> None:
     folder = _folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -34,16 +34,16 @@ _CACHES = ("past_key_values", "cache_params", "state")
 
 
 @dataclass(slots=True)
-class Line:
+class CachedContext:
     """One context on its way: its tokens [n], how many of them are the prompt, and the model's cache."""
 
     tokens: Tensor
     prompt: int
     cache: dict[str, Any] = field(default_factory=dict)
 
-    def branch(self) -> Line:
+    def branch(self) -> CachedContext:
         """Another one that goes on from here."""
-        return Line(self.tokens, self.prompt, copy.deepcopy(self.cache))
+        return CachedContext(self.tokens, self.prompt, copy.deepcopy(self.cache))
 
 
 @final
@@ -121,18 +121,20 @@ class OwnForward:
             logits = self.model(input_ids=tokens[None], **self._plain, **narrow).logits[0]
         return torch.as_tensor(logits if wanted is None or narrow else logits[wanted])
 
-    def begin(self, tokens: Tensor, prompt: int, probe: PassProbe | None = None) -> tuple[Line, Tensor]:
+    def begin(
+        self, tokens: Tensor, prompt: int, probe: PassProbe | None = None
+    ) -> tuple[CachedContext, Tensor]:
         """A context whose tokens [n] are read, and the logits [V] behind it."""
-        line = Line(tokens, prompt)
+        line = CachedContext(tokens, prompt)
         return line, self._go(line, probe, first=True)
 
-    def feed(self, line: Line, token: int, probe: PassProbe | None = None) -> Tensor:
+    def feed(self, line: CachedContext, token: int, probe: PassProbe | None = None) -> Tensor:
         """One token more: the logits [V] behind it."""
         more = torch.tensor([token], dtype=torch.long, device=self.device)
         line.tokens = torch.cat([line.tokens, more])
         return self._go(line, probe, first=False)
 
-    def _go(self, line: Line, probe: PassProbe | None, first: bool) -> Tensor:
+    def _go(self, line: CachedContext, probe: PassProbe | None, first: bool) -> Tensor:
         if not self.cached:
             last = torch.tensor([len(line.tokens) - 1], device=self.device)
             return self.read(line.tokens, last, probe)[0]
@@ -168,9 +170,9 @@ def _alike(probe: PassProbe, shown: Sequence[Tensor] | None) -> bool:
 class OwnRows:
     """The rows of a running batch, each with a context of its own; see :class:`Batch`."""
 
-    def __init__(self, forward: OwnForward, lines: Sequence[Line]) -> None:
+    def __init__(self, forward: OwnForward, lines: Sequence[CachedContext]) -> None:
         self.forward, self._slots = forward, lines
-        self._lines: list[Line] = []
+        self._lines: list[CachedContext] = []
         none = np.zeros(0, dtype=np.int64)
         self.request, self.said = none, none
         self.alive: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
@@ -206,7 +208,7 @@ class OwnRows:
 
 
 def look_at(
-    forward: OwnForward, line: Line, count: int, edits: tuple[Edit, ...], layers: tuple[int, ...]
+    forward: OwnForward, line: CachedContext, count: int, edits: tuple[Edit, ...], layers: tuple[int, ...]
 ) -> PassProbe:
     """What the pass changes and keeps that brings a context to ``count`` tokens."""
     first = count - 1 if forward.cached else 0
@@ -239,7 +241,7 @@ class OwnDecoder(Decoder[OwnForward]):
         owner = folded.owner[order]
         yield from np.split(order, np.flatnonzero(np.diff(owner)) + 1)
 
-    def _branches(self, slots: list[Line], width: int, longest: int) -> OwnRows:
+    def _branches(self, slots: list[CachedContext], width: int, longest: int) -> OwnRows:
         return OwnRows(self.backbone, slots)
 
     def read(
@@ -250,11 +252,11 @@ class OwnDecoder(Decoder[OwnForward]):
         wanted: Wanted,
         layers: tuple[int, ...] = (),
         logits: bool = True,
-    ) -> tuple[list[Line], Ints, Iterator[ForwardOutput]]:
+    ) -> tuple[list[CachedContext], Ints, Iterator[ForwardOutput]]:
         """Logits and hidden states of numbered ``layers`` at wanted positions of some sequences."""
         span = max(len(tokens) for tokens in folded.tokens) + 1
         pairs, whose = np.unique(wanted.trace * span + wanted.position, return_inverse=True)
-        lines: list[Line] = []
+        lines: list[CachedContext] = []
 
         def run() -> Iterator[ForwardOutput]:
             for place, owner in enumerate(owners):

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.attention import AttentionPlan, Product, Write
+from refork.decoding.attention import AttentionPlan, StackProduct, Write
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
 from refork.decoding.plan import BLOCK, align, clusters_apart
@@ -30,7 +30,7 @@ DENSE = 16
 """Fewer rows than this are padded to a multiple of eight: 9 to 11 rows may round apart from more."""
 
 
-def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | None:
+def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> StackProduct | None:
     """The product of sorted batch ``rows`` [n] with runs ``items`` [n] of a stack, or None if none needed.
 
     ``furthest`` is the largest number of positions any of the rows may see.
@@ -46,7 +46,7 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
     if one_piece:
         tall = 0 if len(rows) >= DENSE else align(len(rows), stack.shape.row_unit)
         piece = slice(int(rows[0]), int(rows[-1]) + 1)
-        return Product(stack, width, piece, item=int(distinct[0]), tall=tall)
+        return StackProduct(stack, width, piece, item=int(distinct[0]), tall=tall)
     device = stack.shape.device
     counts = np.bincount(run, minlength=len(distinct))
     order = np.argsort(run, kind="stable")
@@ -56,7 +56,7 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
     padded[run[order], place] = rows[order]
     taken = run[order] * tall + place
     whole = len(distinct) == stack.count
-    return Product(
+    return StackProduct(
         stack,
         width,
         torch.from_numpy(rows[order]).to(device),
@@ -66,7 +66,7 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> Product | N
     )
 
 
-def products(stack: Stack, rows: Ints, items: Ints, keep: Ints) -> Iterator[Product]:
+def products(stack: Stack, rows: Ints, items: Ints, keep: Ints) -> Iterator[StackProduct]:
     """Products of sorted batch ``rows`` [n] with runs ``items`` [n], each row reading ``keep`` [n] positions.
 
     Rows of one run that read about equally far make a product of their own, so that what is masked

@@ -37,7 +37,7 @@ class Sampled:
 
 
 @final
-class Record:
+class RowOutputs:
     """What the rows of a batch have said so far, row by row."""
 
     def __init__(self, rows: int, length: int, entropy: bool) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from refork.decoding.kept import Kept
 from refork.decoding.prefill import Ints
-from refork.decoding.record import AHEAD, Record, Sampled
+from refork.decoding.record import AHEAD, RowOutputs, Sampled
 from refork.decoding.states import Edit, States
 from refork.errors import BadInput
 from refork.sampling import distribution
@@ -108,7 +108,7 @@ class Session:
         # What penalties read of each request, by the caller's number; ``so_far`` says how it begins.
         self._so_far: dict[int, distribution.SoFar] = {}
         self._begin = so_far
-        self.record = Record(width, int(waiting.limit.max()), settings.entropy_top_k is not None)
+        self.record = RowOutputs(width, int(waiting.limit.max()), settings.entropy_top_k is not None)
 
     def run(self) -> Iterator[Sampled]:
         """Seat, step and drop until nobody waits; yields continuations as they finish."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from refork.decoding.alone import Alone, mix_each, score_each
-from refork.decoding.attention import AttentionPlan, Product
+from refork.decoding.attention import AttentionPlan, StackProduct
 from refork.decoding.backbone import Backbone
 from refork.decoding.plan import BLOCK, align
 from refork.decoding.prefill import Ints, causal_mask, products
@@ -45,7 +45,7 @@ class Spread:
         self.keep = np.zeros(count, dtype=np.int64)
         self.keep[: len(self.row)] = keep[self.row]
         self.kept = torch.from_numpy(self.keep).to(device)
-        self.products: list[Product] = []
+        self.products: list[StackProduct] = []
         for stack, rows, items in reads:
             mine = lengths[rows]
             within = np.arange(int(mine.sum())) - np.repeat(np.cumsum(mine) - mine, mine)
@@ -101,7 +101,7 @@ def spread_pass(
     return where, step
 
 
-def runs_of(found: Sequence[Product], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
+def runs_of(found: Sequence[StackProduct], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
     """What one branch's tokens read (stack, run, width); None for several branches, or for tall groups."""
     one = len(rows) > 0 and rows[0] == rows[-1]
     whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in found)

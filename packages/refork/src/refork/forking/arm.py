@@ -358,7 +358,7 @@ def _turns_left(
 
 
 @dataclass(slots=True)
-class Job:
+class ReadyArm:
     """One arm that is ready to run: its record and the branches still to draw."""
 
     record: ForkRecord
@@ -398,7 +398,7 @@ def prepare(
     simulator: Simulator | None = None,
     room: int | None = None,
     away: bool = False,
-) -> Job:
+) -> ReadyArm:
     """Check an arm, record it, and list the draws that are not on the tree yet.
 
     ``away``: the draws are for a backend, whose workers open the episodes that they need. ``room``: tokens
@@ -434,7 +434,7 @@ def prepare(
         tree, plan, change, start=start, limits=limits, seed=seed, episodes=episodes,
         exclude_first=exclude_first, stream=stream,
     )  # fmt: skip
-    job = Job(record, point, plan, diff, simulator=simulator)
+    job = ReadyArm(record, point, plan, diff, simulator=simulator)
     done = {d.draw for d in tree.draws(record.id)}
     missing = [draw for draw in wanted if draw not in done]
     template = Branch(
@@ -620,7 +620,7 @@ def _attempt(tree: Tree, branch: Branch) -> str:
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking",
+    jobs: Sequence[ReadyArm], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking",
     backend: Backend | None = None,
 ) -> list[Fork]:  # fmt: skip
     """Run prepared arms, on a backend or here.
@@ -649,7 +649,7 @@ def run_jobs(
     return forks
 
 
-def _judge_earlier(tree: Tree, judge: Judge, job: Job, drawn: Sequence[DrawRecord]) -> None:
+def _judge_earlier(tree: Tree, judge: Judge, job: ReadyArm, drawn: Sequence[DrawRecord]) -> None:
     """Let the judge grade draws that were on the tree before this call, where it has not done so yet."""
     now = {branch.noise.draw for branch in job.branches}
     before = [draw for draw in drawn if draw.draw not in now and draw.end != "error"]
@@ -660,9 +660,11 @@ def _judge_earlier(tree: Tree, judge: Judge, job: Job, drawn: Sequence[DrawRecor
         judge_draws(tree, judge, lacking)
 
 
-def _run_here(jobs: Sequence[Job], judge: Judge | None, progress: Progress, stage: str) -> dict[str, Used]:
+def _run_here(
+    jobs: Sequence[ReadyArm], judge: Judge | None, progress: Progress, stage: str
+) -> dict[str, Used]:
     started = time.monotonic()
-    groups: dict[tuple[int, str, str | None], list[Job]] = {}
+    groups: dict[tuple[int, str, str | None], list[ReadyArm]] = {}
     for job in jobs:
         law = json.dumps(job.plan.settings.to_json(), sort_keys=True)
         groups.setdefault((id(job.plan.policy), law, job.record.world), []).append(job)

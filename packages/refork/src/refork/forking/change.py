@@ -79,7 +79,7 @@ class Change(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Openers:
     """What a change may need to be made: how policies and worlds are opened by name."""
 
     policy: Callable[[str], Policy]
@@ -93,11 +93,11 @@ class Kind(Protocol):
     ``parse``'s docstring begins with how it is written, in double backquotes, and what it does.
     """
 
-    def parse(self, argument: str, opening: Opening) -> Change:
+    def parse(self, argument: str, opening: Openers) -> Change:
         """The change that ``name:argument`` describes; raises BadChange where it describes none."""
         ...
 
-    def from_json(self, data: Json, opening: Opening) -> Change:
+    def from_json(self, data: Json, opening: Openers) -> Change:
         """A stored change of this kind again."""
         ...
 
@@ -164,12 +164,12 @@ class Remove:
         return {"kind": self.kind, "tokens": self.tokens}
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Remove:
+    def parse(cls, argument: str, opening: Openers) -> Remove:
         """``remove:N``: take the last N tokens before the point away."""
         return cls(_number(argument))
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Remove:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Remove:  # noqa: D102
         return cls(data["tokens"])
 
 
@@ -194,12 +194,12 @@ class Insert:
         return {"kind": self.kind} | _content(self.ids, self.text)
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Insert:
+    def parse(cls, argument: str, opening: Openers) -> Insert:
         """``insert:TEXT``: put TEXT at the point."""
         return cls(text=argument)
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Insert:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Insert:  # noqa: D102
         return cls(*_stored(data))
 
 
@@ -228,13 +228,13 @@ class Replace:
         return {"kind": self.kind, "tokens": self.tokens} | _content(self.ids, self.text)
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Replace:
+    def parse(cls, argument: str, opening: Openers) -> Replace:
         """``replace:N:TEXT``: put TEXT in the place of the last N tokens."""
         tokens, text = _numbered(argument, "replace:N:TEXT")
         return cls(tokens, text=text)
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Replace:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Replace:  # noqa: D102
         return cls(data["tokens"], *_stored(data))
 
 
@@ -267,12 +267,12 @@ class Ban:
         return {"kind": self.kind, "always": self.always} | _content(self.ids, self.text)
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Ban:
+    def parse(cls, argument: str, opening: Openers) -> Ban:
         """``ban:TEXT``: TEXT's tokens may not come next."""
         return cls(text=argument)
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Ban:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Ban:  # noqa: D102
         return cls(*_stored(data), data["always"])
 
 
@@ -300,12 +300,12 @@ class Force:
         return {"kind": self.kind} | _content(self.ids, self.text)
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Force:
+    def parse(cls, argument: str, opening: Openers) -> Force:
         """``force:TEXT``: make the policy say TEXT first."""
         return cls(text=argument)
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Force:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Force:  # noqa: D102
         return cls(*_stored(data))
 
 
@@ -345,12 +345,12 @@ class EditMessage:
         return {"kind": self.kind, "index": self.index, "content": self.content}
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> EditMessage:
+    def parse(cls, argument: str, opening: Openers) -> EditMessage:
         """``message:I:TEXT``: replace the content of message I, counted from 0."""
         return cls(*_numbered(argument, "message:I:TEXT"))
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> EditMessage:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> EditMessage:  # noqa: D102
         return cls(data["index"], data["content"])
 
 
@@ -379,7 +379,7 @@ class Set:
         return {"kind": self.kind, "values": self.values}
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> Set:
+    def parse(cls, argument: str, opening: Openers) -> Set:
         """``set:NAME=VALUE``: sample under another setting (temperature, top_p, ...)."""
         name, sign, value = argument.partition("=")
         if not sign:
@@ -395,7 +395,7 @@ class Set:
         return cls({name: parsed})
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> Set:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> Set:  # noqa: D102
         return cls(data["values"])
 
 
@@ -420,12 +420,12 @@ class SwapPolicy:
         return {"kind": self.kind, "name": card.name, "weights": card.weights, "tokenizer": card.tokenizer}
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> SwapPolicy:
+    def parse(cls, argument: str, opening: Openers) -> SwapPolicy:
         """``policy:SPEC``: let another policy continue."""
         return cls(opening.policy(argument))
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> SwapPolicy:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> SwapPolicy:  # noqa: D102
         return cls(opening.policy(data["name"]))
 
 
@@ -449,12 +449,12 @@ class SwapWorld:
         return {"kind": self.kind, "name": self.world.name, "version": self.world.version}
 
     @classmethod
-    def parse(cls, argument: str, opening: Opening) -> SwapWorld:
+    def parse(cls, argument: str, opening: Openers) -> SwapWorld:
         """``world:SPEC``: continue in another world."""
         return cls(opening.world(argument))
 
     @classmethod
-    def from_json(cls, data: Json, opening: Opening) -> SwapWorld:  # noqa: D102
+    def from_json(cls, data: Json, opening: Openers) -> SwapWorld:  # noqa: D102
         return cls(opening.world(data["name"]))
 
 

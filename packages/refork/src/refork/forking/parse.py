@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast, final
 
 from refork.errors import BadChange, UserError
-from refork.forking.change import Change, Compose, Diff, Kind, Opening, Plan
+from refork.forking.change import Change, Compose, Diff, Kind, Openers, Plan
 from refork.policies.base import Policy
 from refork.registry import find, known, names, resolve, split, version_of
 from refork.types import Json
@@ -45,14 +45,14 @@ def parse_change(
 
     A name is registered, ``module:Name`` or ``file.py:Name``; the latter two run code.
     """
-    opening = Opening(open_policy, open_world)
+    opening = Openers(open_policy, open_world)
     changes = [_one(text, opening) for text in texts]
     if not changes:
         return None
     return changes[0] if len(changes) == 1 else Compose(*changes)
 
 
-def _one(text: str, opening: Opening) -> Change:
+def _one(text: str, opening: Openers) -> Change:
     name, argument = split("changes", text)
     if not known("changes", name) and ":" not in name:
         raise BadChange(f"{text!r} is not a change", hint=grammar())
@@ -153,7 +153,7 @@ def change_from_json(
     thing = find("changes", kind)
     try:
         if isinstance(thing, Kind):
-            return thing.from_json(data, Opening(open_policy, open_world))
+            return thing.from_json(data, Openers(open_policy, open_world))
         made = _called(thing, kind, data.get("argument", ""))
     except (KeyError, TypeError, AttributeError) as error:
         raise BadChange(f"this is not as a change {kind!r} is stored: {error!r}") from error

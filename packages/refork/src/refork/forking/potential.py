@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import Job, graded, prepare, recorded_settings, run_jobs
+from refork.forking.arm import ReadyArm, graded, prepare, recorded_settings, run_jobs
 from refork.forking.grading import need_grader
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
@@ -419,7 +419,7 @@ class _Shared:
     seed: int
     simulator: Simulator | None = None
 
-    def arm(self, point: Point, draws: list[int], exclude_first: int | None, away: bool) -> Job:
+    def arm(self, point: Point, draws: list[int], exclude_first: int | None, away: bool) -> ReadyArm:
         """An arm with a stream of its own: what decided the passage must not decide what follows."""
         return prepare(
             point, self.policy, draws, settings=self.settings, world=self.world, seed=self.seed,
@@ -430,7 +430,7 @@ class _Shared:
 
 def _departures(
     boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared, away: bool
-) -> tuple[list[Job], list[set[int]]]:
+) -> tuple[list[ReadyArm], list[set[int]]]:
     """An arm per boundary where draws leave the trace, and the draws it holds."""
     jobs, owners = [], []
     for boundary in np.unique(passage.leave[passage.leave < len(boundaries)]):

@@ -32,7 +32,7 @@ _FINISHES: Final[dict[str, Finish]] = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledSequence:
     """One sequence: token ids of prompt and completion, and per completion token what is known of it.
 
     ``said``: whether the policy said a token (None: all of them). ``logprobs``: under the law that was
@@ -68,7 +68,13 @@ class SampledReader:
         self._policy = policy
 
     def records(
-        self, one: Sampled, rest: Json, line: str, where: str, producer: Producer, scores: Mapping[str, Any]
+        self,
+        one: SampledSequence,
+        rest: Json,
+        line: str,
+        where: str,
+        producer: Producer,
+        scores: Mapping[str, Any],
     ) -> Iterator[Record]:
         """Drafts, then scores of the end and of tokens; ``rest`` is kept with the end, tools with the task.
 
@@ -96,7 +102,7 @@ class SampledReader:
         yield from new_nodes
         yield from self._scores(one, new_nodes, stretches, len(said), producer, scores)
 
-    def _task(self, one: Sampled, prompt: IntArray, tools: Any) -> NewNode:
+    def _task(self, one: SampledSequence, prompt: IntArray, tools: Any) -> NewNode:
         messages = list(one.messages)
         extra: Json = {"messages": messages} if len(messages) > 1 else {}
         extra |= {"tools": tools} if tools else {}
@@ -112,7 +118,7 @@ class SampledReader:
         )
 
     def _segment_node(
-        self, one: Sampled, ids: IntArray, stretch: _Segment, above: NewNode, key: str
+        self, one: SampledSequence, ids: IntArray, stretch: _Segment, above: NewNode, key: str
     ) -> NewNode:
         span, messages = stretch.span, stretch.messages
         tokens = ids[span[0] : span[1]]
@@ -145,7 +151,7 @@ class SampledReader:
 
     def _scores(
         self,
-        one: Sampled,
+        one: SampledSequence,
         new_nodes: Sequence[NewNode],
         stretches: Sequence[_Segment],
         count: int,
@@ -162,7 +168,7 @@ class SampledReader:
             yield producer
             yield from found
 
-    def _unfit(self, one: Sampled, count: int, where: str) -> Iterator[Remark]:
+    def _unfit(self, one: SampledSequence, count: int, where: str) -> Iterator[Remark]:
         """Remarks on numbers that are not one per token: they cannot be laid beside the ids."""
         arrays = {name: getattr(one, name) for name in ("logprobs", "logprobs_t1", "ref_logprobs")}
         for name, values in {**arrays, **one.values}.items():
@@ -235,7 +241,7 @@ def _stretches(answers: Sequence[Message], said: Sequence[bool]) -> list[_Segmen
     return [_Segment(*one) for one in zip(spans, speakers, groups, strict=True)]
 
 
-def _told_stretches(one: Sampled, said: Sequence[bool]) -> list[_Segment] | None:
+def _told_stretches(one: SampledSequence, said: Sequence[bool]) -> list[_Segment] | None:
     """The stretches as :data:`TURNS` tells them; None where it is not there, or does not fit the row."""
     turns = _turns_of(one.turns, len(said))
     if turns is None:

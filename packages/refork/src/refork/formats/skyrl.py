@@ -19,7 +19,7 @@ from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone, begins
-from refork.formats.sampled import Sampled, SampledReader, finish_of
+from refork.formats.sampled import SampledReader, SampledSequence, finish_of
 from refork.policies.base import Policy
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
@@ -82,7 +82,7 @@ class SkyRL:
 
     def _in_ids(self, body: Json, line: str, where: str, producer: Producer) -> Iterator[Record]:
         rewards = body.get("rewards", body.get("reward"))
-        one = Sampled(
+        one = SampledSequence(
             prompt=body["prompt_token_ids"],
             completion=body["response_ids"],
             said=body.get("loss_masks", body.get("loss_mask")),

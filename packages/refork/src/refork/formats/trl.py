@@ -21,7 +21,7 @@ from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone
-from refork.formats.sampled import TURNS, Sampled, SampledReader, draft_id
+from refork.formats.sampled import TURNS, SampledReader, SampledSequence, draft_id
 from refork.policies.base import Policy
 from refork.tree.node import NewNode
 from refork.tree.records import Record, Remark
@@ -141,7 +141,7 @@ class TRL:
     def _pair_in_ids(self, body: Json, line: str, where: str) -> Iterator[Record]:
         prompt = body.get("prompt")
         for side in ("chosen", "rejected"):
-            one = Sampled(
+            one = SampledSequence(
                 prompt=body["prompt_ids"],
                 completion=body[f"{side}_ids"],
                 messages=messages_of(prompt, "user", where, "prompt") if prompt else (),
@@ -171,7 +171,7 @@ class TRL:
 
     def _in_ids(self, body: Json, line: str, where: str) -> Iterator[Record]:
         prompt = body.get("prompt")
-        one = Sampled(
+        one = SampledSequence(
             prompt=body["prompt_ids"],
             completion=body["completion_ids"],
             messages=messages_of(prompt, "user", where, "prompt") if prompt else (),

@@ -15,7 +15,7 @@ import numpy as np
 
 from refork.formats.chat_export import messages_of, rest_of, written
 from refork.formats.recorded import recorded, scores_of, walks_of
-from refork.formats.verifiers_graph import PIECES, Run, runs_of
+from refork.formats.verifiers_graph import PIECES, NodeRun, runs_of
 from refork.tree.node import Node, Step, Trajectory, node_id
 from refork.tree.records import Record
 from refork.tree.turn import Shown, Turn, parts_of
@@ -101,7 +101,7 @@ def _scaffold(tree: Tree, id_: str | None) -> list[int]:
     return _ids(node) if node.extra.get("scaffold") else []
 
 
-def _shared_out(nodes: list[Json], part: Run, ids: list[int]) -> None:
+def _shared_out(nodes: list[Json], part: NodeRun, ids: list[int]) -> None:
     """Give a part's token ids to its members; what is left stood before each answer to it."""
     at = 0
     for number in part.members:

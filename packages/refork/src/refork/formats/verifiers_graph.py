@@ -35,18 +35,18 @@ _FINISH: Final[dict[str, Finish]] = {"stop": "stop", "tool_calls": "stop", "leng
 
 @final
 @dataclass(slots=True)
-class Run:
+class NodeRun:
     """A run of a trace's nodes that is one node here; ``sampled`` ones stand alone."""
 
     members: list[int]
-    parent: Run | None
+    parent: NodeRun | None
     sampled: bool
-    children: list[Run] = field(default_factory=list)
+    children: list[NodeRun] = field(default_factory=list)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class NodeTokens:
     """Token ids of one trace node: what stood before and after what was sampled, and that."""
 
     before: list[int]
@@ -82,7 +82,7 @@ class Pieces:
         return made if alike and isinstance(ids, list) and made.span[1] <= len(ids) else None
 
 
-def runs_of(nodes: Sequence[Json], where: str) -> list[Run]:
+def runs_of(nodes: Sequence[Json], where: str) -> list[NodeRun]:
     """The nodes that a trace's nodes become, parents first.
 
     Raises:
@@ -96,8 +96,8 @@ def runs_of(nodes: Sequence[Json], where: str) -> list[Run]:
         if isinstance(parent, bool) or not isinstance(parent, int) or not 0 <= parent < number:
             raise BadInput(f"node {number} has the parent {parent!r}, which is none before it", where=where)
         count[parent] += 1
-    home: list[Run] = []
-    found: list[Run] = []
+    home: list[NodeRun] = []
+    found: list[NodeRun] = []
     for number, node in enumerate(nodes):
         parent = node.get("parent")
         above = None if parent is None else home[parent]
@@ -107,7 +107,7 @@ def runs_of(nodes: Sequence[Json], where: str) -> list[Run]:
             above.members.append(number)
             home.append(above)
             continue
-        part = Run([number], above, said)
+        part = NodeRun([number], above, said)
         if above is not None:
             above.children.append(part)
         home.append(part)
@@ -115,7 +115,7 @@ def runs_of(nodes: Sequence[Json], where: str) -> list[Run]:
     return found
 
 
-def tokens_of(nodes: Sequence[Json], pieces: Mapping[int, Pieces] | None = None) -> list[Tokens] | None:
+def tokens_of(nodes: Sequence[Json], pieces: Mapping[int, Pieces] | None = None) -> list[NodeTokens] | None:
     """Token ids of every node; None where one has none, or was sampled in pieces that nobody tells of.
 
     What a rollout ends with, and no model was shown, may have none.
@@ -127,10 +127,10 @@ def tokens_of(nodes: Sequence[Json], pieces: Mapping[int, Pieces] | None = None)
         if pieces and number in pieces:
             given = list(ids or ())
             first, last = pieces[number].span
-            found.append(Tokens(given[:first], given[first:last], given[last:]))
+            found.append(NodeTokens(given[:first], given[first:last], given[last:]))
             continue
         if not ids and number not in parents and not _is_said(node):
-            found.append(Tokens([], [], []))
+            found.append(NodeTokens([], [], []))
             continue
         if not ids or not isinstance(mask, list) or len(mask) != len(ids):
             return None
@@ -140,7 +140,7 @@ def tokens_of(nodes: Sequence[Json], pieces: Mapping[int, Pieces] | None = None)
         last = len(mask) - mask[::-1].index(True) if True in mask else first
         if not all(mask[first:last]):
             return None
-        found.append(Tokens(list(ids[:first]), list(ids[first:last]), list(ids[last:])))
+        found.append(NodeTokens(list(ids[:first]), list(ids[first:last]), list(ids[last:])))
     return found if any(map(_all, found)) else None
 
 
@@ -231,14 +231,16 @@ class GraphReader:
                 "lost", "token ids: not every message of the trace has them in one piece", self.where
             )
 
-    def _shown(self, part: Run, above: str | None) -> Iterator[NewNode]:
+    def _shown(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         messages = [self.messages[n] for n in part.members]
         ids: list[int] | None = None
         if self.ids is not None:
             ids = [i for n in part.members for i in _all(self.ids[n])] + self._shared(part)
         yield self._plain(part, above, messages, ids)
 
-    def _plain(self, part: Run, above: str | None, messages: list[Message], ids: list[int] | None) -> NewNode:
+    def _plain(
+        self, part: NodeRun, above: str | None, messages: list[Message], ids: list[int] | None
+    ) -> NewNode:
         extra: Json = {"messages": messages} if len(messages) > 1 else {}
         kind: NodeKind = "observation"
         key = f"{self.line}/{part.members[0] if part.members else 'root'}"
@@ -260,19 +262,19 @@ class GraphReader:
             extra=extra,
         )
 
-    def _shared(self, part: Run) -> list[int]:
+    def _shared(self, part: NodeRun) -> list[int]:
         """What the template put before every answer to a part, if it is the same."""
         if self.ids is None or not part.children or not all(child.sampled for child in part.children):
             return []
         before = [self.ids[child.members[0]].before for child in part.children]
         return before[0] if all(one == before[0] for one in before) else []
 
-    def _said(self, part: Run, above: str | None) -> Iterator[NewNode]:
+    def _said(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         number = part.members[0]
         message, node = self.messages[number], self.nodes[number]
         call = self.calls.get(number, {})
         if above is None:
-            empty = Run([], None, False, [part])
+            empty = NodeRun([], None, False, [part])
             root = self._plain(empty, None, [], None if self.ids is None else [])
             yield root
             above = _id(root)
@@ -359,7 +361,7 @@ def _is_said(node: Json) -> bool:
     return bool(node.get("sampled", (node.get("message") or {}).get("role") == "assistant"))
 
 
-def _all(ids: Tokens) -> list[int]:
+def _all(ids: NodeTokens) -> list[int]:
     return [*ids.before, *ids.sampled, *ids.after]
 
 

@@ -21,7 +21,7 @@ from refork.formats.conversation import graded
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.parquet import row_items
 from refork.formats.rows import alone, begins
-from refork.formats.sampled import TURNS, Sampled, SampledReader
+from refork.formats.sampled import TURNS, SampledReader, SampledSequence
 from refork.policies.base import Policy
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
@@ -109,7 +109,7 @@ class Verl:
             prompt = [token for token, kept in zip(prompt, masks, strict=False) if kept]
             arrays = {key: _unpadded(value, real) for key, value in arrays.items()}
             completion = arrays["responses"]
-        one = Sampled(
+        one = SampledSequence(
             prompt=prompt,
             completion=completion,
             said=arrays.get("response_mask", arrays.get("loss_mask")),

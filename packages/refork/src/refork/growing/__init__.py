@@ -8,7 +8,7 @@ from refork.growing.rollouts import Group, grow, grow_trees
 from refork.growing.selector import (
     EVERY,
     Candidates,
-    Choice,
+    ForkChoice,
     Independent,
     Needs,
     PointValues,
@@ -25,7 +25,7 @@ __all__ = [
     "AdaptiveBudgetAllocator",
     "Budget",
     "Candidates",
-    "Choice",
+    "ForkChoice",
     "Group",
     "Independent",
     "Logged",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
-from refork.growing.growing import Growing, Plan
+from refork.growing.growing import Growing, GrowSetup
 from refork.growing.mass import is_constant
 
 Float64 = NDArray[np.float64]
@@ -179,7 +179,7 @@ class AdaptiveBudgetAllocator:
         model.fit(np.array([t.row() for t in open_]), labels)
         return np.asarray(model.predict_proba(np.array([t.row() for t in tasks]))[:, 1], dtype=np.float64)
 
-    def allot(self, plan: Plan, growing: Sequence[Growing]) -> None:
+    def allot(self, plan: GrowSetup, growing: Sequence[Growing]) -> None:
         """Give every task its leaves, after the first round.
 
         Raises BadInput where the budget is in tokens: this allocator moves leaves.
@@ -197,7 +197,7 @@ class AdaptiveBudgetAllocator:
             one.budget = replace(one.budget, leaves=leaves)
         self._open = tasks
 
-    def _warm_up(self, plan: Plan, one: Growing) -> WarmUp:
+    def _warm_up(self, plan: GrowSetup, one: Growing) -> WarmUp:
         values = one.outcomes(plan)
         known = one.known(plan)
         heights = known.entropy[np.isfinite(known.entropy)]
@@ -215,7 +215,7 @@ class AdaptiveBudgetAllocator:
             (sum(past) + 2 * mean) / (len(past) + 2),
         )
 
-    def observe(self, plan: Plan, growing: Sequence[Growing]) -> None:
+    def observe(self, plan: GrowSetup, growing: Sequence[Growing]) -> None:
         """Log how the groups of the last allotment ended."""
         for task, one in zip(self._open, growing, strict=True):
             values = one.outcomes(plan)

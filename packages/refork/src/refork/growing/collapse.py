@@ -154,7 +154,7 @@ def fit_beta(successes: ArrayLike, draws: ArrayLike) -> BetaLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
+class MixedSharePoint:
     """The mean mixed share at a group size; the interval is over prompts, None where it is extrapolated."""
 
     size: int
@@ -166,7 +166,7 @@ class CurvePoint:
 
 def budget_curve(
     successes: ArrayLike, draws: ArrayLike, sizes: Sequence[int], law: BetaLaw | None = None
-) -> list[CurvePoint]:
+) -> list[MixedSharePoint]:
     """Mean mixed share over prompts at each group size, from recorded counts.
 
     Up to the smallest recorded group the estimate is unbiased, with an interval over prompts; beyond it a
@@ -179,8 +179,8 @@ def budget_curve(
         if size <= int(n.min()):
             each = [mixed_estimate(int(k), int(m), size) for k, m in zip(won, n, strict=True)]
             found = stats.mean_interval(np.array(each))
-            points.append(CurvePoint(size, found.estimate, found.low, found.high, False))
+            points.append(MixedSharePoint(size, found.estimate, found.low, found.high, False))
             continue
         law = law or fit_beta(won, n)
-        points.append(CurvePoint(size, law.mixed(size), None, None, True))
+        points.append(MixedSharePoint(size, law.mixed(size), None, None, True))
     return points

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import Fork, Job, prepare
+from refork.forking.arm import Fork, ReadyArm, prepare
 from refork.growing.laws import next_laws
-from refork.growing.points import Trace, candidates
-from refork.growing.selector import Candidates, Choice, Needs, Selector, needs_of
+from refork.growing.points import PointArrays, candidates
+from refork.growing.selector import Candidates, ForkChoice, Needs, Selector, needs_of
 from refork.policies.base import Policy, PolicyCard, Sampling
 from refork.tree.node import Point, Step, Trajectory
 from refork.tree.score import DrawRecord
@@ -60,13 +60,13 @@ class Logged:
 
     task: str
     round: int
-    choice: Choice
+    choice: ForkChoice
     point: str
     stale: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GrowSetup:
     """What all tasks of one call share; ``away``: their draws are for a backend."""
 
     tree: Tree
@@ -115,7 +115,7 @@ class Growing:
     pending: dict[tuple[str, int], int] = field(default_factory=dict)
     reserved: dict[tuple[str, int], float] = field(default_factory=dict)
     dropped: set[tuple[str, int]] = field(default_factory=set)
-    traces: dict[str, Trace] = field(default_factory=dict)
+    traces: dict[str, PointArrays] = field(default_factory=dict)
     over: bool = False
 
     @property
@@ -156,7 +156,7 @@ class Growing:
             arm = replace(arm, tokens=used[0], ties=used[1], seconds=used[2])
         self.arms[arm.record.id] = arm
 
-    def take(self, plan: Plan, draws: Sequence[DrawRecord]) -> None:
+    def take(self, plan: GrowSetup, draws: Sequence[DrawRecord]) -> None:
         """Note finished draws, and what they cost."""
         for record, walk in zip(draws, plan.tree.paths([d.leaf for d in draws]), strict=True):
             key = (record.fork, record.draw)
@@ -164,7 +164,7 @@ class Growing:
             if record.end != "error":
                 self.walks[key] = walk
 
-    def known(self, plan: Plan) -> Candidates:
+    def known(self, plan: GrowSetup) -> Candidates:
         """What a selector may choose from now."""
         needs = plan.needs
         done = [self.walks[key] for key in self.order if key in self.walks and key not in self.dropped]
@@ -179,7 +179,7 @@ class Growing:
             found = replace(found, laws=next_laws(plan.tree, plan.policy, found))
         return replace(found, drawn=self.drawn)
 
-    def choose(self, plan: Plan, round_: int) -> list[tuple[Choice, Point]]:
+    def choose(self, plan: GrowSetup, round_: int) -> list[tuple[ForkChoice, Point]]:
         """The selector's next points, as far as the budget goes; the choices say how many draws."""
         if self.over or self.left(plan, None) < 1:
             return []
@@ -204,7 +204,7 @@ class Growing:
             tokens -= int(draws * known.cost[pick.index])
         return picks
 
-    def left(self, plan: Plan, known: Candidates | None) -> int:
+    def left(self, plan: GrowSetup, known: Candidates | None) -> int:
         """Draws that may still be begun; of a token budget, how many of the cheapest would fit."""
         if self.budget.leaves is not None:
             return self.budget.leaves - self.drawn
@@ -215,14 +215,14 @@ class Growing:
             return max(room // worst, 2) if not self.order else room
         return int(room // float(known.cost.min()))
 
-    def _enough(self, plan: Plan, pick: Choice, cost: float) -> bool:
+    def _enough(self, plan: GrowSetup, pick: ForkChoice, cost: float) -> bool:
         floor = self.budget.floor
         if floor is None or "score" not in pick.terms:
             return False
         score = pick.terms["score"] / cost
         return len(set(self.outcomes(plan))) > 1 and score < floor
 
-    def job(self, plan: Plan, point: Point, count: int) -> tuple[Job, list[int]]:
+    def job(self, plan: GrowSetup, point: Point, count: int) -> tuple[ReadyArm, list[int]]:
         """An arm with this task's next draws from a point, ready to run."""
         address = point.address
         first = self.claimed.get(address, 0)
@@ -241,7 +241,7 @@ class Growing:
         """The arms with this call's draws only."""
         return tuple(replace(arm, draws=self.kept(arm)) for arm in self.arms.values())
 
-    def outcomes(self, plan: Plan, score: str = "success") -> list[float]:
+    def outcomes(self, plan: GrowSetup, score: str = "success") -> list[float]:
         """Known outcomes of this call's leaves so far, in the order of their claims."""
         ends = [
             self.walks[key].leaf.id for key in self.order if key in self.walks and key not in self.dropped

@@ -29,7 +29,7 @@ _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class PointArrays:
     """One walk as arrays over its forkable places, in order.
 
     ``key`` hashes the prefix, ``row`` and ``token`` say where the place is (node by number in ``nodes``; -1:
@@ -103,7 +103,7 @@ def _top(node: Node, inside: int) -> Int64:
     return np.asarray(order[node.entropy[order] > _SURE], dtype=np.int64)
 
 
-def trace(walk: Trajectory, inside: int) -> Trace:
+def trace(walk: Trajectory, inside: int) -> PointArrays:
     """The forkable places of one walk: where a turn begins, and between the tokens of a turn."""
     steps = walk.steps
     sizes = np.array([_units(s) for s in steps])
@@ -133,7 +133,7 @@ def trace(walk: Trajectory, inside: int) -> Trace:
     stands = offset[at - 1] + 1
     whole = np.array([s.node.length or 1 for s in steps])[before] == stands
     said = np.concatenate([_said(s, n) for s, n in zip(steps, sizes, strict=True)])
-    return Trace(
+    return PointArrays(
         nodes=tuple(s.node.id for s in steps),
         key=key[at - 1],
         row=before,
@@ -168,7 +168,7 @@ def candidates(
     *,
     inside: int = 4,
     pending: Mapping[tuple[str, int], int] | None = None,
-    known: MutableMapping[str, Trace] | None = None,
+    known: MutableMapping[str, PointArrays] | None = None,
 ) -> Candidates:
     """Every point of some rollouts of one task that can be forked, counted.
 
@@ -182,7 +182,7 @@ def candidates(
 
     A point's children are the branches that begin there, so one rollout through it is one child.
     """
-    held: MutableMapping[str, Trace] = {} if known is None else known
+    held: MutableMapping[str, PointArrays] = {} if known is None else known
     traces = [_held(held, walk, inside) for walk in walks]
     joined = _Joined.of(traces)
     wanted = np.isin(joined.key, joined.key[joined.offer])
@@ -224,7 +224,7 @@ def entropy_note(nodes: Iterable[Node]) -> str | None:
     )
 
 
-def _held(held: MutableMapping[str, Trace], walk: Trajectory, inside: int) -> Trace:
+def _held(held: MutableMapping[str, PointArrays], walk: Trajectory, inside: int) -> PointArrays:
     leaf = walk.leaf.id
     if leaf not in held:
         held[leaf] = trace(walk, inside)
@@ -248,7 +248,7 @@ class _Joined:
     offer: Bools
 
     @classmethod
-    def of(cls, traces: Sequence[Trace]) -> _Joined:
+    def of(cls, traces: Sequence[PointArrays]) -> _Joined:
         walk = np.repeat(np.arange(len(traces)), [len(t.key) for t in traces])
         names = [n for n in cls.__slots__ if n != "walk"]
         return cls(walk, *(np.concatenate([getattr(t, n) for t in traces]) for n in names))

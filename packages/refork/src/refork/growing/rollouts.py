@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import Fork, Job, prepare, run_jobs
+from refork.forking.arm import Fork, ReadyArm, prepare, run_jobs
 from refork.growing.allocator import AdaptiveBudgetAllocator
-from refork.growing.growing import Budget, Growing, Logged, Plan, settings_for
+from refork.growing.growing import Budget, Growing, GrowSetup, Logged, settings_for
 from refork.growing.plant import plant
 from refork.growing.selector import Selector, needs_of
 from refork.growing.speculate import Speculation, grow_speculatively
@@ -128,7 +128,7 @@ def grow_trees(
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
     law = settings_for(needs_of(selector), settings, policy.card)
-    plan = Plan(tree, policy, world, selector, law, seed, away=backend is not None)
+    plan = GrowSetup(tree, policy, world, selector, law, seed, away=backend is not None)
     roots = plant(tree, policy, world, tasks)
     growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
     log: list[Logged] = []
@@ -159,7 +159,7 @@ def _bias(selector: Selector, budget: Budget, allocator: AdaptiveBudgetAllocator
 
 
 def _grow_in_rounds(
-    plan: Plan,
+    plan: GrowSetup,
     growing: Sequence[Growing],
     log: list[Logged],
     allocator: AdaptiveBudgetAllocator | None,
@@ -170,7 +170,7 @@ def _grow_in_rounds(
     """Every round, each task's choices; all of them are one batch."""
     round_ = 0
     while True:
-        jobs: list[Job] = []
+        jobs: list[ReadyArm] = []
         owners: list[tuple[Growing, list[int]]] = []
         for one in growing:
             for pick, point in one.choose(plan, round_):

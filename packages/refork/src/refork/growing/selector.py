@@ -60,7 +60,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ForkChoice:
     """What a selector decided: fork candidate ``index`` ``draws`` more times; ``terms`` say why."""
 
     index: int
@@ -77,7 +77,7 @@ class Selector(Protocol):
         """Name and settings, as recorded with every choice."""
         ...
 
-    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[Choice]:
+    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[ForkChoice]:
         """The next points to fork; an empty answer ends the growing."""
         ...
 
@@ -169,10 +169,10 @@ class Independent:
         """Nothing, and no points inside a turn."""
         return Needs(inside=0)
 
-    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[Choice]:
+    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[ForkChoice]:
         """All that is left, from the root."""
         root = int(np.argmin(candidates.depth))
-        return [Choice(root, leaves_left, {})]
+        return [ForkChoice(root, leaves_left, {})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +201,13 @@ class RandomNode:
         """Points inside a turn; entropies are used where they happen to be recorded."""
         return Needs(inside=self.inside)
 
-    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[Choice]:
+    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[ForkChoice]:
         """Random points; the root alone in the first round."""
         if round_ == 0:
-            return [Choice(int(np.argmin(candidates.depth)), min(self.roots, leaves_left), {})]
+            return [ForkChoice(int(np.argmin(candidates.depth)), min(self.roots, leaves_left), {})]
         key = NoiseKey(self.seed, stream_of("random-node", candidates.node[0]), round_)
         picks = (uniforms([key], self.at_once)[0] * len(candidates)).astype(int)
-        return [Choice(int(pick), 1, {}) for pick in picks[:leaves_left]]
+        return [ForkChoice(int(pick), 1, {}) for pick in picks[:leaves_left]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +237,13 @@ class Surprisal:
         """Every token of a turn is a candidate."""
         return Needs(inside=self.inside)
 
-    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[Choice]:
+    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[ForkChoice]:
         """The most surprising points not forked yet; nothing once all rounds are over.
 
         Raises BadInput where no log-prob was recorded.
         """
         if round_ == 0:
-            return [Choice(int(np.argmin(candidates.depth)), min(self.roots, leaves_left), {})]
+            return [ForkChoice(int(np.argmin(candidates.depth)), min(self.roots, leaves_left), {})]
         if round_ > self.rounds:
             return []
         known = candidates.surprisal
@@ -256,4 +256,4 @@ class Surprisal:
         fresh = np.where(np.isfinite(known) & (candidates.children == 1), known, -np.inf)
         # As many points per rollout as asked for; the published sampler ranks them over the whole group.
         order = np.argsort(-fresh, kind="stable")[: self.top * self.roots]
-        return [Choice(int(i), self.draws, {"surprisal": float(fresh[i])}) for i in order if fresh[i] > 0]
+        return [ForkChoice(int(i), self.draws, {"surprisal": float(fresh[i])}) for i in order if fresh[i] > 0]

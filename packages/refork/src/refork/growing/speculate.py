@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.forking.arm import Fork, Job
+from refork.forking.arm import Fork, ReadyArm
 from refork.forking.run_on import Branch, run_on, world_producer
-from refork.growing.growing import Growing, Logged, Plan, own_turns
+from refork.growing.growing import Growing, GrowSetup, Logged, own_turns
 from refork.growing.selector import Candidates
 from refork.judge import Judge
 from refork.progress import Progress
@@ -76,14 +76,14 @@ class _Flight:
 class _Tower:
     """Who is on their way, and what happens after each turn of the batch."""
 
-    plan: Plan
+    plan: GrowSetup
     growing: Sequence[Growing]
     how: Speculation
     log: list[Logged]
     clock: int = 0
     rounds: list[int] = field(default_factory=list)
     flights: list[_Flight] = field(default_factory=list)
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, ReadyArm] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
 
     def refill(self, ended: Sequence[DrawRecord]) -> list[Branch]:
@@ -176,7 +176,7 @@ class _Tower:
             self.rounds[owner] += 1
 
     def _fly(
-        self, owner: int, job: Job, draws: Sequence[int], place: tuple[str, int], cost: float, late: bool
+        self, owner: int, job: ReadyArm, draws: Sequence[int], place: tuple[str, int], cost: float, late: bool
     ) -> list[Branch]:
         one, tree = self.growing[owner], self.plan.tree
         branches = {b.noise.draw: b for b in job.branches}
@@ -193,7 +193,7 @@ class _Tower:
 
 
 def grow_speculatively(
-    plan: Plan,
+    plan: GrowSetup,
     growing: Sequence[Growing],
     how: Speculation,
     log: list[Logged],

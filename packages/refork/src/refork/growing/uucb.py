@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
-from refork.growing.selector import Candidates, Choice, Needs, PointValues
+from refork.growing.selector import Candidates, ForkChoice, Needs, PointValues
 from refork.growing.submodular import greedy_submodular
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
 
@@ -222,11 +222,11 @@ class UUCB:
         scale = self.scale or float(heights.max())
         return np.minimum(heights / scale, 1.0) if scale > 0 else np.zeros(len(known))
 
-    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[Choice]:
+    def select(self, candidates: Candidates, leaves_left: int, round_: int) -> Sequence[ForkChoice]:
         """Roots first, then the highest score; within a round each choice counts as one more branch."""
         if round_ == 0:
             root = int(np.argmin(candidates.depth))
-            return [Choice(root, min(self.roots, leaves_left), {})]
+            return [ForkChoice(root, min(self.roots, leaves_left), {})]
         if not len(candidates):
             return []
         many = min(self.at_once, leaves_left)
@@ -236,8 +236,8 @@ class UUCB:
         picks = self._several(candidates, many)
         return [self._choice(i, terms) for i in picks]
 
-    def _choice(self, index: int, terms: dict[str, Float64]) -> Choice:
-        return Choice(index, 1, {name: float(part[index]) for name, part in terms.items()})
+    def _choice(self, index: int, terms: dict[str, Float64]) -> ForkChoice:
+        return ForkChoice(index, 1, {name: float(part[index]) for name, part in terms.items()})
 
     def _ties(self, known: Candidates, round_: int) -> float:
         key = NoiseKey(self.seed, stream_of("uucb", known.node[0]), round_)

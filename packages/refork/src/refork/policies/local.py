@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from refork.decoding.backbone import Backbone
 from refork.decoding.loop import Decoder, Terms
-from refork.decoding.opening import Forward, Opening, open_decoder
+from refork.decoding.opening import DecodingPath, Forward, open_decoder
 from refork.decoding.record import Sampled
 from refork.decoding.score import hidden, next_laws, score
 from refork.decoding.session import Ends
@@ -73,7 +73,7 @@ class LocalPolicy:
         self.model = model
         self.codec = tokenizer if isinstance(tokenizer, Codec) else Codec(tokenizer)
         self.reference = reference
-        self.opening: Opening | None = None
+        self.opening: DecodingPath | None = None
         if decoder is None:
             decoder, self.opening = open_decoder(model, memory, max_branches, forward)
         self.decoder = decoder

@@ -19,7 +19,7 @@ _finite = with_config(ConfigDict(allow_inf_nan=False))
 
 @_finite
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class RateData:
     """A success rate (0 to 1) or a mean, its interval, and how many runs it comes from."""
 
     rate: float | None = None
@@ -127,7 +127,7 @@ class Trace:
 
 @_finite
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class EffectData:
     """Control (``base``) against change (``other``).
 
     ``scale``: rates, or means in their own unit; None: rates where both lie between 0 and 1.
@@ -140,8 +140,8 @@ class Effect:
     after_text: str = ""
     score: str = "success"
     scale: Literal["rate", "mean"] | None = None
-    base: Rate = field(default_factory=Rate)
-    other: Rate = field(default_factory=Rate)
+    base: RateData = field(default_factory=RateData)
+    other: RateData = field(default_factory=RateData)
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -189,12 +189,12 @@ class ReportData:
     versions: Json = field(default_factory=dict)
     settings: Json = field(default_factory=dict)
     curve: tuple[CurvePoint, ...] = ()
-    before: Rate | None = None
-    after: Rate | None = None
+    before: RateData | None = None
+    after: RateData | None = None
     gain: Gain | None = None
     tree: TreeData | None = None
     trace: Trace | None = None
-    effect: Effect | None = None
+    effect: EffectData | None = None
     stages: tuple[Stage, ...] = ()
     code: str = ""
 

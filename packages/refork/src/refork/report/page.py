@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from refork.report import palette, sentences, words
 from refork.report.charts import ACCENT, Across, Dot, Figure, Line, Plane, Row, curves, intervals
-from refork.report.data import CurvePoint, Effect, Rate, ReportData, TreeData, TreeNode
+from refork.report.data import CurvePoint, EffectData, RateData, ReportData, TreeData, TreeNode
 from refork.report.diff import pieces
 from refork.report.tree_layout import children_of
 from refork.report.tree_picture import tree_picture
@@ -92,7 +92,7 @@ def _minute(data: ReportData) -> Iterator[tuple[str, str, str]]:
         yield anchor, "What training made of it", sentences.gain_sentence(data.before, data.after, data.gain)
 
 
-def _row(name: str, rate: Rate, scale: str = "rate") -> Row:
+def _row(name: str, rate: RateData, scale: str = "rate") -> Row:
     ends = f"  ({words.span(rate.low, rate.high, scale)})" if rate.low is not None else ""
     text = words.value_of(rate.rate, scale) + ends
     colour = palette.colour(rate.rate) if scale == "rate" else palette.ROLES["ink"]
@@ -108,7 +108,7 @@ def _result(data: ReportData) -> Markup | None:
     return intervals(rows, name=name, across=Across(bounds=(0, 1)), value="Success").html()
 
 
-def _arms(effect: Effect) -> Markup:
+def _arms(effect: EffectData) -> Markup:
     """The two arms on one axis."""
     scale = effect.unit
     rows = [_row("control", effect.base, scale), _row("with the change", effect.other, scale)]
@@ -117,7 +117,7 @@ def _arms(effect: Effect) -> Markup:
     return intervals(rows, name=name, across=across, value=effect.score).html()
 
 
-def _forest(effect: Effect) -> Markup:
+def _forest(effect: EffectData) -> Markup:
     """The difference on an axis through zero."""
     scale = effect.unit
     ends = f"  ({words.span(effect.low, effect.high, scale, sign=True)})" if effect.low is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refork.report.data import Cliff, CurvePoint, Effect, Gain, Rate
+from refork.report.data import Cliff, CurvePoint, EffectData, Gain, RateData
 from refork.report.words import (
     NBSP,
     change_of,
@@ -17,7 +17,7 @@ from refork.report.words import (
 )
 
 
-def headline(before: Rate | None, after: Rate | None, gain: Gain | None) -> str | None:
+def headline(before: RateData | None, after: RateData | None, gain: Gain | None) -> str | None:
     """The page's first line; None where success was not measured before and after."""
     if before is None or after is None or before.rate is None or after.rate is None:
         return None
@@ -29,7 +29,7 @@ def headline(before: Rate | None, after: Rate | None, gain: Gain | None) -> str 
     return f"Held-out success went {both}, within chance" if gain else f"Held-out success went {both}"
 
 
-def gain_sentence(before: Rate, after: Rate, gain: Gain | None) -> str:
+def gain_sentence(before: RateData, after: RateData, gain: Gain | None) -> str:
     """What happened to held-out success, and whether the interval backs it."""
     if before.rate is None or after.rate is None:
         return "Success on held-out tasks was not measured both before and after training."
@@ -62,13 +62,13 @@ def cliff_sentence(cliff: Cliff | None) -> str:
     )
 
 
-def effect_sentence(effect: Effect) -> str:
+def effect_sentence(effect: EffectData) -> str:
     """What the one change did, whether the interval backs it, and who answered where it was not the world."""
     caution = effect.caution
     return _effect(effect) + (f" {caution[:1].upper()}{caution[1:]}." if caution else "")
 
 
-def _effect(effect: Effect) -> str:
+def _effect(effect: EffectData) -> str:
     what = one_line(effect.what, 90)
     what = what[:1].upper() + what[1:]
     arms = f"{value_of(effect.base.rate, effect.unit)} to {value_of(effect.other.rate, effect.unit)}"
@@ -84,7 +84,7 @@ def _effect(effect: Effect) -> str:
     return f"{what}: {effect.score} goes from {arms}, but the {ends} includes zero, so no effect is shown."
 
 
-def pairing_sentence(effect: Effect) -> str:
+def pairing_sentence(effect: EffectData) -> str:
     """How the arms were paired, by which method, and what pairing bought; empty where nothing is known."""
     parts = []
     if effect.points > 1:

@@ -15,7 +15,7 @@ from refork.runs import sections
 from refork.runs.attach import Attachment, Named
 from refork.runs.otel import Telemetry, exporters, open_telemetry
 from refork.runs.profile import Profile, write_json
-from refork.runs.sections import Recorder, Watcher
+from refork.runs.sections import SectionStack, Watcher
 
 #: The variable that tells workers the folder for their part of a profile.
 PARTS: Final = "REFORK_PROFILE_PARTS"
@@ -66,7 +66,7 @@ def join() -> None:
 
     made = _joined = _Joined(telemetry, timing, Path(folder) if folder else None)
     content = telemetry is not None and telemetry.content
-    sections.keep(Recorder(watchers, content=content))
+    sections.keep(SectionStack(watchers, content=content))
     watch_all()
     unit: Named = {"refork.forking.backend.worker": {"Worker": {"run": _unit(made)}}}
     Attachment(unit).attach()

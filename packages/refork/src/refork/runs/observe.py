@@ -19,9 +19,9 @@ from refork.runs.join import PARTS
 from refork.runs.logs import log
 from refork.runs.otel import open_telemetry
 from refork.runs.profile import Profile, read_parts, together, trace_of, write_json
-from refork.runs.record import Record, new_record, trace_file
+from refork.runs.record import RunRecord, new_record, trace_file
 from refork.runs.running import Run
-from refork.runs.sections import Recorder, Watcher
+from refork.runs.sections import SectionStack, Watcher
 from refork.types import Json
 
 _run: Run | None = None
@@ -139,7 +139,7 @@ def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseEx
     from refork.runs.seams import watch_all
 
     content = run.telemetry is not None and run.telemetry.content
-    keeper = run.recorder = Recorder(watchers, content=content)
+    keeper = run.recorder = SectionStack(watchers, content=content)
     stack.callback(watch_all().detach)
     stack.callback(sections.keep, sections.keep(keeper))
     whole = keeper.open(f"refork {run.record.command}", "run", **_facts(run.record, content=content))
@@ -161,7 +161,7 @@ def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseEx
     return finish
 
 
-def _facts(record: Record, *, content: bool) -> Json:
+def _facts(record: RunRecord, *, content: bool) -> Json:
     facts: Json = {"refork.run": record.id, "refork.command": record.command}
     return facts | ({"process.command_args": list(record.arguments)} if content else {})
 
@@ -203,7 +203,7 @@ def _log_start(run: Run) -> None:
         complain(run)
 
 
-def progress_facts(record: Record) -> Json:
+def progress_facts(record: RunRecord) -> Json:
     """How far a run is, as log lines say it."""
     return {
         "stage": record.stage or None, "done": record.done, "total": record.total, "tokens": record.tokens,

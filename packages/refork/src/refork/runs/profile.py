@@ -21,7 +21,7 @@ OTHER: Final = "everything else"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProfileRow:
     """Seconds that a kind of work took by itself, and how often it was done."""
 
     name: str
@@ -82,11 +82,11 @@ class Profile:
     def closed(self, section: Section) -> None:
         """Nothing to do."""
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProfileRow]:
         """The table, longest first."""
         whole = sum(self._own.values()) or 1
         found = [
-            Row(name, spent / 1e9, spent / whole, self._calls.get(name, 0))
+            ProfileRow(name, spent / 1e9, spent / whole, self._calls.get(name, 0))
             for name, spent in self._own.items()
         ]
         return sorted(found, key=lambda row: (-row.seconds, row.name))
@@ -128,7 +128,7 @@ def _row(section: Section) -> str:
     return OTHER if section.kind in ("run", "stage", "unit") else section.name
 
 
-def together(parts: Iterable[Json]) -> list[Row]:
+def together(parts: Iterable[Json]) -> list[ProfileRow]:
     """One table of several processes' own threads."""
     seconds: dict[str, float] = {}
     calls: dict[str, int] = {}
@@ -137,7 +137,7 @@ def together(parts: Iterable[Json]) -> list[Row]:
             seconds[row["name"]] = seconds.get(row["name"], 0.0) + row["seconds"]
             calls[row["name"]] = calls.get(row["name"], 0) + row["calls"]
     whole = sum(seconds.values()) or 1.0
-    rows = [Row(name, spent, spent / whole, calls[name]) for name, spent in seconds.items()]
+    rows = [ProfileRow(name, spent, spent / whole, calls[name]) for name, spent in seconds.items()]
     return sorted(rows, key=lambda row: (-row.seconds, row.name))
 
 

@@ -39,7 +39,7 @@ def runs_folder() -> Path:
 
 @final
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """One run. ``state`` is what its own process last wrote; :meth:`seen` says what became of it since.
 
     Times are seconds since 1970. ``rate`` is units of the stage per second, ``eta`` seconds to its end.
@@ -143,7 +143,7 @@ def _exists(pid: int) -> str:
     return "alive"
 
 
-def new_record(command: str, arguments: Sequence[str], out: str | None) -> Record:
+def new_record(command: str, arguments: Sequence[str], out: str | None) -> RunRecord:
     """The record of a run that begins now in this process."""
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
@@ -151,7 +151,7 @@ def new_record(command: str, arguments: Sequence[str], out: str | None) -> Recor
         user = getpass.getuser()
     except (KeyError, OSError):  # no name for this number, as in many containers
         user = str(os.getuid()) if hasattr(os, "getuid") else ""
-    return Record(
+    return RunRecord(
         id=f"{stamp}-{command.replace(' ', '-')}-{secrets.token_hex(3)}",
         command=command, arguments=list(arguments), started=now, updated=now, user=user,
         host=socket.gethostname(), pid=os.getpid(), machine=machine(), birth=_birth(os.getpid()),
@@ -159,12 +159,12 @@ def new_record(command: str, arguments: Sequence[str], out: str | None) -> Recor
     )  # fmt: skip
 
 
-def file_of(record: Record) -> Path:
+def file_of(record: RunRecord) -> Path:
     """Where a record is written."""
     return runs_folder() / f"{record.id}.json"
 
 
-def write_record(record: Record) -> None:
+def write_record(record: RunRecord) -> None:
     """Write it whole or not at all; nobody else may read what was typed."""
     file = file_of(record)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -176,27 +176,27 @@ def write_record(record: Record) -> None:
     part.replace(file)
 
 
-_NAMES: Final = frozenset(f.name for f in fields(Record))
+_NAMES: Final = frozenset(f.name for f in fields(RunRecord))
 
 
-def read_record(file: Path) -> Record | None:
+def read_record(file: Path) -> RunRecord | None:
     """What a file says; None where it is gone, of another format or no record."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             return None
-        return Record(**{name: value for name, value in data.items() if name in _NAMES})
+        return RunRecord(**{name: value for name, value in data.items() if name in _NAMES})
     except (OSError, ValueError, TypeError, KeyError):  # one bad file must not hide the other runs
         return None
 
 
-def records() -> list[Record]:
+def records() -> list[RunRecord]:
     """All runs that are on record, the newest last."""
     found = (read_record(file) for file in runs_folder().glob("*.json"))
     return sorted((r for r in found if r is not None), key=lambda r: (r.started, r.id))
 
 
-def find_record(name: str | None) -> Record:
+def find_record(name: str | None) -> RunRecord:
     """The run of an id, of a beginning that fits one only, of a process number or of an --out folder.
 
     None: the newest. Of several runs in one folder or process number, the newest.
@@ -219,7 +219,7 @@ def find_record(name: str | None) -> Record:
     raise BadInput(what, where=str(runs_folder()), hint="refork run list")
 
 
-def _same_folder(record: Record, name: str) -> bool:
+def _same_folder(record: RunRecord, name: str) -> bool:
     return record.out is not None and Path(record.folder, record.out).resolve() == Path(name).resolve()
 
 
@@ -243,6 +243,6 @@ def prune(now: float, kept: int = KEPT, days: float = DAYS) -> int:
     return len(old)
 
 
-def trace_file(record: Record) -> Path:
+def trace_file(record: RunRecord) -> Path:
     """Where a run's profile goes."""
     return runs_folder() / "profiles" / f"{record.id}.json"

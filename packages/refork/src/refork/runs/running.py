@@ -15,9 +15,9 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput, UserError
 from refork.runs.otel import Telemetry
-from refork.runs.profile import Row
-from refork.runs.record import BEAT, Record, prune, write_record
-from refork.runs.sections import Recorder, Section
+from refork.runs.profile import ProfileRow
+from refork.runs.record import BEAT, RunRecord, prune, write_record
+from refork.runs.sections import Section, SectionStack
 from refork.runs.track import GRAMMAR, Follower
 from refork.runs.workers import Roster, together
 
@@ -44,12 +44,14 @@ class Run:
     What watching costs is kept from what is watched: a record that cannot be written is given up.
     """
 
-    def __init__(self, record: Record, *, keep: bool = True, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, record: RunRecord, *, keep: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
         self.record = record
         self.telemetry: Telemetry | None = None
-        self.recorder: Recorder | None = None
-        self.rows: list[Row] = []
-        self.worker_rows: list[Row] = []
+        self.recorder: SectionStack | None = None
+        self.rows: list[ProfileRow] = []
+        self.worker_rows: list[ProfileRow] = []
         self.complaints: list[str] = []
         self._said = 0
         self._given_up = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from refork.runs.attach import Attachment, ClassPattern, Named, Wrap
-from refork.runs.sections import Kind, Recorder, Section, recorder
+from refork.runs.sections import Kind, Section, SectionStack, recorder
 from refork.types import Json
 
 #: Rows of a profile.
@@ -30,7 +30,7 @@ Heard: TypeAlias = Callable[[Section, Any, Any], None]
 
 
 def _known(
-    keeper: Recorder, before: Before | None, name: str, call: tuple[Any, Sequence[Any], Mapping[str, Any]]
+    keeper: SectionStack, before: Before | None, name: str, call: tuple[Any, Sequence[Any], Mapping[str, Any]]
 ) -> tuple[str, Json]:
     """A section's title and facts. What cannot be read off a call is left out: the call itself goes on."""
     try:
@@ -40,7 +40,7 @@ def _known(
         return name, {}
 
 
-def _learn(keeper: Recorder, heard: Heard, section: Section, what: tuple[Any, Any]) -> None:
+def _learn(keeper: SectionStack, heard: Heard, section: Section, what: tuple[Any, Any]) -> None:
     try:
         heard(section, *what)
     except Exception as error:

@@ -73,7 +73,7 @@ class Watcher(Protocol):
 
 
 @final
-class Recorder:
+class SectionStack:
     """Keeps the stack of open sections of every thread; a thread that begins lies in the one that watches.
 
     ``content``: somebody wants what was said, too.
@@ -199,15 +199,15 @@ class Recorder:
                 self.refused.append(error)
 
 
-_recorder: Recorder | None = None
+_recorder: SectionStack | None = None
 
 
-def recorder() -> Recorder | None:
+def recorder() -> SectionStack | None:
     """Who keeps this process's sections; None where nobody watches."""
     return _recorder
 
 
-def keep(new: Recorder | None) -> Recorder | None:
+def keep(new: SectionStack | None) -> SectionStack | None:
     """Let another recorder keep them; the one before."""
     global _recorder
     before, _recorder = _recorder, new

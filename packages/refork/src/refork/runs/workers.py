@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, final
 
-from refork.runs.record import GONE, Record
+from refork.runs.record import GONE, RunRecord
 from refork.types import Json
 
 WorkerState = Literal["starting", "working", "idle", "silent", "lost", "ended"]
@@ -144,7 +144,7 @@ class Roster:
             return dict(self._gone)
 
 
-def seen_json(record: Record, now: float) -> Json:
+def seen_json(record: RunRecord, now: float) -> Json:
     """A run as whoever looks now sees it: workers of one that was killed are gone with it."""
     state = record.seen(now)
     data = record.to_json() | {"state": state}

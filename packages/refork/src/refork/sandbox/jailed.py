@@ -67,7 +67,7 @@ class Shown:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Done:
+class JailResult:
     """What came of a command: status (128 and more: a signal), what it printed, the files that it left.
 
     ``too_large`` names the file over the bound where ``ended`` is size; no file is handed out then.
@@ -141,7 +141,7 @@ def jailed(
     wanted: Sequence[str] = (),
     bounds: Bounds | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Done:
+) -> JailResult:
     """Run a command in a folder with ``files`` and nothing else, and hand out those of its files ``wanted``.
 
     ``command[0]`` is a whole path. Names of files are plain, without folders. It reads ``shows`` and the
@@ -181,7 +181,7 @@ def jailed(
 _refused: dict[str, str] = {}
 
 
-def _asked(asked: dict[str, Any], files: Mapping[str, bytes], limits: Bounds) -> Done | str:
+def _asked(asked: dict[str, Any], files: Mapping[str, bytes], limits: Bounds) -> JailResult | str:
     """What came of a request; why not, where the system does not grant the way."""
     with _server().connection() as sock:
         sock.settimeout(limits.seconds + GRACE)
@@ -204,7 +204,7 @@ def _asked(asked: dict[str, Any], files: Mapping[str, bytes], limits: Bounds) ->
                 f"the guard of a command was lost: {error or 'it ended'}", where="jail", hint="try again"
             ) from None
     ended: Ended = "size" if answer["too_large"] and answer["ended"] == "exit" else answer["ended"]
-    return Done(answer["status"], ended, out, err, kept, answer["too_large"])
+    return JailResult(answer["status"], ended, out, err, kept, answer["too_large"])
 
 
 def _read(sock: socket.socket) -> Any:

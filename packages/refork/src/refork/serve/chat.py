@@ -18,7 +18,7 @@ from refork.serve.logprobs import chat_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import ActiveRequest, Running, Service
-from refork.serve.stream import DONE, EventStream, Head, json_answer
+from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer
 from refork.serve.structured import Form, Mode
 from refork.serve.turn import TurnText
 from refork.serve.web import Request, Response
@@ -248,7 +248,9 @@ class Talk:
     async def events(self, running: Running) -> AsyncGenerator[bytes]:
         """The answers as chunks: text as it comes, tool calls whole, then why each choice ended."""
         body = self._body
-        head = Head(id=running.id, object="chat.completion.chunk", created=running.created, model=body.model)
+        head = ChunkHead(
+            id=running.id, object="chat.completion.chunk", created=running.created, model=body.model
+        )
         verbose = body.logprobs or body.return_token_ids
         begun: set[int] = set()
         async for _, deltas in running.parts():

@@ -15,7 +15,7 @@ from refork.serve.logprobs import Spell, by_id, completion_logprobs
 from refork.serve.refuse import BadParameter
 from refork.serve.served import Asked, Delta, TokenServed
 from refork.serve.service import ActiveRequest, Running, Service
-from refork.serve.stream import DONE, EventStream, Head, json_answer
+from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer
 from refork.serve.web import Request, Response
 from refork.types import IntArray, Json, token_array
 
@@ -188,7 +188,7 @@ class _Page:
     async def events(self, running: Running) -> AsyncGenerator[bytes]:
         """The answers as chunks. A chunk goes out where there is text, or what was asked for beside it."""
         body = self._body
-        head = Head(id=running.id, object="text_completion", created=running.created, model=body.model)
+        head = ChunkHead(id=running.id, object="text_completion", created=running.created, model=body.model)
         verbose = body.logprobs is not None or body.return_token_ids
         if body.echo:
             for index in range(len(self._choices)):

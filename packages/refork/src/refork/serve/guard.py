@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol, TypeAlias, final
 
 from refork.serve.gate import Gate
-from refork.serve.keys import Keys
+from refork.serve.keys import ApiKeys
 from refork.serve.limits import Shares
 from refork.serve.refusal import Refused, out_of_time, too_large, too_slow_body, wrong_key
 from refork.serve.settings import ServerSettings
@@ -58,7 +58,7 @@ class Guard:
         self._app = app
         self._gate = gate
         self._settings = settings
-        self._keys = Keys(settings.keys)
+        self._keys = ApiKeys(settings.keys)
         self._shares = Shares(settings.per_key_requests, settings.per_key_per_minute)
         self._counting = counting
 

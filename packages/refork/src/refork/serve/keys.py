@@ -80,7 +80,7 @@ def check_address(host: str, keys: Iterable[str]) -> None:
 
 
 @final
-class Keys:
+class ApiKeys:
     """Who may come in. Every accepted key is compared, by digest and in constant time, whichever was sent."""
 
     def __init__(self, keys: Iterable[str]) -> None:

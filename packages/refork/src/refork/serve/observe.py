@@ -10,7 +10,7 @@ from typing import final
 from refork.policies.base import Sampling
 from refork.serve.exchange import Exchange, Operation, Timeline
 from refork.serve.metrics import Metrics
-from refork.serve.record import Recorder
+from refork.serve.record import ExchangeRecorder
 from refork.serve.settings import ServerSettings
 from refork.serve.tracing import Tracing, tracing
 
@@ -19,7 +19,7 @@ from refork.serve.tracing import Tracing, tracing
 class Watch:
     """What a handler tells of one request while it works on it."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: ExchangeRecorder | None) -> None:
         self._recorder = recorder
         self.timeline = Timeline()
         self.exchange: Exchange | None = None
@@ -54,7 +54,7 @@ class Observers:
         self,
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
-        recorder: Recorder | None = None,
+        recorder: ExchangeRecorder | None = None,
     ) -> None:
         self.metrics = metrics
         self.tracing = tracing
@@ -70,7 +70,7 @@ class Observers:
         spans = tracing(settings.otlp, content=settings.trace_content)
         recorder = None
         if settings.record is not None:
-            recorder = Recorder(
+            recorder = ExchangeRecorder(
                 settings.record, strict=settings.record_strict, wait_s=settings.record_s, metrics=metrics
             )
             metrics.watch("", recorder.gauges)

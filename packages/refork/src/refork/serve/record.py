@@ -48,7 +48,7 @@ class _Job:
 
 
 @final
-class Recorder:
+class ExchangeRecorder:
     """Writes exchanges to a tree from one thread; ``waiting`` of them at most wait for it.
 
     An exchange that cannot be written (the disk is full, another program holds the tree) within ``wait_s``

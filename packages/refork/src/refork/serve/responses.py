@@ -46,7 +46,7 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     form = _form(body, tools_of(body.tools))
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
-    reply = Reply(body, asked, calls, service.pins)
+    reply = ResponseWriter(body, asked, calls, service.pins)
     running = await service.open(call_of(service, body.model, asked, "resp_", body.stream, request))
     headers = told(body, model, ("metadata",))
     if body.stream:
@@ -146,7 +146,7 @@ def _asked(
 
 
 @final
-class Reply:
+class ResponseWriter:
     """One answer, as it is written on the wire."""
 
     def __init__(

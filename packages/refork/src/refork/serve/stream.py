@@ -27,7 +27,7 @@ def json_answer(data: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 
 @final
-class Head:
+class ChunkHead:
     """The beginning of every chunk of an answer, written once."""
 
     def __init__(self, **fields: Any) -> None:

@@ -18,7 +18,7 @@ _CONTEXT = 5
 _LONGEST = 16
 
 
-class Reader(Protocol):
+class TextReader(Protocol):
     """Characters of a stream of tokens, each given out once it is whole.
 
     What all calls together return is what the codec's ``pieces`` gives of all tokens.
@@ -33,7 +33,7 @@ class Reader(Protocol):
         ...
 
 
-def reader_of(codec: Codec) -> Reader:
+def reader_of(codec: Codec) -> TextReader:
     """A reader of a codec's tokens."""
     table = codec.token_bytes
     if table is not None:
@@ -103,7 +103,7 @@ class Speech:
     of every token in the whole text (characters), ``stopped`` the stop string that was met.
     """
 
-    def __init__(self, reader: Reader, stops: Sequence[str] = (), *, keep_stop: bool = False) -> None:
+    def __init__(self, reader: TextReader, stops: Sequence[str] = (), *, keep_stop: bool = False) -> None:
         self._reader = reader
         self._stops = tuple(stops)
         self._keep = keep_stop

@@ -25,7 +25,7 @@ _NONE: Final = token_array([])
 
 @final
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TurnPiece:
     """A part of a turn: ``given`` where it was put there, not said.
 
     ``forced``: how many of its first tokens the policy was made to say. ``step`` is None for the beginning
@@ -58,19 +58,19 @@ class Turn:
         return last.node
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[TurnPiece, ...]:
         """The parts of the turn in their order; without any text where a turn was cut at its beginning."""
         found = []
         if self.opening is not None:
             count = _carried(self.opening.node)
             ids = self.opening.tokens
             known = None if ids is None or count is None else ids[len(ids) - count :]
-            found.append(Piece(str(self.opening.node.extra[PENDING]), known, given=True))
+            found.append(TurnPiece(str(self.opening.node.extra[PENDING]), known, given=True))
         for step in self.steps:
             put = step.node.extra.get("edit") == "insert"
             forced = 0 if put else len((step.node.settings or {}).get("forced") or ())
             size = step.node.length if step.keep is None else step.keep
-            found.append(Piece(step.text, step.tokens, put, min(forced, size), step))
+            found.append(TurnPiece(step.text, step.tokens, put, min(forced, size), step))
         return tuple(found)
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 
 from refork import stats
 from refork.errors import BadInput
-from refork.forking.arm import Job, prepare, run_jobs
+from refork.forking.arm import ReadyArm, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
@@ -122,7 +122,7 @@ class _Redrawing:
         """One round; rollouts become clean, give up, or get a new draw."""
         live = [r for r in rollouts if not (r.clean or r.gave_up or r.draw.end == "error")]
         found = [pieces(self.tree.at(r.draw.leaf), self.unit, r.behind) for r in live]
-        jobs: list[Job] = []
+        jobs: list[ReadyArm] = []
         owners: list[_Rollout] = []
         for rollout, bad in zip(live, self.first_bad(found), strict=True):
             if bad is None:
@@ -141,7 +141,7 @@ class _Redrawing:
         for rollout, fork in zip(owners, forks, strict=True):
             rollout.draw = next(d for d in fork.draws if d.draw == rollout.tries - 1)
 
-    def job(self, at: Point, rollout: int, draw: int) -> Job:
+    def job(self, at: Point, rollout: int, draw: int) -> ReadyArm:
         """A draw of the rollout's own at a point, under the turn's settings and what is left of its limit."""
         stream = stream_of("redraw", rollout, at.address)
         return prepare(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from refork import stats
 from refork.errors import BadInput
-from refork.forking.arm import Job, prepare, run_jobs
+from refork.forking.arm import ReadyArm, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
@@ -196,7 +196,7 @@ def sentence_resample(
     over, outcome = _own_outcome(end, grader)
     points = [found[0].before, *(piece.after for piece in found)]
     live = points[:-1] if over else points
-    jobs: list[Job] = [prepare(p, policy, k, settings=settings, world=world, seed=seed) for p in live]
+    jobs: list[ReadyArm] = [prepare(p, policy, k, settings=settings, world=world, seed=seed) for p in live]
     forks = run_jobs(jobs, judge=grader, progress=progress, stage="resampling sentences")
     arms = [arm_of(f"behind sentence {i}", fork, grader, k) for i, fork in enumerate(forks)]
     if over:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput, CannotDo
-from refork.sandbox.jailed import Bounds, Done
+from refork.sandbox.jailed import Bounds, JailResult
 from refork_methods.kernel.cpu import toolchain
 
 #: What a kernel is compiled with unless said otherwise.
@@ -107,7 +107,7 @@ def run_tool(
     seconds: float,
     where: str,
     bounds: Bounds = BOUNDS,
-) -> Done:
+) -> JailResult:
     """A tool of the compiler's in its jail, on files by their plain names; it ended with 0.
 
     Raises:
@@ -157,7 +157,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     made.replace(path)
 
 
-def _check_opened(name: str, done: Done) -> None:
+def _check_opened(name: str, done: JailResult) -> None:
     """What compiler and assembler say that they opened, against what they need.
 
     Raises:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from refork.sandbox.jailed import Bounds, Done, Shown, jailed, shown
+from refork.sandbox.jailed import Bounds, JailResult, Shown, jailed, shown
 
 #: Programs of gcc and binutils, and llvm-mca; those that are not installed are not shown.
 TOOLS = ("gcc", "g++", "as", "ld", "objcopy", "objdump", "addr2line", "llvm-mca")
@@ -54,7 +54,7 @@ def run(
     wanted: Sequence[str] = (),
     bounds: Bounds,
     more: Sequence[str] = (),
-) -> Done:
+) -> JailResult:
     """A tool by its name, in the jail, on files; see :func:`refork.sandbox.jailed.jailed`.
 
     ``more``: what it sees beside the toolchain.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput, CannotDo
-from refork.sandbox.jailed import Bounds, Done
+from refork.sandbox.jailed import Bounds, JailResult
 from refork_methods.kernel.cpu import toolchain
 from refork_methods.kernel.gpu.ptxas import ptxas_signals
 from refork_methods.kernel.gpu.sass import sass_signals
@@ -50,7 +50,7 @@ def _run(
     files: dict[str, bytes],
     wanted: Sequence[str],
     more: Sequence[str],
-) -> Done:
+) -> JailResult:
     name = Path(command[0]).name
     bounds = replace(_BOUNDS, seconds=seconds)
     done = toolchain.run(command, files=files, wanted=wanted, bounds=bounds, more=more)

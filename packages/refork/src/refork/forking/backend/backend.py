@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from refork import registry
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import Job, Used
+from refork.forking.arm import ReadyArm, Used
 from refork.forking.backend.pool import Pool, SerialPool
 from refork.forking.backend.processes import ProcessPool
 from refork.forking.backend.ray_pool import RayPool
@@ -112,7 +112,7 @@ class Backend:
 
     def run(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[ReadyArm],
         *,
         judge: Judge | None = None,
         progress: Progress = silent,
@@ -217,19 +217,19 @@ def _share(text: str, spec: str) -> float:
     return value
 
 
-def _title(jobs: Sequence[Job], stage: str, unit: Unit) -> str:
+def _title(jobs: Sequence[ReadyArm], stage: str, unit: Unit) -> str:
     """A unit for people: what is done, of which arm, and which draws."""
     first, last = unit.draws[0][0], unit.draws[-1][0]
     which = f"draw {first}" if first == last else f"draws {first}-{last}"
     return f"{stage} {jobs[unit.job].record.id[:8]} {which}"
 
 
-def _tree(job: Job) -> Tree:
+def _tree(job: ReadyArm) -> Tree:
     assert job.point.tree is not None
     return job.point.tree
 
 
-def _away(job: Job) -> None:
+def _away(job: ReadyArm) -> None:
     """Give back the episodes that were opened here: workers open their own."""
     for branch in job.branches:
         if branch.episode is not None:
@@ -237,7 +237,7 @@ def _away(job: Job) -> None:
             branch.episode = None
 
 
-def _register(job: Job, judge: Judge | None) -> None:
+def _register(job: ReadyArm, judge: Judge | None) -> None:
     """The same producers, in the same order, as one process registers."""
     world = job.plan.world
     if world is not None:
@@ -254,7 +254,7 @@ def _write(tree: Tree, result: Result, judge: Judge | None) -> None:
         judge_draws(tree, judge, result.draws)
 
 
-def _given_up(job: Job, unit: Unit, lost: Lost) -> Result:
+def _given_up(job: ReadyArm, unit: Unit, lost: Lost) -> Result:
     """A draw that kills its workers, as a failed turn: an error is data, and the others run on."""
     ((draw, attempt),) = unit.draws
     branch = next(b for b in job.branches if b.noise.draw == draw)

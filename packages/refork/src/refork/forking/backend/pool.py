@@ -17,7 +17,7 @@ _STARTS: Final = 6
 
 @final
 @dataclass(frozen=True, slots=True)
-class Done:
+class UnitAnswer:
     """A worker answered the unit it was given."""
 
     worker: int
@@ -33,7 +33,7 @@ class Died:
     why: str
 
 
-Event: TypeAlias = Done | Died
+Event: TypeAlias = UnitAnswer | Died
 
 
 class Pool(Protocol):
@@ -138,7 +138,7 @@ class SerialPool:
             return []
         before = _torch_threads()
         try:
-            return [Done(0, self._worker.run(self._given.pop()))]
+            return [UnitAnswer(0, self._worker.run(self._given.pop()))]
         finally:
             if before is not None:
                 _set_torch_threads(before)

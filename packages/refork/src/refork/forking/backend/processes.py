@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from refork.forking.backend.pool import Died, Done, Event, Starts
+from refork.forking.backend.pool import Died, Event, Starts, UnitAnswer
 from refork.forking.backend.worker import SIGN
 from refork.runs.workers import Sign
 from refork.types import Json
@@ -145,7 +145,7 @@ class ProcessPool:
             self._starts.began()
             return None
         member.busy = False
-        return Done(number, line)
+        return UnitAnswer(number, line)
 
     def close(self) -> None:
         """Kill all processes."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, final
 
 from refork.errors import MissingExtra, ServerError
-from refork.forking.backend.pool import Died, Done, Event, Starts
+from refork.forking.backend.pool import Died, Event, Starts, UnitAnswer
 from refork.forking.backend.worker import Worker
 from refork.runs.record import BEAT
 from refork.runs.workers import Sign
@@ -212,7 +212,7 @@ class RayPool:
             member.pid, member.host = int(answer["pid"]), str(answer["host"])
             self._starts.began()
             return None
-        return Done(number, answer)
+        return UnitAnswer(number, answer)
 
     def close(self) -> None:
         """End all actors, and leave the cluster where it was joined here."""

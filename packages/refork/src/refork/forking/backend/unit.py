@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, final
 
 from refork.errors import CannotDo, InternalError
-from refork.forking.arm import Job
+from refork.forking.arm import ReadyArm
 from refork.forking.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
 from refork.forking.run_on import Branch
 from refork.policies.base import Policy
@@ -73,7 +73,7 @@ class Result:
         )
 
 
-def units_of(jobs: Sequence[Job], size: int, spec_of: Callable[[Policy | World], str]) -> list[Unit]:
+def units_of(jobs: Sequence[ReadyArm], size: int, spec_of: Callable[[Policy | World], str]) -> list[Unit]:
     """The units of all arms, in the order in which they are committed: arms as given, draws ascending.
 
     A draw's unit depends on its number alone, so the same draws are sampled together whatever is on the
@@ -90,7 +90,7 @@ def units_of(jobs: Sequence[Job], size: int, spec_of: Callable[[Policy | World],
     return units
 
 
-def _arm(job: Job, spec_of: Callable[[Policy | World], str]) -> Json:
+def _arm(job: ReadyArm, spec_of: Callable[[Policy | World], str]) -> Json:
     if job.simulator is not None:
         raise CannotDo(
             "a simulator answers in this process only", hint="leave the simulator or the backend away"
