@@ -620,9 +620,13 @@ def _attempt(tree: Tree, branch: Branch) -> str:
 
 
 def run_jobs(
-    jobs: Sequence[ReadyArm], *, judge: Judge | None = None, progress: Progress = silent, stage: str = "forking",
+    jobs: Sequence[ReadyArm],
+    *,
+    judge: Judge | None = None,
+    progress: Progress = silent,
+    stage: str = "forking",
     backend: Backend | None = None,
-) -> list[Fork]:  # fmt: skip
+) -> list[Fork]:
     """Run prepared arms, on a backend or here.
 
     Here, arms with the same policy, settings and world share every batch.
