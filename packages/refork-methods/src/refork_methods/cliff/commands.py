@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.common import (
+    AsJson,
+    JudgeSpec,
+    Regex,
+    RunFolder,
+    Seed,
+    TreeFile,
+    WorldSpec,
+    absolute,
+    ask_for_grading,
+    existing,
+    judge_for,
+    policy_for,
+    print_json,
+    spelled,
+    world_for,
+)
 from refork.cli.recipe import Keys
 from refork.errors import BadInput
 
@@ -23,7 +39,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
 OfPolicy = Annotated[
     str | None, typer.Option("--policy", help="The run's own, repeated where it is a file of yours.")
 ]
@@ -33,7 +48,6 @@ OfWorld = Annotated[
 Budget = Annotated[
     int | None, typer.Option("--budget-rollouts", min=1, help="Continuations the whole run may use.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
@@ -65,11 +79,11 @@ def _same(recorded: str | None, typed: str | None, option: str) -> bool:
 
 @app.command()
 def scan(
-    tree: Annotated[Path, typer.Option("--tree", help="The tree file.")],
+    tree: TreeFile,
     policy: Annotated[
         str, typer.Option("--policy", help="The policy that made the traces: hf:DIR, organism:NAME.")
     ],
-    out: Out,
+    out: RunFolder,
     world: Annotated[str | None, typer.Option("--world", help="Default: the recorded one.")] = None,
     success_regex: Annotated[
         str | None, typer.Option("--success-regex", help="Without a world: what a right last turn matches.")
@@ -115,7 +129,7 @@ def scan(
 
 @app.command()
 def verify(
-    out: Out,
+    out: RunFolder,
     policy: OfPolicy = None,
     world: OfWorld = None,
     budget: Budget = None,
@@ -140,7 +154,7 @@ def verify(
 
 @app.command()
 def pairs(
-    out: Out,
+    out: RunFolder,
     policy: OfPolicy = None,
     world: OfWorld = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Likeliest tokens to try at each cliff.")] = 10,
@@ -170,7 +184,7 @@ def pairs(
 
 @app.command()
 def train(
-    out: Out,
+    out: RunFolder,
     policy: OfPolicy = None,
     kinds: Annotated[
         str,
@@ -183,7 +197,7 @@ def train(
     eos_compat: Annotated[
         bool, typer.Option("--eos-compat", help="Add the end of sequence, as the released trainer does.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed")] = 42,
+    seed: Seed = 42,
     as_json: AsJson = False,
 ) -> None:
     """Train on the pairs, one token each, and save the policy in the run's folder.
@@ -212,7 +226,7 @@ def train(
 
 
 @app.command()
-def report(out: Out, as_json: AsJson = False) -> None:
+def report(out: RunFolder, as_json: AsJson = False) -> None:
     """Print what a run has found, and write its page with the potential of every trace.
 
     Example: refork cliff report --out runs/cliff
@@ -225,6 +239,65 @@ def report(out: Out, as_json: AsJson = False) -> None:
     _print(told | {"page": str(page)}, as_json)
     if not as_json:
         typer.echo(str(page))
+
+
+def why_command(
+    tree: TreeFile,
+    policy: Annotated[
+        str, typer.Option("--policy", help="The policy that made the trace: hf:DIR, organism:NAME.")
+    ],
+    node: Annotated[
+        str | None,
+        typer.Option("--node", help="Last node of the trace; default: a failed one of the likeliest task."),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option("--draws", min=16, help="Draws of each point, of each test and of each arm.")
+    ] = 64,
+    world: WorldSpec = None,
+    success_regex: Regex = None,
+    judge: JudgeSpec = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a trace failed: the token that lost it, tested on fresh draws, and what it cost.
+
+    It is the scan and the test of `refork method cliff` on one trace, and the comparison of `refork fork` at
+    the worst cliff, whose arms the tree keeps. Exit status 1 where a cliff was found.
+
+    Example: refork why --tree runs/demo/tree.db --policy hf:runs/demo/policy
+    """
+    from refork.cli.cards import LiveProgress, effect_card
+    from refork.cli.screen import open_console
+    from refork.forking.grading import need_grader
+    from refork.tree import Tree
+    from refork_methods.cliff.select import choose_traces
+    from refork_methods.cliff.why import why
+
+    with Tree.open(existing(tree)) as store:
+        first = store.at(node) if node is not None else next(map(store.at, store.tasks()), None)
+        if first is None:
+            raise BadInput("the tree is empty", where=str(tree))
+        place, grader = world_for(store.path(first), world), judge_for(success_regex, judge)
+        place, grader = ask_for_grading(place, grader, as_json=as_json)
+        need_grader("success", place, grader, f"node {first.node.id[:12]}")  # before a model is read
+        end = first if node is not None else choose_traces(store, "wrong")[0]
+        with LiveProgress() as live:
+            found = why(
+                end, policy_for(policy, live), draws, world=place, judge=grader, seed=seed, progress=live
+            )
+    told = found.to_json()
+    if as_json:
+        print_json(told)
+    else:
+        typer.echo(f"{told['tokens']} tokens, {len(told['cliffs'])} suspected, {told['rollouts']} rollouts")
+        if told["cliffs"]:
+            open_console().print(_table(told["cliffs"]))
+        if found.effect is None:
+            typer.echo("no token of this trace loses more success than noise explains")
+        else:
+            open_console().print(effect_card(found.effect.to_json()))
+    if found.worst is not None:
+        raise typer.Exit(1)
 
 
 def _print(told: dict[str, Any], as_json: bool) -> None:

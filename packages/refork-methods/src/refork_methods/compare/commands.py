@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, DryRun, RecipeFile, print_json
 from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _root() -> None:
 @app.command()
 def compare(
     out: Annotated[Path, typer.Option("--out", help="Folder of the runs, the table and the curves.")],
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")] = None,
+    recipe: RecipeFile = None,
     world: Annotated[
         list[str], typer.Option("--world", help="Only this world, with its organism; may be repeated.")
     ] = [],  # noqa: B006
@@ -44,8 +44,8 @@ def compare(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes; all cores if not given.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe and print it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train every arm with every seed at one token budget; the same command again resumes.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.cli.common import existing, print_json, settings_for
+from refork.cli.common import AsJson, existing, print_json, settings_for
 from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
@@ -201,8 +201,6 @@ Unit = Annotated[str | None, typer.Option(help="utility, seconds, tokens or mone
 Horizon = Annotated[int, typer.Option(help="Most candidates per episode.")]
 
 Verify = Annotated[str, typer.Option(help="terminal, or retry: a refused candidate may be refined.")]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def act(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 from refork.cli.screen import secho
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ Token = Annotated[str, typer.Option(help="sum (exact), mean, last, min, max, min
 StepOf = Annotated[str, typer.Option("--step", help="sum (exact), mean, last, min, max or bottom10.")]
 Success = Annotated[float, typer.Option(help="The least outcome that counts as a success.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of tie breaking and of the bootstrap.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[str, typer.Option(help="Folder or hub id of the checkpoint, with or without hf:.")]
 
 
@@ -73,7 +72,7 @@ def score(
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no log-probs.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write .jsonl (for the other verbs) or .csv.")] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score every token, action and trajectory: two forward passes, no training.
 
@@ -153,7 +152,7 @@ def _interval(found: dict[str, Any]) -> str:
 
 @app.command()
 def best(
-    scored: ScoredFile, token: Token = "sum", step: StepOf = "sum", seed: Seed = 0, as_json: Json = False
+    scored: ScoredFile, token: Token = "sum", step: StepOf = "sum", seed: Seed = 0, as_json: AsJson = False
 ) -> None:
     """Choose the trajectory with the highest score of each task; what that is worth beside mean and oracle.
 
@@ -192,7 +191,7 @@ def predict(
     success: Success = 1.0,
     by_task: Annotated[bool, typer.Option("--by-task", help="Resample tasks, not trajectories.")] = False,
     seed: Seed = 0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell successes from failures by their scores: AUROC with a bootstrap interval.
 
@@ -225,7 +224,7 @@ def predict(
 
 @app.command()
 def attribute(
-    scored: ScoredFile, token: Token = "sum", success: Success = 1.0, as_json: Json = False
+    scored: ScoredFile, token: Token = "sum", success: Success = 1.0, as_json: AsJson = False
 ) -> None:
     """Name the step that lost each failed trajectory, by every rule, with its margin.
 
@@ -264,7 +263,7 @@ def merge(
     method: Annotated[str, typer.Option(help="linear, ties or dare.")] = "linear",
     density: Annotated[float, typer.Option(help="Share of the difference that ties and dare keep.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Of what dare keeps.")] = 0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a reference between two checkpoints, for a pair that is too far apart.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.cli.screen import secho
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ Policy = Annotated[Path, typer.Option("--policy", help="YAML file of rules.")]
 Changes = Annotated[Path | None, typer.Option("--changes", help="Signed changes, a JSON object a line.")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="The operator's key.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Without the wording of provenance.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()

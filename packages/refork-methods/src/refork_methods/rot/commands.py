@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, DryRun, existing, print_json
 from refork.cli.recipe import Keys
 
 #: The sessions of the grid are planted there.
@@ -18,7 +18,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[str | None, typer.Option(help="Several with commas.")]
 
 
@@ -68,7 +67,7 @@ def run(
         typer.Option("--set", help="Any key of the recipe: key=value."),
         Keys("rot.recipe"),
     ] = [],  # noqa: B006
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Run models x conditions x tasks x repetitions; every episode is a fork on one tree.

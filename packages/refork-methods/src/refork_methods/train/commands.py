@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json, spelled
+from refork.cli.common import AsJson, DryRun, RecipeFile, Settings, existing, print_json, spelled
 from refork.cli.recipe import Keys
 from refork.cli.screen import secho
 
@@ -20,13 +20,9 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the run: policy, curve, checkpoints, recipe.")]
-RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")]
 PolicySpec = Annotated[str | None, typer.Option("--policy", help="hf:DIR or organism:NAME; a local model.")]
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="Take the data from this tree.")]
 DataFile = Annotated[Path | None, typer.Option("--data", help="Take the data from this JSON-lines file.")]
-Settings = Annotated[list[str], typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the recipe and print it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Format(StrEnum):
@@ -133,7 +129,7 @@ def train_policy(
     ] = None,
     updates: Annotated[int | None, typer.Option("--updates", help="How many.")] = None,
     settings: Annotated[Settings, Keys("refork_methods.train.run:PolicyRecipe")] = [],  # noqa: B006
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Train by policy gradient on rollout trees; the same command again resumes at the last checkpoint.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.types import Json
 
 app = typer.Typer(help="Build tiny models from scratch, to try everything on.", no_args_is_help=True)
@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(help="An organism; see `refork organism lis
 
 
 @app.command("list")
-def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def list_command(as_json: AsJson = False) -> None:
     """Say which organisms there are and whether they are built.
 
     Example: refork organism list --json

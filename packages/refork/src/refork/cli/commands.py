@@ -21,7 +21,7 @@ from refork.registry import find, names, own, registered, resolve
 GROUPS: Final = {
     "Begin": ("demo", "world", "policy"),
     "Look": ("tree", "view"),
-    "Fork and compare": ("fork", "sweep", "compare"),
+    "Fork and compare": ("fork", "sweep", "compare", "why"),
     "Grow and train": ("grow", "train"),
     "Operate": ("run", "serve"),
     "Methods": ("method",),

@@ -1,4 +1,4 @@
-"""What several commands share: opening things, printing JSON, live progress."""
+"""What several commands share: options, opening things, printing JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from refork.cli.failing import answer_json
+from refork.cli.recipe import Keys
 from refork.errors import BadInput, MissingExtra
 from refork.registry import part
 from refork.tree.address import is_address, parse_address
@@ -26,6 +27,49 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="RecipePart")
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TreeFile = Annotated[Path, typer.Option("--tree", help="The tree file.")]
+PolicySpec = Annotated[
+    str, typer.Option("--policy", help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")
+]
+WorldSpec = Annotated[
+    str | None, typer.Option("--world", help="World to go on in; default: the recorded one; none: no world.")
+]
+Regex = Annotated[
+    str | None, typer.Option("--success-regex", help="Without a world: success is a match in the last turn.")
+]
+JudgeSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory; or a name."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
+Settings = Annotated[list[str], typer.Option("--set", help="Override a recipe key, e.g. rate.peak=1e-4.")]
+SamplingSettings = Annotated[
+    list[str],
+    typer.Option("--set", help="Sampling setting, e.g. temperature=0.7."),
+    Keys("refork.runs.recipe:TurnLaw"),
+]
+RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")]
+RunFolder = Annotated[Path, typer.Option("--out", help="The run's folder.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and say what it would do.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+AllowHost = Annotated[
+    list[str],
+    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
+]
+AllowOrigin = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-origin",
+        help="Site whose pages may ask (https://chat.example), none else; may be repeated.",
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", help="API keys that clients may send, one a line; see REFORK_SERVER_KEY."),
+]
 Unconfined = Annotated[
     bool,
     typer.Option(

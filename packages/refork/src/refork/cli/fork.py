@@ -10,6 +10,14 @@ import typer
 
 from refork.cli.backends import BackendSpec, backend_for, policies_for
 from refork.cli.common import (
+    AsJson,
+    JudgeSpec,
+    PolicySpec,
+    Regex,
+    SamplingSettings,
+    Seed,
+    TreeFile,
+    WorldSpec,
     ask_for_grading,
     existing,
     judge_for,
@@ -18,7 +26,6 @@ from refork.cli.common import (
     simulator_for,
     world_for,
 )
-from refork.cli.recipe import Keys
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,29 +33,6 @@ if TYPE_CHECKING:
     from refork.forking.recorded import Pair
     from refork.tree import Tree
 
-TreeFile = Annotated[Path, typer.Option("--tree", help="The tree file.")]
-PolicySpec = Annotated[
-    str, typer.Option("--policy", help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")
-]
-WorldSpec = Annotated[
-    str | None, typer.Option("--world", help="World to go on in; default: the recorded one; none: no world.")
-]
-Regex = Annotated[
-    str | None, typer.Option("--success-regex", help="Without a world: success is a match in the last turn.")
-]
-JudgeSpec = Annotated[
-    str | None,
-    typer.Option(
-        "--judge", help="Who grades instead: FILE.py:NAME, a judge or a function of a trajectory; or a name."
-    ),
-]
-Settings = Annotated[
-    list[str],
-    typer.Option("--set", help="Sampling setting, e.g. temperature=0.7."),
-    Keys("refork.runs.recipe:TurnLaw"),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SimulatorSpec = Annotated[
     str | None,
     typer.Option(
@@ -79,13 +63,13 @@ def fork_command(
     world: WorldSpec = None,
     success_regex: Regex = None,
     judge: JudgeSpec = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     simulator: SimulatorSpec = None,
     simulator_control: ControlSpec = None,
     until_clear: UntilClear = False,
     backend: BackendSpec = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fork a point with and without one change, and compare.
 
@@ -201,13 +185,13 @@ def sweep_command(
     world: WorldSpec = None,
     success_regex: Regex = None,
     judge: JudgeSpec = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     reuse: Annotated[bool, typer.Option(help="Let a draw serve every point it passes.")] = True,
     seed: Seed = 0,
     simulator: SimulatorSpec = None,
     simulator_control: ControlSpec = None,
     backend: BackendSpec = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fork every token of a trace in one batch: where was success won or lost?
 
@@ -272,7 +256,7 @@ def compare_command(
     show: Annotated[
         bool, typer.Option("--list", help="Instead: the pairs of arms that the tree holds.")
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare arms that were drawn earlier: one pair, or one change at points of several tasks.
 

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from refork.cli.backends import BackendSpec, backend_for
-from refork.cli.common import print_json, shown, spelled
+from refork.cli.common import AsJson, DryRun, RecipeFile, print_json, shown, spelled
 from refork.cli.recipe import Keys
 from refork.types import Json
 
 
 def grow_command(
     out: Annotated[Path, typer.Option("--out", help="Folder of the run: tree, recipe, summary.")],
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")] = None,
+    recipe: RecipeFile = None,
     world: Annotated[str | None, typer.Option("--world", help="e.g. household:2")] = None,
     policy: Annotated[
         str | None, typer.Option("--policy", help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")
@@ -41,8 +41,8 @@ def grow_command(
         typer.Option("--tree", help="Record into this tree, e.g. one on a server; else OUT/tree.db."),
     ] = None,
     backend: BackendSpec = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and say what it would do.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Grow independent rollouts, or with --selector trees of them; run the same command again to resume.
 

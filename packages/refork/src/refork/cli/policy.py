@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 
 if TYPE_CHECKING:
     from refork.policies.base import Policy, PolicyCard
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at policies: local models, servers and scripts.", no_args_is_help=True)
 
 Spec = Annotated[str, typer.Argument(help="hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _MEANING = {
     "tokens": "takes and returns token ids: forks inside a turn",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.visible import json_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Name = Annotated[
         help="Its id or the beginning of it, its process number or its folder; else the newest.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from refork.cli.common import AllowHost, AllowOrigin, KeyFile, Port
 from refork.cli.recipe import Keys
 from refork.errors import BadInput
 from refork.registry import part
@@ -47,24 +48,6 @@ Pin = Annotated[
 Host = Annotated[
     str, typer.Option("--host", help="Address to listen on; beyond this machine only with a key.")
 ]
-PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key-file", help="API keys that clients may send, one a line; see REFORK_SERVER_KEY."),
-]
-AllowHost = Annotated[
-    list[str],
-    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
-]
-AllowOrigin = Annotated[
-    list[str],
-    typer.Option(
-        "--allow-origin",
-        help="Site whose pages may ask (https://chat.example), none else; may be repeated.",
-    ),
-]
 Width = Annotated[int, typer.Option("--width", min=1, help="Answers a local model draws at the same time.")]
 Lanes = Annotated[
     int, typer.Option("--lanes", min=1, help="Questions other models are asked at the same time.")
@@ -95,7 +78,7 @@ def serve_command(
     record: Record = None,
     pin: Pin = None,
     host: Host = "127.0.0.1",
-    port: PortOption = 8000,
+    port: Port = 8000,
     key_file: KeyFile = None,
     hosts: AllowHost = [],  # noqa: B006
     origins: AllowOrigin = [],  # noqa: B006

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json, shown
+from refork.cli.common import AsJson, existing, print_json, shown
 from refork.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ app = typer.Typer(
 )
 
 TreeFile = Annotated[Path, typer.Argument(help="The tree file, or a server's address.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScoreName = Annotated[
     str | None, typer.Option("--score", help="The score to show; the usual one by default.")
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refork.cli.common import AllowHost, Port, Regex, WorldSpec
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,20 +19,7 @@ PolicySpec = Annotated[
     str | None,
     typer.Option("--policy", help="Who runs on when the page forks: hf:DIR, organism:NAME or scripted:NAME."),
 ]
-WorldSpec = Annotated[
-    str | None, typer.Option("--world", help="World to go on in; default: the recorded one; none: no world.")
-]
-Regex = Annotated[
-    str | None, typer.Option("--success-regex", help="Without a world: success is a match in the last turn.")
-]
 Host = Annotated[str, typer.Option("--host", help="Address of this machine to listen on.")]
-PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-]
-AllowHost = Annotated[
-    list[str],
-    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
-]
 Browser = Annotated[bool, typer.Option("--open", help="Open it in the browser.")]
 ExportTo = Annotated[
     Path | None, typer.Option("--export", help="Write one HTML file that needs no server, and stop.")
@@ -49,7 +37,7 @@ def view_command(
     world: WorldSpec = None,
     success_regex: Regex = None,
     host: Host = "127.0.0.1",
-    port: PortOption = 8080,
+    port: Port = 8080,
     names: AllowHost = [],  # noqa: B006
     open_browser: Browser = False,
     export: ExportTo = None,

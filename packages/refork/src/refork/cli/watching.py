@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Verbs that leave a record of their run, by noun; "" for those without one.
 LONG: Final = {
-    "": ("fork", "sweep", "grow", "demo"),
+    "": ("fork", "sweep", "why", "grow", "demo"),
     "cliff": ("scan", "verify", "pairs", "train"),
     "crosscoder": ("cache", "train", "steer"),
     "evolve": ("run", "resume"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from refork.cli import world_record
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.errors import BadInput, CannotDo, ReforkError, UserError
 from refork.worlds.base import Observation, Split, Task, World
 from refork.worlds.open import open_world, task_to_json
@@ -21,7 +21,6 @@ Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A world, e.g. househo
 Number = Annotated[int, typer.Option("--task", help="Which of the split's tasks, counted from 0.", min=0)]
 Part = Annotated[str, typer.Option("--split", help="train or held-out.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the task list.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")

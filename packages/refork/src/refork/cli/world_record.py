@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.errors import BadInput
 from refork.worlds.base import Split
 from refork.worlds.environment import DOMAINS
@@ -35,7 +35,7 @@ def record_world(
     policy: Annotated[
         str | None, typer.Option("--policy", help="Record token ids of this policy, which can then fork it.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Record scripted actors in a real environment: actions, observations, and what decides them.
 

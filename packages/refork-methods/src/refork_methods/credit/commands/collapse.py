@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 app = typer.Typer(
     help="Which groups of rollouts teach nothing, and what group size would.",
@@ -15,7 +15,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[Path, typer.Argument(help="A tree file, or JSONL with group and reward.")]
 ScoreName = Annotated[str, typer.Option("--score", help="The leaf score of a tree.")]
 Passing = Annotated[float, typer.Option("--passing", help="Rewards from here count as success.")]

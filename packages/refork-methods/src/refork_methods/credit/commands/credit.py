@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.cli.screen import secho
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ Over = Annotated[
         "--over", help="Mean outcome over steps or trajectories. Default: steps, on a tree trajectories."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _read(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork_methods.crosscoder.commands.fit import app
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Count = Annotated[int, typer.Option("--tasks", min=4, help="Held-out tasks.")]
 Model = Annotated[str, typer.Option("--in", help="The model that is changed: A or B.")]
 Caps = Annotated[str, typer.Option("--caps", help="Two token caps, short,long.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of tasks and noise.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

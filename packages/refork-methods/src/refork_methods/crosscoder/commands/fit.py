@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, RunFolder, existing, print_json
 from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ app = typer.Typer(
     help="Train one sparse dictionary over two models' activations; find, test and steer its features.",
     no_args_is_help=True,
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -78,7 +76,7 @@ def cache(
 
 @app.command()
 def train(
-    out: Annotated[Path, typer.Option("--out", help="The run's folder.")],
+    out: RunFolder,
     data: Annotated[Path | None, typer.Option("--cache", help="What `crosscoder cache` wrote.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="A TOML recipe.")] = None,
     dict_size: Annotated[
@@ -126,7 +124,7 @@ def train(
 
 @app.command()
 def rank(
-    out: Annotated[Path, typer.Option("--out", help="The run's folder.")],
+    out: RunFolder,
     positive: Annotated[
         str, typer.Option("--positive", help="Label of the texts whose features are sought.")
     ],

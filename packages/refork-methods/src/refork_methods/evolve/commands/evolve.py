@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, DryRun, existing, print_json
 
 if TYPE_CHECKING:
     from refork.stats import Interval
@@ -29,7 +29,6 @@ Set = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -98,7 +97,7 @@ def audit(
 def erase(
     folder: Folder,
     slot: Annotated[str, typer.Option(help="The slot whose judge is dismissed.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would vanish.")] = False,
+    dry_run: DryRun = False,
     reason: Annotated[str, typer.Option(help="Why, for the tree's record.")] = "dismissed by hand",
     as_json: AsJson = False,
 ) -> None:

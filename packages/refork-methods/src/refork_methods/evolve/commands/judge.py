@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from refork.stats import Interval
@@ -32,7 +32,6 @@ Majority = Annotated[
     bool, typer.Option("--majority", help="Let a majority decide where a judge contradicts itself.")
 ]
 Name = Annotated[str | None, typer.Option(help="On a tree: scores of this name only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()

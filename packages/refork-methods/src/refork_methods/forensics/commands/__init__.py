@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
-from refork.cli.recipe import Keys
-from refork_methods.forensics.commands.case import AsJson, Folder, app
+from refork.cli.common import AsJson, SamplingSettings, Seed, print_json
+from refork_methods.forensics.commands.case import Folder, app
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,12 +34,6 @@ WorldName = Annotated[
 Regex = Annotated[
     str | None, typer.Option("--target-regex", help="What the last turn matches where the action is taken.")
 ]
-Settings = Annotated[
-    list[str],
-    typer.Option("--set", help="A sampling setting, e.g. temperature=1, max_tokens=256."),
-    Keys("refork.runs.recipe:TurnLaw"),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the noise.")]
 Draws = Annotated[int, typer.Option("--n", min=2, help="Rollouts of every arm but the base.")]
 Confounds = Annotated[
     list[str], typer.Option("--confound", help="What else could explain it; rows that share one count once.")
@@ -94,7 +87,7 @@ def resample(
     max_tries: Annotated[int, typer.Option("--max-tries", min=1, help="Redraws in one place.")] = 20,
     world: WorldName = None,
     target_regex: Regex = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +126,7 @@ def sweep(
     confound: Confounds = [],  # noqa: B006
     world: WorldName = None,
     target_regex: Regex = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -168,7 +161,7 @@ def factorial(
     confound: Confounds = [],  # noqa: B006
     world: WorldName = None,
     target_regex: Regex = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -205,7 +198,7 @@ def controls(
     confound: Confounds = [],  # noqa: B006
     world: WorldName = None,
     target_regex: Regex = None,
-    settings: Settings = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +18,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="CASE", help="The case's folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Likelihood = Annotated[
     bool, typer.Option("--likelihood", help="Also add up log-likelihood ratios, where rates were predicted.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.common import AsJson, Unconfined, existing, print_json
 from refork.cli.screen import secho
 from refork.errors import BadInput
 
@@ -40,7 +40,6 @@ Kernel = Annotated[
     str | None, typer.Option(help="Of an export or CUDA source: the kernel, or a part of its name.")
 ]
 Architecture = Annotated[str, typer.Option(help="Of a CUDA source: what to compile for.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _STYLES: dict[str, dict[str, Any]] = {
     "head": {"bold": True}, "critical": {"fg": "red", "bold": True}, "warn": {"fg": "yellow", "bold": True},
     "info": {"fg": "cyan", "bold": True}, "dim": {"dim": True}, "plain": {},

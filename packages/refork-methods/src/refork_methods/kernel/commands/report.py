@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.kernel.report import Written
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a search.")]
 Out = Annotated[Path | None, typer.Option(help="Write the report here. Default: the search's folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def report(folder: Folder, out: Out = None, as_json: AsJson = False) -> None:

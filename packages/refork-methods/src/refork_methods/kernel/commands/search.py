@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.common import AsJson, Unconfined, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.kernel.search import ArmTest, SearchResult
@@ -32,7 +32,6 @@ Batch = Annotated[int, typer.Option(min=1, help="Versions from one node at a tim
 Unguided = Annotated[float, typer.Option(min=0, max=1, help="Share of rewrites that follow no advice.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Builds at once. Default: one per processor.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="With a model: tokens of one answer.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def search(

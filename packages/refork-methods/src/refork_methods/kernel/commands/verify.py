@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.common import AsJson, Unconfined, existing, print_json
 from refork.cli.screen import secho
 
 if TYPE_CHECKING:
     from refork_methods.kernel.bench.result import Evaluated
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Kernel = Annotated[Path, typer.Argument(metavar="KERNEL", help="The original, a C or C++ file.")]
 Entry = Annotated[str | None, typer.Option(help="The kernel's function, where the file has several.")]
 Set = Annotated[

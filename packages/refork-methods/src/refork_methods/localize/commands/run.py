@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 from refork.errors import BadInput
 from refork.jsonl import read_utf8
 
@@ -28,7 +28,6 @@ Turns = Annotated[int, typer.Option(min=1, help="With --model: at most so many a
 MaxTokens = Annotated[int, typer.Option(min=1, help="With --model: tokens of one answer.")]
 Context = Annotated[int, typer.Option(min=500, help="With --model: tokens of one question.")]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Issue = Annotated[
     str, typer.Option("--issue", help="File with the issue: text, a JSON row, or - for standard input.")
 ]

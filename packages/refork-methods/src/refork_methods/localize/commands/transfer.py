@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 from refork.errors import BadInput
 from refork.jsonl import read_utf8
 
 if TYPE_CHECKING:
     from refork.decide import Advice
     from refork_methods.localize.transfer import SettingTransfer, TransferReport
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def inject(

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
-from refork_methods.memory.commands.memory import AsJson, Store, Theta, app, open_memory
+from refork.cli.common import AsJson, print_json
+from refork_methods.memory.commands.memory import Store, Theta, app, open_memory
 
 __all__ = ["app"]
 

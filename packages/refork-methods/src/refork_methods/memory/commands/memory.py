@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.memory.gate import RecurrenceGate
@@ -21,7 +21,6 @@ app = typer.Typer(
 )
 
 Store = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory's folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Model = Annotated[
     str | None,
     typer.Option("--model", help="Roles by this model (openai:URL#MODEL, hf:DIR); default: by rule."),

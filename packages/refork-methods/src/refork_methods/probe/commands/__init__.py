@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.common import AsJson, RunFolder, Seed, absolute, existing, print_json, spelled
 from refork.cli.recipe import Keys
 from refork_methods.probe.commands.probe import app
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks: hf:DIR, organism:NAME.")]
-Out = Annotated[Path, typer.Option("--out", help="The run's folder.")]
 TreeFile = Annotated[Path | None, typer.Option("--tree", help="The tree file; default: tree.db in --out.")]
 Prompts = Annotated[
     Path | None,
@@ -47,14 +46,12 @@ Settings = Annotated[
     list[str],
     typer.Option("--set", help="Another recipe key, e.g. sampling.temperature=0.6, answer_tokens=256."),
 ]
-Seed = Annotated[int, typer.Option("--seed")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def variance(
     policy: Policy,
-    out: Out,
+    out: RunFolder,
     guard: Guards,
     tree: TreeFile = None,
     prompts: Prompts = None,
@@ -108,7 +105,7 @@ def variance(
 @app.command()
 def cuts(
     policy: Policy,
-    out: Out,
+    out: RunFolder,
     guard: Guards,
     annotator: Annotated[
         list[str],
@@ -165,7 +162,7 @@ def frontier(
     base: Annotated[
         Path, typer.Option("--base", help="Rates of the base policy: a file, or a variance run.")
     ],
-    out: Out,
+    out: RunFolder,
     defence: Annotated[
         list[str], typer.Option("--defence", help="NAME=RATES of a defended policy; again for more.")
     ] = [],  # noqa: B006

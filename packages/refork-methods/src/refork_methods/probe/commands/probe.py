@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import absolute, existing, print_json, spelled
+from refork.cli.common import AsJson, RunFolder, TreeFile, absolute, existing, print_json, spelled
 from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
@@ -18,11 +18,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-TreeFile = Annotated[Path, typer.Option("--tree", help="The tree file.")]
 Prompts = Annotated[
     Path | None, typer.Option("--prompts", help="JSON lines of prompt, intent, source. Default: the tree's.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -31,7 +29,7 @@ def fit(
     policy: Annotated[
         str, typer.Option("--policy", help="The local model that made the rollouts: hf:DIR, organism:NAME.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The run's folder.")],
+    out: RunFolder,
     prompts: Prompts = None,
     score: Annotated[str, typer.Option("--score", help="The score that says refused (above one half).")] = (
         "refusal"

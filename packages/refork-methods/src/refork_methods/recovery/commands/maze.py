@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 app = typer.Typer(help="The maze in which turning back is learned or not.", no_args_is_help=True)
 
 Shape = Annotated[str, typer.Argument(metavar="W,K,L", help="Branches, diamonds, parallel edges.")]
 PolicyFile = Annotated[Path | None, typer.Option("--policy", help="Maze policy; default: the uniform walk.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _load(file: Path, shape: str | None = None) -> Any:

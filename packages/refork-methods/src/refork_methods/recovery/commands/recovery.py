@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.cli.screen import secho
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ Key = Annotated[
 Outcome = Annotated[str | None, typer.Option("--outcome", help="JSON lines: the field of the outcome.")]
 ScoreName = Annotated[str, typer.Option("--score", help="Tree: the leaf score that is the outcome.")]
 Least = Annotated[float, typer.Option("--threshold", help="Least outcome that is a success.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 from refork.cli.recipe import Keys
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ Out = Annotated[
 ]
 SavePlan = Annotated[Path | None, typer.Option("--save-plan", help="Write the workflow (JSON) here.")]
 Picture = Annotated[Path | None, typer.Option("--picture", help="Draw the workflow (SVG) here.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json, settings_for
-from refork.cli.recipe import Keys
+from refork.cli.common import AsJson, SamplingSettings, existing, print_json, settings_for
 from refork_methods.route.commands.frontier import frontier_command
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from refork_methods.route.decision import Decision
     from refork_methods.route.runs import Labels
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Low = Annotated[float, typer.Option("--low", help="Least possible reward in tables.")]
 High = Annotated[float, typer.Option("--high", help="Largest possible reward in tables.")]
 Runs = Annotated[int, typer.Option("--runs", help="Recorded runs per task, a random worker each turn.")]
@@ -40,13 +38,9 @@ def collect_command(
     rest: Rest = "recorded",
     alone: Annotated[bool, typer.Option("--alone", help="Standalone: each worker does whole tasks.")] = False,
     table: Annotated[str, typer.Option("--table", help="outcomes.csv, .jsonl or .parquet.")] = "outcomes.csv",
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", help="Sampling, e.g. max_tokens=64."),
-        Keys("refork.runs.recipe:TurnLaw"),
-    ] = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     seed: Annotated[int, typer.Option("--seed", help="Address of tasks and noise.")] = 0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Collect outcomes: record runs, then swap only the worker at each turn and let the run go on.
 
@@ -170,7 +164,7 @@ def explain_command(
     ] = None,
     low: Low = 0.0,
     high: High = 1.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Why each worker was chosen: probabilities, margin, expected reward, price, runner-up.
 

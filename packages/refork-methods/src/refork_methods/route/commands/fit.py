@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import existing, print_json, settings_for
-from refork.cli.recipe import Keys
+from refork.cli.common import AsJson, SamplingSettings, existing, print_json, settings_for
 
 if TYPE_CHECKING:
     from refork_methods.route.backbone import RouterBackbone
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
 Reads = Annotated[
     str | None, typer.Option("--backbone", help="A local model (hf:DIR) whose hidden state the head reads.")
@@ -95,11 +93,7 @@ def evolve_command(
     tasks: Annotated[int, typer.Option("--tasks", min=1, help="Tasks to train on.")] = 256,
     test: Annotated[int, typer.Option("--test", min=2, help="Held-out tasks of the trial.")] = 200,
     rival: Rival = False,
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", help="Sampling, e.g. max_tokens=64."),
-        Keys("refork.runs.recipe:TurnLaw"),
-    ] = [],  # noqa: B006
+    settings: SamplingSettings = [],  # noqa: B006
     svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the run as a picture.")] = None,
     token_index: TokenIndex = -2,
     window: Window = None,

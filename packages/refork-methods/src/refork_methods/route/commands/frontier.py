@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Shares = Float[np.ndarray, "queries workers"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Low = Annotated[float, typer.Option("--low", help="Least possible reward in tables.")]
 High = Annotated[float, typer.Option("--high", help="Largest possible reward in tables.")]
 
@@ -42,7 +41,7 @@ def frontier_command(
     picture: Annotated[Path | None, typer.Option("--svg", help="Write the picture.")] = None,
     low: Low = 0.0,
     high: High = 1.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Routers beside one worker, chance, votes, retries and the oracle: quality, cost, latency, regret.
 

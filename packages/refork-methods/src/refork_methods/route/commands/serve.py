@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing
-from refork.cli.serve import AllowHost, AllowOrigin
+from refork.cli.common import AllowHost, AllowOrigin, Port, existing
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ def serve_command(
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; only this machine by default.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
+    port: Port = 8000,
     lanes: Annotated[int, typer.Option("--lanes", min=1, help="Calls at the same time.")] = 1,
     retries: Annotated[
         int, typer.Option("--retries", min=0, help="Next best workers to try where one gives no answer.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 
 if TYPE_CHECKING:
     from refork_methods.simulate.prepare import Prepared, Row
@@ -40,7 +40,7 @@ def data(
     replay: Annotated[Path | None, typer.Option(help="Other text against forgetting, JSON lines.")] = None,
     replay_fraction: Annotated[float, typer.Option(help="Its share of all characters.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Check, filter, split and weigh environment trajectories, and write them to train on.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, print_json
 
 if TYPE_CHECKING:
     from refork_methods.simulate.compare import Comparison
@@ -55,7 +55,7 @@ def evaluate_command(
     seed: Annotated[int, typer.Option("--seed", help="Draws the turns and the model's answers.")] = 0,
     batch: Batch = 32,
     out: Out = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """How near a simulator's answers come to what the world said, each with the real history before it.
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from refork.cli.common import AllowHost, AllowOrigin, KeyFile, Port
 from refork.cli.recipe import Keys
-from refork.cli.serve import AllowHost, AllowOrigin, Host, KeyFile, PortOption
+from refork.cli.serve import Host
 from refork.errors import BadInput
 
 Model = Annotated[
@@ -41,7 +42,7 @@ def serve_command(
     stdio: Stdio = False,
     task: TaskName = None,
     host: Host = "127.0.0.1",
-    port: PortOption = 8000,
+    port: Port = 8000,
     key_file: KeyFile = None,
     hosts: AllowHost = [],  # noqa: B006
     origins: AllowOrigin = [],  # noqa: B006

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import policy_for, print_json, settings_for
+from refork.cli.common import AsJson, Seed, policy_for, print_json, settings_for
 from refork.cli.recipe import Keys
 from refork.errors import BadInput
 from refork.types import Json
@@ -41,8 +41,6 @@ Model_ = Annotated[
     Keys("refork.runs.recipe:TurnLaw", first=True),
 ]
 Longest = Annotated[int, typer.Option("--max-tokens", help="Longest turn of the policy.")]
-Seed = Annotated[int, typer.Option("--seed", help="Address of the noise.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def steer(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from refork.cli.common import print_json
+from refork.cli.common import AsJson, DryRun, RecipeFile, print_json
 from refork.cli.recipe import Keys
 
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def train(
     stage: Annotated[StageName, typer.Option("--stage", help="cpt, then sft, then rl.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run.", show_default=False)],
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")] = None,
+    recipe: RecipeFile = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of `simulate data`, or a file of trajectories.")
     ] = None,
@@ -46,8 +46,8 @@ def train(
             "refork_methods.simulate.recipes:RlRecipe",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and say what it would do.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dry_run: DryRun = False,
+    json: AsJson = False,
 ) -> None:
     """Train a model to answer as environments do; the same command again resumes.
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.cli.common import existing, print_json
-from refork.cli.recipe import Keys
+from refork.cli.common import AsJson, SamplingSettings, Seed, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.speculate.bench import BatchResult
@@ -33,17 +32,10 @@ Calibration = Annotated[
     Path | None, typer.Option("--calibration", help="File of refork speculate calibrate.")
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answer.")]
-SamplingOption = Annotated[
-    list[str],
-    typer.Option("--set", help="How tokens are drawn, NAME=VALUE: temperature=0."),
-    Keys("refork.runs.recipe:TurnLaw"),
-]
 Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Timed draws of each way.")]
 Rounds = Annotated[
     Path | None, typer.Option("--rounds", help="Append every verified round here, to calibrate on.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of the draws.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +53,7 @@ def bench(
     cost: Cost = None,
     calibration: Calibration = None,
     max_tokens: MaxTokens = 128,
-    sampling: SamplingOption = [],  # noqa: B006
+    sampling: SamplingSettings = [],  # noqa: B006
     repeats: Repeats = 5,
     rounds: Rounds = None,
     seed: Seed = 0,

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 Layout = Literal["deepspec", "speculators", "dflash", "transformers"]
 Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:

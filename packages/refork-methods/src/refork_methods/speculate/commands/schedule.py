@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.speculate.calibrate import Calibrated
     from refork_methods.speculate.lossless import Certificate
     from refork_methods.speculate.replay import Replay
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Log = Annotated[Path, typer.Argument(metavar="ROUNDS", help="A log of verification rounds, JSON lines.")]
 Model = Annotated[str, typer.Option("--model", help="The target: its folder, hf:DIR or organism:NAME.")]
 Drafter = Annotated[Path | None, typer.Option("--drafter", help="The drafter's folder.")]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.cli.common import existing, print_json
-from refork.cli.recipe import Keys
+from refork.cli.common import AsJson, DryRun, SamplingSettings, existing, print_json
 
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy
@@ -62,14 +61,7 @@ Greedy = Annotated[
     typer.Option("--greedy", help="One more answer to each prompt at temperature 0: for greedy serving."),
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=2, help="Of an answer.")]
-Sampling = Annotated[
-    list[str],
-    typer.Option("--set", help="How it answers, NAME=VALUE: temperature=0.7 (default: its own)."),
-    Keys("refork.runs.recipe:TurnLaw"),
-]
 Seed = Annotated[int, typer.Option("--seed", help="Of answers, weights and orders.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -101,7 +93,7 @@ def train(
     samples: Samples = 1,
     greedy: Greedy = False,
     max_tokens: MaxTokens = 256,
-    sampling: Sampling = [],  # noqa: B006
+    sampling: SamplingSettings = [],  # noqa: B006
     seed: Seed = 0,
     dry_run: DryRun = False,
     as_json: AsJson = False,

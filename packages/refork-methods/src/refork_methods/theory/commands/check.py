@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.common import AsJson, Unconfined, existing, print_json
 from refork.cli.screen import secho
 from refork_methods.theory.commands.score import span
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from refork_methods.theory.power import PowerTable
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A search's folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def heldout(

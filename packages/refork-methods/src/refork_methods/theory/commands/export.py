@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 from refork_methods.theory.commands.people import (
-    AsJson,
     Back,
     Code,
     Design,

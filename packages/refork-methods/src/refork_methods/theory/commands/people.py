@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refork.cli.common import existing, print_json
+from refork.cli.common import AsJson, existing, print_json
 
 if TYPE_CHECKING:
     from refork_methods.theory.people import Results, Study
@@ -29,7 +29,6 @@ Back = Annotated[
     str | None,
     typer.Option("--return-to", help="https address at the end; {code} is filled in. Prolific's is known."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def study_of(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.cli.common import Unconfined, print_json
+from refork.cli.common import AsJson, Unconfined, print_json
 
 if TYPE_CHECKING:
     from refork_methods.theory.search import Outcome, TheorySearch
@@ -39,7 +39,6 @@ Strangers = Annotated[
 ]
 MaxTokens = Annotated[int, typer.Option(min=1, help="With a model: tokens of one answer.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: Seeds of a domain, unless others are asked for.
 _SEEDS = {"cues": ("take-the-best", "wadd"), "gambles": ("expected-value", "maximin")}
 

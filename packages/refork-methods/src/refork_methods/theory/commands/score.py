@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refork.cli.common import Unconfined, existing, print_json
+from refork.cli.common import AsJson, Unconfined, existing, print_json
 
 if TYPE_CHECKING:
     from refork.stats.results import Interval
@@ -31,7 +31,6 @@ Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
 Pictures = Annotated[
     Path | None, typer.Option(help="Folder for dial.svg and, with graded ratings, utility.svg.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def score(

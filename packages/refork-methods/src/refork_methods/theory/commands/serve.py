@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refork.cli.common import AllowHost, Port
 from refork_methods.theory.commands.people import (
     Back,
     Code,
@@ -30,11 +31,6 @@ Rehearsal = Annotated[
     typer.Option("--rehearse", min=1, help="Serve nothing: write results of so many simulated people."),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for other machines.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
-AllowHost = Annotated[
-    list[str],
-    typer.Option("--allow-host", help="Name that it is reached by, such as a proxy's; may be repeated."),
-]
 
 
 def serve(
