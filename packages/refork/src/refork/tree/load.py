@@ -31,8 +31,17 @@ from refork.tree.walks import stream
 _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.
 _PLACES, _REMARKS = 3, 200
-#: What records refer to comes first; within a batch they are written in this order.
-_ORDER: Final = (Producer, NewNode, Node, ForkRecord, DrawRecord, Score, Retired)
+#: What records refer to comes first; within a batch they are written in this order. The texts are what a copy
+#: counts them as: printed as JSON and kept beside an import under way, whatever the classes are called.
+_ORDER: Final[dict[type, str]] = {
+    Producer: "producer",
+    NewNode: "draft",
+    Node: "node",
+    ForkRecord: "forkrecord",
+    DrawRecord: "drawrecord",
+    Score: "score",
+    Retired: "retired",
+}
 
 
 @final
@@ -155,7 +164,9 @@ class Loader:
                 waiting = 0
                 yield item
                 continue
-            name = type(item).__name__.lower()
+            name = "blob" if isinstance(item, Blob) else _ORDER.get(type(item))
+            if name is None:
+                raise BadInput(f"a {type(item).__name__} is not a record of a tree")
             self.result.read[name] = self.result.read.get(name, 0) + 1
             if isinstance(item, Blob):
                 # Snapshots may be large: none waits.
@@ -184,7 +195,7 @@ class Loader:
         return self.result
 
     def _flush(self) -> None:
-        for kind in (*_ORDER, *self._pending):
+        for kind in _ORDER:
             if batch := self._pending.pop(kind, None):
                 self._write(kind, batch)
 
@@ -198,8 +209,6 @@ class Loader:
             Score: self._scores,
             Retired: self._retired,
         }
-        if kind not in writers:
-            raise BadInput(f"a {kind.__name__} is not a record of a tree")
         writers[kind](batch)
 
     def _drafts(self, batch: list[NewNode]) -> None:
