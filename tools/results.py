@@ -67,31 +67,31 @@ class Entry:
     """One benchmark: its file's stem, its claim, its figures and an honest note."""
 
     name: str
-    wing: str
+    group: str
     claim: str
     figures: tuple[Figure, ...]
     note: str
 
 
 #: Order of the page.
-WINGS = ("core", "learn", "examine", "operate", "discover")
+GROUPS = ("product", "credit and training", "looking inside", "decisions and speed", "search and discovery")
 
 
 def read_entry(path: Path) -> Entry:
     """The claim of one benchmark: benchmarks/claims/NAME.toml."""
     data = tomllib.loads(path.read_text())
-    if data["wing"] not in WINGS:
-        raise ValueError(f"{path.name}: wing is {data['wing']!r}; one of {', '.join(WINGS)}")
+    if data["group"] not in GROUPS:
+        raise ValueError(f"{path.name}: group is {data['group']!r}; one of {', '.join(GROUPS)}")
     text = {name: " ".join(data[name].split()) for name in ("claim", "note")}
     return Entry(
-        path.stem, data["wing"], text["claim"], tuple(Figure(**f) for f in data["figure"]), text["note"]
+        path.stem, data["group"], text["claim"], tuple(Figure(**f) for f in data["figure"]), text["note"]
     )
 
 
 def read_registry() -> tuple[Entry, ...]:
-    """All claims, by wing and name."""
+    """All claims, by group and name."""
     entries = [read_entry(path) for path in CLAIMS.glob("*.toml")]
-    return tuple(sorted(entries, key=lambda entry: (WINGS.index(entry.wing), entry.name)))
+    return tuple(sorted(entries, key=lambda entry: (GROUPS.index(entry.group), entry.name)))
 
 
 REGISTRY = read_registry()
@@ -164,10 +164,10 @@ def render(stored: dict[str, dict[str, Any]]) -> str:
         "them all again.\n"
     )
     parts = [head]
-    for wing in WINGS:
-        entries = [entry for entry in REGISTRY if entry.wing == wing]
+    for group in GROUPS:
+        entries = [entry for entry in REGISTRY if entry.group == group]
         if entries:
-            parts.append(f"## {wing.capitalize()}\n")
+            parts.append(f"## {group.capitalize()}\n")
             parts += [section(entry, stored.get(entry.name)) for entry in entries]
     return "\n".join(parts)
 

@@ -28,7 +28,7 @@ def test_every_figure_is_shown_with_its_verdict():
 
 def test_nested_figures_and_published_numbers():
     entry = results.Entry(
-        "x", "core", "Claim.", (results.Figure("a.b", "thing", 1, 2, published="1.7"),), "Note."
+        "x", "product", "Claim.", (results.Figure("a.b", "thing", 1, 2, published="1.7"),), "Note."
     )
     page = results.section(entry, record({"a": {"b": 1.5}}))
     assert "| thing | 1.7 | 1.5 | 1 to 2 | yes |" in page

@@ -14,7 +14,7 @@ const COLUMNS = ["logprobs", "entropy", "logprobs_t1", "ref_logprobs"];
 function Chat({ place, tree, version, leaf, onBack }) {
   const { value, error } = useAnswer(() => ask("walk", { tree: place.tree, node: leaf }), [place.tree, leaf]);
   if (error) return html`<section class="chat"><${Notice} error=${error} /></section>`;
-  if (!value) return html`<section class="chat"><${Busy} what="reading the walk" /></section>`;
+  if (!value) return html`<section class="chat"><${Busy} what="reading the trajectory" /></section>`;
   return html`<${Walk} key=${value.leaf} ...${{ place, tree, version, onBack }} walk=${value} />`;
 }
 
@@ -39,7 +39,7 @@ function Walk({ place, tree, version, walk, onBack }) {
   };
   return html`<section class="chat" aria-label="Walk" onKeyDown=${keys}>
     <${Head} ...${{ place, walk, onBack, column, columns, range }} last=${nodes.get(walk.leaf)} />
-    <ol class="steps-list" ref=${box} tabindex="0" aria-label="Steps of the walk">
+    <ol class="steps-list" ref=${box} tabindex="0" aria-label="Steps of the trajectory">
       ${steps.map((step, at) => html`<${Step} key=${step.id} ...${{ step, place, column, range, want, open, setOpen }} node=${nodes.get(step.id)} before=${steps[at - 1]?.id} next=${steps[at + 1]} box=${box} />`)}
       ${walk.steps.length > most && html`<li class="more"><button type="button" onClick=${() => setMost(most + FIRST)}>${count(walk.steps.length - most)} more steps</button></li>`}
     </ol>
@@ -63,7 +63,7 @@ function Head({ place, walk, last, onBack, column, columns, range }) {
   return html`<header class="bar">
     <div class="bar-row">
       <button type="button" class="back" onClick=${onBack}>← tree</button>
-      <h2>Walk to <code>${walk.leaf.slice(0, 8)}</code></h2>
+      <h2>Trajectory to <code>${walk.leaf.slice(0, 8)}</code></h2>
       <span class="quiet">${plural(walk.steps.length, "step")}</span>
       ${scores.map(([name, value]) => html`<span key=${name} class="named">${visible(name)} <${Score} value=${value} own=${true} step=${Math.round(10 * Math.min(1, Math.max(0, value)))} /></span>`)}
     </div>
@@ -147,7 +147,7 @@ function Foot({ node, keep, place }) {
   const cut = keep != null && keep < (node.count ?? 0);
   if (!cut && !scores.length && forks < 2 && !node.arms) return null;
   return html`<div class="foot">
-    ${cut && html`<span class="keep">the walk keeps ${plural(keep, "token")}</span>`}
+    ${cut && html`<span class="keep">the trajectory keeps ${plural(keep, "token")}</span>`}
     ${scores.map(([name, value]) => html`<span key=${name} class="named">${visible(name)} ${fixed(value)}</span>`)}
     ${forks > 1 && html`<a href=${address({ ...place, view: "diff", choices })}>${count(forks)} branches</a>`}
     ${node.arms > 0 && html`<a href=${address({ ...place, view: "effects", choices: { at: node.id } })}>${plural(node.arms, "arm")}</a>`}

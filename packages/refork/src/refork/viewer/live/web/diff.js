@@ -9,7 +9,7 @@ function Diff({ place, tree, version }) {
   const { at, left, right, score } = place.choices;
   const named = score || tree.scores[0] || null;
   const { value, error } = useAnswer(() => at && ask("branches", { tree: place.tree, node: at, score: named }), [place.tree, at, named, version]);
-  if (!at) return html`<main class="page" id="main"><h1>Branches</h1><${Notice}>Open a walk in the tree, and follow “branches” under a step at which it forks.<//></main>`;
+  if (!at) return html`<main class="page" id="main"><h1>Branches</h1><${Notice}>Open a trajectory in the tree, and follow “branches” under a step at which it forks.<//></main>`;
   if (error) return html`<main class="page" id="main"><h1>Branches</h1><${Notice} error=${error} /></main>`;
   if (!value) return html`<main class="page" id="main"><${Busy} /></main>`;
   const all = value.branches;

@@ -17,7 +17,7 @@ function Effects({ place, tree, version }) {
     ${tree.scores.length > 0 && html`<div class="filters"><${Choice} label="score" value=${score} options=${tree.scores.map((s) => [s, s])} onPick=${(picked) => choose({ score: picked })} /></div>`}
     ${error && html`<${Notice} error=${error} />`}
     ${!value && !error && html`<${Busy} />`}
-    ${value && !shown.length && html`<${Notice}>No change with a control was drawn here yet. Open a walk, pick a token, and fork; or use <code>refork fork</code>.<//>`}
+    ${value && !shown.length && html`<${Notice}>No change with a control was drawn here yet. Open a trajectory, pick a token, and fork; or use <code>refork fork</code>.<//>`}
     ${value && shown.length > 0 && html`<p class="quiet" role="status">${plural(shown.length, "effect")}${value.total > value.pairs.length ? `, of ${count(value.total)}` : ""}</p>`}
     ${shown.map((pair) => html`<${Pair} key=${pair.changed} ...${{ place, pair, score, version }} />`)}
   </main>`;

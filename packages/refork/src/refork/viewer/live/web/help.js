@@ -3,8 +3,8 @@ import { html, useEffect, useRef } from "./base.js";
 
 const KEYS = [
   ["Everywhere", [["1 2 3 4", "tree, graph, effects, scores"], ["u", "up: from a task to its tree, to all trees"], ["/", "search"], ["t", "light, dark, as the system"], ["?", "this help"], ["Esc", "close what is open"]]],
-  ["In the tree", [["↑ ↓ or k j", "one line"], ["→ ←", "open, close a fork; go to the line above it"], ["Page, Home, End", "far"], ["Enter", "read the walk"], ["n p", "next, previous hit of the search"]]],
-  ["In a walk", [["Tab", "to the next step's tokens"], ["← → ↑ ↓", "from token to token"], ["Enter or f", "open a token: facts, fork"], ["c", "next colour of tokens"]]],
+  ["In the tree", [["↑ ↓ or k j", "one line"], ["→ ←", "open, close a fork; go to the line above it"], ["Page, Home, End", "far"], ["Enter", "read the trajectory"], ["n p", "next, previous hit of the search"]]],
+  ["In a trajectory", [["Tab", "to the next step's tokens"], ["← → ↑ ↓", "from token to token"], ["Enter or f", "open a token: facts, fork"], ["c", "next colour of tokens"]]],
 ];
 
 function Help({ onClose }) {

@@ -128,7 +128,7 @@ function TreeAndWalk({ place, tree, version }) {
   return html`<main id="main" class=${classes("split", leaf && "reading")}>
     <h1 class="unseen">Tree of a task</h1>
     <${Outline} ...${{ place, tree, version }} onOpen=${open} selected=${leaf} />
-    ${leaf ? html`<${Chat} ...${{ place, tree, version, leaf }} onBack=${() => choose({ node: null })} />` : html`<section class="chat empty" aria-label="Walk"><p>Choose a line to read the walk that leads there.</p><p class="quiet">Arrow keys move, Enter reads, <kbd>?</kbd> tells all keys.</p></section>`}
+    ${leaf ? html`<${Chat} ...${{ place, tree, version, leaf }} onBack=${() => choose({ node: null })} />` : html`<section class="chat empty" aria-label="Trajectory"><p>Choose a line to read the trajectory that leads there.</p><p class="quiet">Arrow keys move, Enter reads, <kbd>?</kbd> tells all keys.</p></section>`}
   </main>`;
 }
 
