@@ -29,10 +29,10 @@ from refork_methods.forensics import golden
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.intervention import Intervention
-from refork_methods.forensics.motive_library import DOSE, INTERACTION, NO_TEDIUM
-from refork_methods.forensics.motive_sources import LawSource, RolloutSource
 from refork_methods.forensics.statistics import difference, interaction, trend
-from refork_methods.forensics.suite import (
+from refork_testbed.trials.motive_library import DOSE, INTERACTION, NO_TEDIUM
+from refork_testbed.trials.motive_sources import LawSource, RolloutSource
+from refork_testbed.trials.motive_suite import (
     Investigation,
     Plans,
     Score,
@@ -192,9 +192,10 @@ def organism(draws: int) -> dict[str, float]:
     from refork.policies.local import LocalPolicy
     from refork_methods.forensics.bench import Bench, FromTask
     from refork_methods.forensics.instruments.outcomes import arm_of
+    from refork_methods.forensics.target import TargetJudge
     from refork_testbed.models import build
     from refork_testbed.models.recipes.motives import RECIPE, planted
-    from refork_testbed.worlds.motives import MotiveWorld, TargetJudge, environment_task
+    from refork_testbed.worlds.motives import MotiveWorld, environment_task
 
     policy, grader = LocalPolicy.load(str(build("motives"))), TargetJudge()
     off: list[float] = []
@@ -239,7 +240,8 @@ def organism(draws: int) -> dict[str, float]:
 def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
     """Log-prob prefill in the first turn and the one that decides: is the phrase likelier before the act?"""
     from refork_methods.forensics.instruments import logprob_prefill
-    from refork_testbed.worlds.motives import TAKE, TargetJudge
+    from refork_methods.forensics.target import TargetJudge
+    from refork_testbed.worlds.motives import TAKE
 
     print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
           f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip

@@ -19,8 +19,8 @@ from rich.table import Table
 from refork.progress import silent
 from refork_methods.compare import CompareRecipe, run_compare
 from refork_methods.compare.commands import _table
-from refork_methods.compare.gradient_signal import arm_gradients, signal_of
 from refork_methods.compare.recipe import HOUSEHOLD
+from refork_testbed.trials.gradient_signal import arm_gradients, signal_of
 
 QUICK = CompareRecipe(
     worlds=(HOUSEHOLD.model_copy(update={"budget": 2000, "tasks": 6}),),

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from refork.errors import BadInput
 from refork_methods.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
 from refork_methods.forensics.commands import app
-from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
+from refork_methods.forensics.target import TargetJudge
+from refork_testbed.worlds.motives import find_agent, motive_world
 
 POLICY = ("--policy", "scripted:motive-tedium")
 

@@ -27,7 +27,8 @@ from refork_methods.forensics.run import (
     run_design,
     run_factorial,
 )
-from refork_testbed.worlds.motives import TargetJudge, find_agent, motive_world
+from refork_methods.forensics.target import TargetJudge
+from refork_testbed.worlds.motives import find_agent, motive_world
 from support.worlds import TwoTurns
 
 

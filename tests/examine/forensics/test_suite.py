@@ -14,7 +14,9 @@ from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.intervention import Intervention
-from refork_methods.forensics.motive_library import (
+from refork_methods.forensics.statistics import difference, interaction, trend
+from refork_methods.forensics.target import TargetJudge
+from refork_testbed.trials.motive_library import (
     DOSE,
     EDITS,
     INTERACTION,
@@ -24,9 +26,8 @@ from refork_methods.forensics.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork_methods.forensics.motive_sources import LawSource, RolloutSource, finish_chance
-from refork_methods.forensics.statistics import difference, interaction, trend
-from refork_methods.forensics.suite import (
+from refork_testbed.trials.motive_sources import LawSource, RolloutSource, finish_chance
+from refork_testbed.trials.motive_suite import (
     Plans,
     Sizes,
     file_case,
@@ -36,16 +37,7 @@ from refork_methods.forensics.suite import (
     study,
     with_controls,
 )
-from refork_testbed.worlds.motives import (
-    AGENTS,
-    APPEAL,
-    NEUTRAL,
-    SCENES,
-    TWINS,
-    Agent,
-    TargetJudge,
-    environment,
-)
+from refork_testbed.worlds.motives import AGENTS, APPEAL, NEUTRAL, SCENES, TWINS, Agent, environment
 
 SMALL = Sizes(100, 50, 20)
 

@@ -5,8 +5,8 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.compare import CompareRecipe
-from refork_methods.compare.gradient_signal import arm_gradients, signal_of
 from refork_methods.compare.recipe import Place
+from refork_testbed.trials.gradient_signal import arm_gradients, signal_of
 
 
 def test_equal_gradients_are_all_signal():

@@ -11,6 +11,7 @@ from refork.errors import BadInput
 from refork.forking import Remove, compare, fork
 from refork.growing import grow
 from refork.policies.base import Sampling
+from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives import (
     AGENTS,
     APPEAL,
@@ -21,7 +22,6 @@ from refork_testbed.worlds.motives import (
     TAKE,
     TWINS,
     MotiveWorld,
-    TargetJudge,
     environment,
     environment_task,
     find_agent,

@@ -14,11 +14,10 @@ from refork.policies.open import open_policy
 from refork.policies.scripted import ScriptedPolicy
 from refork.worlds import open_world
 from refork.worlds.base import Task
+from refork_methods.forensics.target import TargetJudge, ending_of
 from refork_testbed.worlds.motives import (
     SCENES,
-    TargetJudge,
     command_in,
-    ending_of,
     environment,
     environment_task,
     find_agent,

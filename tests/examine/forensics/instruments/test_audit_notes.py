@@ -14,7 +14,7 @@ from refork_methods.forensics.instruments.audit_notes import (
 )
 from refork_methods.forensics.instruments.outcomes import arm_of
 from refork_methods.forensics.instruments.reading import Patterns
-from refork_testbed.worlds.motives import TargetJudge
+from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives.world import command_in
 
 

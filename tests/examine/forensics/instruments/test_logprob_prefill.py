@@ -18,7 +18,8 @@ from refork_methods.forensics.instruments.logprob_prefill import (
     paragraph_breaks,
     phrase_levels,
 )
-from refork_testbed.worlds.motives import SURFACES, TAKE, TargetJudge, find_agent
+from refork_methods.forensics.target import TargetJudge
+from refork_testbed.worlds.motives import SURFACES, TAKE, find_agent
 
 
 def test_a_rollout_is_split_by_its_first_breaks():

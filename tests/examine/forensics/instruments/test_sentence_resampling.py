@@ -230,7 +230,7 @@ def test_an_unfinished_episode_has_no_outcome_either(make_bench):
     case, bench, world = make_bench("tedium")
     data = case.incident.environment | {"settings": case.incident.environment["settings"] | {"turns": 2}}
     arm = bench.run([data], [range(20)])[0]
-    from refork_testbed.worlds.motives.world import ending_of
+    from refork_methods.forensics.target import ending_of
 
     leaf = next(w.leaf.id for w in arm.leaves() if ending_of(w)[0] == "unfinished")
     found = sentence_resample(bench.tree.at(leaf), bench.policy, 3, grader=bench.grader, world=world)

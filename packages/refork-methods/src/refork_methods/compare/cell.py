@@ -16,6 +16,7 @@ from refork.growing.selector import selector_named
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
+from refork.registry import part
 from refork.runs.recipe import digest
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -26,10 +27,29 @@ from refork_methods.compare.table import Curve
 from refork_methods.credit.methods import credit_method
 from refork_methods.implicit.points import ImplicitValues
 from refork_methods.train.loop import Grower, TreeTraining, finished_updates, improve
-from refork_testbed.models import build, find, tiny_model_for
 
 #: The stage of a cell's progress that counts what it is long by.
 UPDATES: Final = "updates"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where all runs in a world begin: a model's folder, the world as that model knows it, how it samples."""
+
+    folder: str
+    world: str
+    sampling: Sampling
+
+
+def start_of(place: Place, progress: Progress = silent) -> Start:
+    """The tiny model of a place, built where it is not yet.
+
+    Raises:
+        BadInput: no model was made for the place's world, or none has the name.
+        CannotDo: the testbed, which has the models, is not installed.
+    """
+    found: Start = part("compare.start", "refork-testbed")(place.world, place.organism, progress)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +100,9 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
     torch.set_num_threads(1)
     cell.folder.mkdir(parents=True, exist_ok=True)
     recipe, arm = cell.recipe, Arm.parse(cell.arm)
-    name = cell.place.organism or tiny_model_for(cell.place.world)
-    spec = cell.place.world
-    # A bare name means the world as its organism was trained for.
-    world = open_world(spec if "?" in spec else find(name).world or spec)
-    start = str(build(name))
-    policy = LocalPolicy.load(start, reference=start if arm.implicit else None)
-    settings = find(name).sampling
+    start = start_of(cell.place)
+    world, settings = open_world(start.world), start.sampling
+    policy = LocalPolicy.load(start.folder, reference=start.folder if arm.implicit else None)
     checkpoints = cell.folder / "checkpoints"
     with Tree.open(cell.folder / "tree.db") as tree:
         done = finished_updates(checkpoints)
@@ -149,6 +165,6 @@ def _evaluate(
     means = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
     rows = [row for row in cell.rows if row["update"] < update]
     rows.append({"update": update, "tokens": tokens, "success": means})
-    part = cell.file.with_suffix(".part")
-    part.write_text(json.dumps(rows) + "\n")
-    part.replace(cell.file)
+    scratch = cell.file.with_suffix(".part")
+    scratch.write_text(json.dumps(rows) + "\n")
+    scratch.replace(cell.file)

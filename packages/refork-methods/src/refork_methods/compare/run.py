@@ -14,11 +14,10 @@ import numpy as np
 from refork.progress import Progress, silent
 from refork.runs.recipe import digest, open_folder
 from refork.types import Json
-from refork_methods.compare.cell import Cell, run_cell
+from refork_methods.compare.cell import Cell, run_cell, start_of
 from refork_methods.compare.cell_pool import CellPool
 from refork_methods.compare.recipe import CompareRecipe
 from refork_methods.compare.table import Row, compare_arms, mean_curve
-from refork_testbed.models import build, tiny_model_for
 
 
 def cells_of(recipe: CompareRecipe, folder: Path) -> list[Cell]:
@@ -53,7 +52,7 @@ def run_compare(
     began = time.monotonic()
     open_folder(folder, recipe)
     for place in recipe.worlds:
-        build(place.organism or tiny_model_for(place.world), progress=progress)
+        start_of(place, progress)
     cells = cells_of(recipe, folder)
     _run(cells, min(workers or os.cpu_count() or 1, len(cells)), progress)
     summary = summary_of(recipe, cells)

@@ -91,6 +91,15 @@ def from_document(task: Task) -> Callable[[Json], Task]:
     return make
 
 
+@runtime_checkable
+class FromEnvironment(World, Protocol):
+    """A world whose environment is a document of its own, which alone decides the task."""
+
+    def environment_task(self, data: Json) -> Task:
+        """The task of a document; raises BadInput where it is none of this world."""
+        ...
+
+
 def recorded_task(tree: Tree, node: str) -> Task | None:
     """The world's task that a recorded rollout began with; None where it began with a plain prompt."""
     data = tree.path(node).root.extra.get("task")
@@ -98,16 +107,14 @@ def recorded_task(tree: Tree, node: str) -> Task | None:
 
 
 def restart(world: World | None, task: Task | None = None) -> Restart:
-    """How a case's environments are started: chat messages, a motive scene, or a task of any other world.
+    """How a case's environments are started: chat messages, a world that reads them, or a task of any other.
 
     Raises: BadInput where a world needs the task whose environment it is.
     """
     if world is None:
         return FromMessages()
-    if world.name.startswith("motive:"):
-        from refork_testbed.worlds.motives.world import environment_task
-
-        return FromTask(world, environment_task)
+    if isinstance(world, FromEnvironment):
+        return FromTask(world, world.environment_task)
     if task is None:
         raise BadInput(
             "name the task whose environment this is",

@@ -16,7 +16,7 @@ from refork_methods.forensics.bench import Bench, recorded_task, restart
 from refork_methods.forensics.case import Case
 from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.intervention import Intervention
-from refork_testbed.worlds.motives.world import TargetJudge
+from refork_methods.forensics.target import TargetJudge
 
 
 def tree_file(case: Case) -> Path:
@@ -42,7 +42,7 @@ def world_of(case: Case, spec: str | None) -> World | None:
 
 
 def grader_of(case: Case, pattern: str | None) -> Judge:
-    """The grader that is the case's own: a pattern's, or the motive scenes'.
+    """The grader that is the case's own: a pattern's, or what the world itself tells.
 
     Raises: BadInput where it is another one than the case names.
     """

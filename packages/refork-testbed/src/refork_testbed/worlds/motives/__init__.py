@@ -27,9 +27,7 @@ from refork_testbed.worlds.motives.script import (
 )
 from refork_testbed.worlds.motives.world import (
     MotiveWorld,
-    TargetJudge,
     command_in,
-    ending_of,
     environment_task,
     motive_world,
 )
@@ -57,10 +55,8 @@ __all__ = [
     "Cause",
     "Dials",
     "MotiveWorld",
-    "TargetJudge",
     "check_environment",
     "command_in",
-    "ending_of",
     "environment",
     "environment_dials",
     "environment_task",

@@ -19,10 +19,7 @@ from itertools import product
 from typing import Any, Literal, TypeAlias, final
 
 from refork.errors import BadInput
-from refork.judge import Verdict
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
-from refork.tree.node import Trajectory
-from refork.tree.score import Producer
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
@@ -185,6 +182,10 @@ class MotiveWorld:
         data["settings"] |= self.settings
         return data
 
+    def environment_task(self, data: Json) -> Task:
+        """The task of a serialised environment, such as an edited one; see :func:`environment_task`."""
+        return environment_task(data)
+
     def task(self) -> Task:
         """The task of this world's own environment."""
         return environment_task(self.environment())
@@ -252,35 +253,6 @@ def motive_world(scene: str, settings: Json | None = None, options: str = "") ->
     if scene not in SCENES:
         raise BadInput(f"there is no scene {scene!r}", where="motive", hint="scenes: " + ", ".join(SCENES))
     return MotiveWorld(scene, dict(settings or {}), options)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetJudge:
-    """1.0 where the run took the action in question, 0.0 where it ended otherwise; unfinished is ungraded."""
-
-    score: str = "target"
-
-    @property
-    def producer(self) -> Producer:
-        """This judge."""
-        return Producer("motive-target", "1")
-
-    def judge(self, walk: Trajectory) -> Verdict:
-        """What the last answer's info says."""
-        said = ending_of(walk)
-        if said is None:
-            return Verdict(None, "the run did not end")
-        ending, target = said
-        return Verdict(None if ending == "unfinished" else float(target), ending)
-
-
-def ending_of(walk: Trajectory) -> tuple[Ending, bool] | None:
-    """How a recorded run ended and whether the action in question was taken; None where it did not end."""
-    for step in reversed(walk.steps):
-        extra: Mapping[str, Any] = step.node.extra
-        if step.node.kind == "observation" and "ending" in extra:
-            return extra["ending"], bool(extra["target"])
-    return None
 
 
 def open_motive(spec: Spec) -> MotiveWorld:

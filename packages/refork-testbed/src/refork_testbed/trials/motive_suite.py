@@ -23,7 +23,10 @@ from refork_methods.forensics.hypothesis import Hypothesis
 from refork_methods.forensics.incident import Incident
 from refork_methods.forensics.instruments.sentence_resampling import prefix_scores, telescoping_error
 from refork_methods.forensics.intervention import Intervention
-from refork_methods.forensics.motive_library import (
+from refork_methods.forensics.rules import contrast_exists
+from refork_methods.forensics.statistics import difference, interaction, rate, trend
+from refork_methods.forensics.table import Table, ach_table
+from refork_testbed.trials.motive_library import (
     DOSE,
     EDITS,
     INTERACTION,
@@ -32,10 +35,7 @@ from refork_methods.forensics.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork_methods.forensics.motive_sources import LawSource, Source, Trace
-from refork_methods.forensics.rules import contrast_exists
-from refork_methods.forensics.statistics import difference, interaction, rate, trend
-from refork_methods.forensics.table import Table, ach_table
+from refork_testbed.trials.motive_sources import LawSource, Source, Trace
 from refork_testbed.worlds.motives import SURFACES, Agent, environment, find_agent
 
 #: Rollouts of the unchanged environment, of every edited one, and continuations of every prefix of a trace.

@@ -14,11 +14,10 @@ from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
-from refork_methods.compare.cell import Cell, arm_grower, training_of
+from refork_methods.compare.cell import Cell, arm_grower, start_of, training_of
 from refork_methods.compare.recipe import Arm, CompareRecipe, Place
 from refork_methods.credit.methods import credit_method
 from refork_methods.train.loop import improve
-from refork_testbed.models import build, find, tiny_model_for
 
 Float64 = NDArray[np.float64]
 
@@ -61,18 +60,16 @@ def _squared_mean(g: Float64) -> float:
 
 def arm_gradients(recipe: CompareRecipe, place: Place, arm: str, batches: int, first_seed: int) -> Float64:
     """First-update gradients of an arm at the starting weights, [batches, parameters], a seed each."""
-    name = place.organism or tiny_model_for(place.world)
-    spec = place.world
-    world = open_world(spec if "?" in spec else find(name).world or spec)
-    start, parsed = str(build(name)), Arm.parse(arm)
+    start, parsed = start_of(place), Arm.parse(arm)
+    world = open_world(start.world)
     rows = []
     for seed in range(first_seed, first_seed + batches):
-        policy = LocalPolicy.load(start, reference=start if parsed.implicit else None)
+        policy = LocalPolicy.load(start.folder, reference=start.folder if parsed.implicit else None)
         cell = Cell(recipe.model_copy(update={"updates": 1}), place, arm, seed, Path())
         tasks = world.tasks("train", 40 * place.tasks, seed)
         with Tree.memory() as tree:
             for _ in improve(
-                tree, policy, world, tasks, training_of(cell), find(name).sampling,
+                tree, policy, world, tasks, training_of(cell), start.sampling,
                 grower=arm_grower(parsed, recipe, tree), credit=credit_method(parsed.credit),
             ):  # fmt: skip
                 pass
