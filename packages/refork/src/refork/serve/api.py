@@ -1,9 +1,9 @@
-"""What all endpoints ask and answer in common: settings of sampling, counts, models, errors."""
+"""Requests and answers of every endpoint: what they have in common first, then each endpoint's own."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -141,3 +141,346 @@ class ErrorBody(BaseModel):
     """OpenAI's form of an error."""
 
     error: ErrorDetail
+
+
+# Forms that a request may ask an answer to have: which tools must be called, what its text must be.
+
+
+class FunctionName(BaseModel):
+    """Which function."""
+
+    name: str
+
+
+class NamedTool(BaseModel):
+    """A tool that is to be called."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AllowedList(BaseModel):
+    """Which of the tools may be called, and whether one must be."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1, max_length=1024)
+
+
+class AllowedTools(BaseModel):
+    """Some of the tools in place of all."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedList
+
+
+class TextFormat(BaseModel):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class ObjectFormat(BaseModel):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class NamedSchema(BaseModel):
+    """A JSON schema; ``strict`` changes nothing, for every schema is held to."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class SchemaFormat(BaseModel):
+    """JSON of a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+ResponseFormat: TypeAlias = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
+
+
+class FlatSchemaFormat(NamedSchema):
+    """JSON of a schema, as ``/v1/responses`` writes it."""
+
+    type: Literal["json_schema"]
+
+
+class TextSettings(BaseModel):
+    """What the text of a response must be."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Annotated[TextFormat | ObjectFormat | FlatSchemaFormat, Field(discriminator="type")] | None = None
+
+
+def schema_of(wanted: TextFormat | ObjectFormat | SchemaFormat | FlatSchemaFormat | None) -> Json | None:
+    """The schema that an answer's text must have; None: any text."""
+    if wanted is None or isinstance(wanted, TextFormat):
+        return None
+    if isinstance(wanted, ObjectFormat):
+        return {"type": "object"}
+    named = wanted.json_schema if isinstance(wanted, SchemaFormat) else wanted
+    return {} if named.schema_ is None else named.schema_
+
+
+# Requests and answers of `/v1/chat/completions`.
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation; more fields than these are passed on to the model's template."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class FunctionSpec(BaseModel):
+    """A function that may be called; ``parameters`` is a JSON schema."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolSpec(BaseModel):
+    """A tool that is offered."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    type: Literal["function"] = "function"
+    function: FunctionSpec
+
+
+class ChatRequest(SamplingBody):
+    """A conversation to answer. ``seed`` numbers the draw: the same seed, the same answer.
+
+    A model that is no local policy has settings of its own: those of a request are accepted, and named as
+    ignored in the answer's headers.
+    """
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: list[ToolSpec] = Field(default_factory=list, max_length=1024)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    response_format: ResponseFormat | None = None
+    parallel_tool_calls: bool = True
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+
+
+class FunctionCall(BaseModel):
+    """A function's name and its arguments as JSON text."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    arguments: str
+
+
+class ToolCallBody(BaseModel):
+    """One call of a tool."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ReplyMessage(BaseModel):
+    """What the model said."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["assistant"]
+    content: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
+
+
+class LikelyToken(BaseModel):
+    """A token, its bytes where they are whole characters, and its natural log-prob at temperature 1."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class TokenLogprob(LikelyToken):
+    """A token that was said, and the likeliest ones in its place."""
+
+    top_logprobs: list[LikelyToken]
+
+
+class ChatLogprobs(BaseModel):
+    """Log-probs of all tokens of an answer."""
+
+    content: list[TokenLogprob] | None = None
+
+
+class ChatChoice(BaseModel):
+    """One answer; ``refork`` is what the model notes of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    index: int
+    message: ReplyMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Literal["stop", "length", "tool_calls", "error"]
+    stop_reason: str | None = None
+    token_ids: list[int] | None = None
+    refork: dict[str, Any] | None = None
+
+
+class ChatCompletion(BaseModel):
+    """All answers."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+# Requests and answers of `/v1/completions`.
+
+
+# Of millions of items the first wrong one is enough.
+_Ids: TypeAlias = Annotated[list[Token], Field(fail_fast=True)]
+_Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
+_Prompts: TypeAlias = Annotated[list[_Ids], Field(fail_fast=True)]
+
+
+class CompletionRequest(SamplingBody):
+    """One prompt or several, as text or token ids. ``logprobs``: of each token and of so many likeliest ones.
+
+    ``echo`` gives the prompt back before what is drawn, with its log-probs where they are asked for;
+    ``max_tokens=0`` then draws nothing. ``return_tokens_as_token_ids`` spells tokens ``token_id:N``.
+    """
+
+    prompt: str | _Ids | _Texts | _Prompts
+    max_tokens: int | None = Field(default=None, ge=0)
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    echo: bool = False
+    best_of: int | None = Field(default=None, ge=1)
+    return_tokens_as_token_ids: bool = False
+    no_stop_trim: bool = False
+
+
+class CompletionLogprobs(BaseModel):
+    """Per token: its text, natural log-prob at temperature 1, likeliest others, and where it begins."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None = None
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    """One answer."""
+
+    model_config = ConfigDict(extra="allow")
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: Literal["stop", "length", "error"] | None = None
+    stop_reason: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class Completion(BaseModel):
+    """All answers."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+# Requests and answers of `/v1/responses`, as far as they are stateless text and function calls.
+
+
+class FlatNamedTool(BaseModel):
+    """A function that is to be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class FlatAllowedTools(BaseModel):
+    """Which of the functions may be called, and whether one must be."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[FlatNamedTool] = Field(min_length=1, max_length=1024)
+
+
+class ResponseRequest(Body):
+    """A text or a list of messages, function calls and their outputs. Nothing is kept between requests.
+
+    ``seed``, ``top_k``, ``min_p`` and the penalties are ours; the seed does what it does for chat
+    completions.
+    """
+
+    model: str
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    seed: Seed | None = None
+    tools: list[dict[str, Any]] = Field(default_factory=list, max_length=1024)
+    tool_choice: Literal["none", "auto", "required"] | FlatNamedTool | FlatAllowedTools | None = None
+    text: TextSettings | None = None
+    parallel_tool_calls: bool = True
+    stream: bool = False
+    store: bool | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class ResponseUsage(BaseModel):
+    """Tokens read and said."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class ResponseBody(BaseModel):
+    """The answer: messages and function calls in ``output``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete", "in_progress", "failed"]
+    model: str
+    output: list[dict[str, Any]]
+    usage: ResponseUsage | None = None
+    error: dict[str, Any] | None = None
+    incomplete_details: dict[str, Any] | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from refork.policies.base import Sampling
 from refork.serve.api import SETTINGS, UNSUPPORTED, Body, SamplingBody, ignored_names
 from refork.serve.limits import token_limit
-from refork.serve.refuse import BadParameter, require_text
+from refork.serve.refusal import BadParameter, require_text
 from refork.serve.served import Served, TokenServed, speaks_tokens
 from refork.serve.settings import ServerSettings
 

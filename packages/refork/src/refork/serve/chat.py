@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from refork.policies.base import Sampling
 from refork.sampling.grammar import Grammar
-from refork.serve.api_chat import ChatRequest
-from refork.serve.api_forms import AllowedTools, NamedTool, schema_of
+from refork.serve.api import AllowedTools, ChatRequest, NamedTool, schema_of
 from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
 from refork.serve.exchange import Choice
 from refork.serve.logprobs import chat_logprobs
-from refork.serve.refuse import BadParameter
+from refork.serve.refusal import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import ActiveRequest, Running, Service
 from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from refork.serve.api_completions import CompletionRequest
+from refork.serve.api import CompletionRequest
 from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
 from refork.serve.logprobs import Spell, by_id, completion_logprobs
-from refork.serve.refuse import BadParameter
+from refork.serve.refusal import BadParameter
 from refork.serve.served import Asked, Delta, TokenServed
 from refork.serve.service import ActiveRequest, Running, Service
 from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer

@@ -20,8 +20,7 @@ from refork.policies.one_at_a_time import one_at_a_time
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.serve.engine import Engine, Live
 from refork.serve.exchange import Choice
-from refork.serve.refusal import Refused
-from refork.serve.refuse import BadParameter, require_text
+from refork.serve.refusal import BadParameter, Refused, require_text
 from refork.serve.served import Asked, Delta, Top
 from refork.serve.text import Speech, reader_of
 from refork.types import Finish, IntArray, Message, token_array

@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from refork.errors import UserError
-from refork.serve.refusal import error_body
-from refork.serve.refuse import headers_of, status_and_body, validation_error
+from refork.serve.refusal import error_body, headers_of, status_and_body, validation_error
 from refork.serve.stream import json_answer
 from refork.serve.web import HTTPException, Request, RequestValidationError, Response
 from refork.types import Json

@@ -13,14 +13,11 @@ from pydantic import BaseModel
 from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
-from refork.serve.api import SamplingBody
-from refork.serve.api_forms import schema_of
-from refork.serve.api_responses import FlatAllowedTools, FlatNamedTool, ResponseRequest
+from refork.serve.api import FlatAllowedTools, FlatNamedTool, ResponseRequest, SamplingBody, schema_of
 from refork.serve.asking import refuse_unsupported, settings_of, told
 from refork.serve.chat import call_of
 from refork.serve.exchange import Choice
-from refork.serve.refuse import BadParameter
-from refork.serve.response_items import call_items, messages_of, text_item, tools_of
+from refork.serve.refusal import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import Running, Service
 from refork.serve.stream import EventStream, json_answer
@@ -31,6 +28,100 @@ from refork.types import Json, Message
 
 if TYPE_CHECKING:
     from refork.serve.additions import Pins
+
+# Items of `/v1/responses` as chat messages, and back.
+
+
+_TEXTS = frozenset({"input_text", "output_text", "text"})
+
+
+def messages_of(given: str | Sequence[Json], instructions: str | None) -> tuple[Message, ...]:
+    """A request's input as chat messages, its instructions first.
+
+    Raises: BadParameter for items that are no text, function call or output of one.
+    """
+    messages: list[Message] = []
+    if instructions:
+        messages.append({"role": "system", "content": instructions})
+    if isinstance(given, str):
+        return (*messages, {"role": "user", "content": given})
+    for number, item in enumerate(given):
+        message = _message(item, f"input.{number}")
+        if message is None:
+            continue
+        calls = message.get("tool_calls")
+        if calls and messages and messages[-1].get("tool_calls"):
+            messages[-1]["tool_calls"] += calls
+        elif calls and messages and messages[-1]["role"] == "assistant":
+            messages[-1]["tool_calls"] = calls
+        else:
+            messages.append(message)
+    if not messages:
+        raise BadParameter("input", "input: there is no message")
+    return tuple(messages)
+
+
+def _message(item: Json, where: str) -> Message | None:
+    kind = item.get("type", "message")
+    if kind == "message" and isinstance(item.get("role"), str):
+        role = "system" if item["role"] == "developer" else item["role"]
+        return {"role": role, "content": _text(item.get("content"), f"{where}.content")}
+    if kind == "function_call" and isinstance(item.get("name"), str):
+        function = {"name": item["name"], "arguments": str(item.get("arguments") or "{}")}
+        call = {"id": str(item.get("call_id") or ""), "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    if kind == "function_call_output":
+        said = _text(item.get("output"), f"{where}.output")
+        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": said}
+    if kind == "reasoning":
+        return None
+    raise BadParameter(where, f"{where}: an item of type {kind!r} cannot be read here"[:200])
+
+
+def _text(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = []
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") not in _TEXTS:
+            raise BadParameter(where, f"{where}: only text can be read here")
+        texts.append(str(part.get("text", "")))
+    return "".join(texts)
+
+
+def tools_of(tools: Sequence[Json]) -> tuple[Json, ...]:
+    """Function tools as chat completions have them. Raises BadParameter for tools of another kind."""
+    found = []
+    for number, tool in enumerate(tools):
+        if tool.get("type") != "function" or not isinstance(tool.get("name"), str):
+            raise BadParameter(f"tools.{number}", f"tools.{number}: only functions can be had here")
+        inner = {key: tool[key] for key in ("name", "description", "parameters", "strict") if key in tool}
+        found.append({"type": "function", "function": inner})
+    return tuple(found)
+
+
+def text_item(name: str, text: str, status: str) -> Json:
+    """A message of the answer."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    content = [part] if status != "in_progress" else []
+    return {"id": name, "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+def call_items(message: Message) -> list[Json]:
+    """The function calls of a message, as items of the answer."""
+    return [
+        {
+            "id": f"fc_{uuid.uuid4().hex}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+        }
+        for call in message.get("tool_calls") or []
+    ]
+
 
 #: What would need a memory of earlier answers, or work without a client.
 _KEPT = ("background", "conversation", "prompt")

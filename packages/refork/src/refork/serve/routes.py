@@ -10,10 +10,18 @@ from typing import Any
 
 from refork.registry import part
 from refork.serve.additions import Addition, Pins
-from refork.serve.api import ErrorBody, Health, ModelList, ModelRow
-from refork.serve.api_chat import ChatCompletion, ChatRequest
-from refork.serve.api_completions import Completion, CompletionRequest
-from refork.serve.api_responses import ResponseBody, ResponseRequest
+from refork.serve.api import (
+    ChatCompletion,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    ErrorBody,
+    Health,
+    ModelList,
+    ModelRow,
+    ResponseBody,
+    ResponseRequest,
+)
 from refork.serve.chat import chat
 from refork.serve.completions import complete
 from refork.serve.gate import Gate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from refork.serve.exchange import Choice, Exchange, Operation
 from refork.serve.limits import Admission
-from refork.serve.refuse import UnknownModel
+from refork.serve.refusal import UnknownModel
 from refork.serve.served import AnswerStream, Asked, Delta, Served, speaks_tokens
 from refork.serve.settings import ServerSettings
 from refork.types import Json

@@ -8,8 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from refork.errors import UserError
-from refork.serve.refusal import error_event
-from refork.serve.refuse import status_and_body
+from refork.serve.refusal import error_event, status_and_body
 from refork.serve.web import Response
 
 if TYPE_CHECKING:

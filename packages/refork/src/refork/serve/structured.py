@@ -13,7 +13,7 @@ from refork.policies.call_form import CallForm, arguments_schema, turn_grammar
 from refork.sampling.grammar import Grammar
 from refork.sampling.guide import check_grammar
 from refork.serve.asking import tokens_of
-from refork.serve.refuse import BadParameter
+from refork.serve.refusal import BadParameter
 from refork.serve.served import Served
 from refork.types import Json
 

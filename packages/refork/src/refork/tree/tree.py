@@ -16,7 +16,6 @@ from refork.tree import arms, scoring, walks
 from refork.tree.codec import decode
 from refork.tree.damage import blamed
 from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
-from refork.tree.finding import Finding
 from refork.tree.insert import PendingNode, insert, put_blob
 from refork.tree.load import Loaded, Loader, records
 from refork.tree.node import NewNode, Node, Point, Trajectory
@@ -25,7 +24,7 @@ from refork.tree.records import Record
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Retirement, Score
 from refork.tree.sqlite import open_memory
 from refork.tree.stats import OriginLine, TreeStats, origin_lines, tree_stats
-from refork.tree.verify import verify
+from refork.tree.verify import Finding, verify
 
 
 @final

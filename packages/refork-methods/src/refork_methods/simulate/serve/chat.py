@@ -13,7 +13,7 @@ from refork.chat import Reply
 from refork.errors import BadInput
 from refork.policies.base import PolicyCard
 from refork.serve.chat_served import ChatAnswer
-from refork.serve.refuse import BadParameter, require_text
+from refork.serve.refusal import BadParameter, require_text
 from refork.serve.served import Asked
 from refork.types import Message
 from refork.worlds.base import Task

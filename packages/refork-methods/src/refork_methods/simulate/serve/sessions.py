@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from refork.serve.refusal import Refused, too_busy
-from refork.serve.refuse import BadParameter, require_text
+from refork.serve.refusal import BadParameter, Refused, require_text, too_busy
 from refork.serve.settings import ServerSettings
 from refork.types import Json
 from refork.worlds.base import Task

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refork.serve.gate import PAGE, Gate
 from refork.serve.handlers import error_handlers
-from refork.serve.refusal import error_body
-from refork.serve.refuse import status_and_body
+from refork.serve.refusal import error_body, status_and_body
 from refork.serve.settings import ServerSettings
 from refork.serve.stream import json_answer
 from refork.serve.web import FastAPI, HTTPException, Request, Response, application
