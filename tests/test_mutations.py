@@ -192,7 +192,7 @@ MUTATIONS = [
         "operate/gate/test_belief.py::test_refining_uses_the_posterior_means",
     ),
     Mutation(
-        "refork_methods/route/conduct/memory.py",
+        "refork_methods/route/conduct/execute.py",
         "steps = list(access)",
         "steps = sorted(set(access) | {step - 1} - {0})",
         "operate/route/conduct/test_execute.py::test_context_is_exactly_what_access_grants",

@@ -23,8 +23,7 @@ from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.collapse import collapse_table
 from refork_methods.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
 from refork_methods.route.conduct.plan import Plan
-from refork_methods.route.conduct.reward import Reward
-from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.route.conduct.world import ConductWorld, Reward
 from refork_methods.train.loop import TreeTraining, improve
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule

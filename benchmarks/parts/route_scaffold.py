@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve
+from refork_methods.route.evolve import reinforce as train_by_reinforce
 from refork_methods.route.head import SelectionHead
-from refork_methods.route.reinforce import ReinforceSettings
-from refork_methods.route.reinforce import reinforce as train_by_reinforce
 from refork_methods.route.stage1 import fit_stage1
 from refork_methods.route.svf import SvfAdapter, offset_counts
 from refork_testbed.trials.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold

@@ -16,14 +16,14 @@ from refork.worlds.dice import Dice
 from refork_methods.route.conduct.coins import SeededCoins
 from refork_methods.route.conduct.evaluate import Written, evaluate
 from refork_methods.route.conduct.plan import Plan
-from refork_methods.route.conduct.queries import Query
-from refork_methods.route.conducting import (
+from refork_methods.route.conduct.training import (
     ConductRecipe,
     pool_named,
     queries_named,
     run_conduct,
     world_of,
 )
+from refork_methods.route.conduct.world import Query
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipes import conductor
 from refork_testbed.models.supervised import supervise

@@ -7,16 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from refork.errors import UserError
 from refork.tree.tree import Tree
-from refork_methods.route.commands import conduct as route_conduct
-
-app = typer.Typer()
-app.callback()(lambda: None)
-route_conduct.register(app)
+from refork_methods.route.commands import app
 
 PLAN = {"model_id": ["A", "B"], "subtasks": ["3+4", "_*2"], "access_list": [[], [1]]}
 
@@ -85,7 +80,7 @@ def test_training_tells_before_and_after(monkeypatch: pytest.MonkeyPatch, tmp_pa
         asked.append((recipe, folder))
         return summary
 
-    monkeypatch.setattr("refork_methods.route.conducting.run_conduct", run)
+    monkeypatch.setattr("refork_methods.route.conduct.training.run_conduct", run)
     options = ("--train", "--out", tmp_path / "run", "--set", "updates=3", "--set", "sub_pools=[3]")
     said = conduct(*options)
     assert "before: 0.310 right [0.280, 0.340], expected 0.306; 98.0% of plans run; 1.90 calls each" in said

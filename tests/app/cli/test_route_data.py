@@ -8,13 +8,11 @@ from typer.testing import CliRunner
 
 from refork.errors import UserError
 from refork.tree import Tree
-from refork_methods.route.card import HeadCard, query_digest, save_head
 from refork_methods.route.commands import app
 from refork_methods.route.decision import DecisionLog, decide
-from refork_methods.route.head import SelectionHead
+from refork_methods.route.head import HeadCard, SelectionHead, query_digest, save_head
 from refork_methods.route.pool import WorkerPool
-from refork_methods.route.table import OutcomeTable
-from refork_methods.route.table_io import read_table, write_table
+from refork_methods.route.table import OutcomeTable, read_table, write_table
 from refork_testbed.worlds.specialists import SpecialistsWorld
 
 POOL = "\n".join(

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from refork.errors import BadInput, Mismatch
 from refork_methods.route.backbone import RouterBackbone
-from refork_methods.route.card import load_head
 from refork_methods.route.commands import app
-from refork_methods.route.table_io import read_table, write_table
+from refork_methods.route.head import load_head
+from refork_methods.route.table import read_table, write_table
 from refork_methods.route.training import fit_head
 from refork_testbed.trials.scaffold import Scaffold
 from support.models import make_model, make_tokenizer, tiny_policy

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.route.commands.serve import serve_command
+from refork_methods.route.commands import serve_command
 
 POOL = """
 [[worker]]

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from refork.chat import PolicyChat
 from refork.cli.serve import serve_command
 from refork.errors import BadInput, CannotDo
-from refork_methods.route.routed import RoutedChat
+from refork_methods.route.decision import RoutedChat
 
 POOL = """
 [[worker]]

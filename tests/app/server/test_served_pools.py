@@ -16,9 +16,8 @@ from refork.errors import BadInput, CannotDo, DiskFull
 from refork.serve import serving
 from refork_methods.route.backbone import RouterBackbone
 from refork_methods.route.conduct.conductor import Conductor
-from refork_methods.route.decision import DecisionLog
+from refork_methods.route.decision import DecisionLog, RoutedChat, head_chooser
 from refork_methods.route.pool import Worker, WorkerPool
-from refork_methods.route.routed import RoutedChat, head_chooser
 from refork_methods.route.table import OutcomeTable
 from refork_methods.route.training import fit_head
 from support.models import tiny_policy
@@ -49,7 +48,7 @@ def routed(tmp_path_factory):
     table = OutcomeTable.from_arrays(reward, ("sums", "poems"), TEXTS, texts=TEXTS)
     policy = tiny_policy()
     fit_head(table, folder, backbone=RouterBackbone(policy))
-    from refork_methods.route.card import load_head
+    from refork_methods.route.head import load_head
 
     pool = team()
     return RoutedChat(pool, head_chooser(load_head(folder)[0], RouterBackbone(policy), pool), name="refork")

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 
+from refork_methods.route.frontier import frontier_report
 from refork_methods.route.frontier_picture import frontier_picture
-from refork_methods.route.frontier_report import frontier_report
 from refork_methods.route.table import OutcomeTable
 
 REWARDS = np.array([[[1, 1, 0], [0, 0, 1]], [[0, 0, 0], [1, 1, 1]], [[1, 1, 1], [1, 0, 0]]], dtype=float)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput
 from refork.stats import pass_at_k
-from refork_methods.route.baselines import (
+from refork_methods.route.frontier import (
     best_of,
     best_single,
     by_shares,

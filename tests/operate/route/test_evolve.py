@@ -5,10 +5,17 @@ import pytest
 from cmaes import SepCMA
 
 from refork.errors import BadInput, CannotDo, Mismatch, ServerError
-from refork_methods.route.acting import Drawn, Episode, Episodes, Greedy, OneByOne
-from refork_methods.route.evolve import EvolveSettings, evolve, fitness, recombination
+from refork_methods.route.evolve import (
+    EvolveSettings,
+    ReinforceSettings,
+    evolve,
+    fitness,
+    leave_one_out,
+    recombination,
+    reinforce,
+)
 from refork_methods.route.head import SelectionHead
-from refork_methods.route.reinforce import ReinforceSettings, leave_one_out, reinforce
+from refork_methods.route.rollouts import Drawn, Episode, Episodes, Greedy, OneByOne
 from refork_testbed.trials.scaffold import WORKERS, Scaffold
 
 SMALL = EvolveSettings(iterations=6, repeats=8, seed=3)

@@ -5,7 +5,7 @@ import pytest
 
 from refork.decide import area_under_frontier
 from refork.errors import BadInput
-from refork_methods.route.frontier_report import frontier_report, removals, served, success_chance
+from refork_methods.route.frontier import frontier_report, removals, served, success_chance
 from refork_methods.route.table import OutcomeTable
 from refork_testbed.worlds.specialists import HARNESS
 

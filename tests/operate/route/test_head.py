@@ -7,10 +7,9 @@ from refork.errors import BadInput, CannotDo, Mismatch, WrongWeights
 from refork.policies.open import open_policy
 from refork_methods.route import Outcome, OutcomeTable, WorkerPool
 from refork_methods.route.backbone import RouterBackbone, StateFormat
-from refork_methods.route.card import HeadCard, load_head, measured, query_digest, save_head
-from refork_methods.route.head import SelectionHead
-from refork_methods.route.routed import head_chooser
-from refork_methods.route.transcript import as_lines, raw_lines
+from refork_methods.route.decision import head_chooser
+from refork_methods.route.head import HeadCard, SelectionHead, load_head, measured, query_digest, save_head
+from refork_methods.route.runs import as_lines, raw_lines
 from support.models import tiny_policy
 
 NAMES = ("a", "b", "c")

@@ -5,9 +5,14 @@ import torch
 from refork.errors import BadInput, CannotDo
 from refork_methods.route import OutcomeTable
 from refork_methods.route.backbone import RouterBackbone
-from refork_methods.route.joint import JointSettings, fit_joint
-from refork_methods.route.stage1 import Stage1Settings, cases_of, fit_stage1
-from refork_methods.route.targets import mean_kl
+from refork_methods.route.stage1 import (
+    JointSettings,
+    Stage1Settings,
+    cases_of,
+    fit_joint,
+    fit_stage1,
+    mean_kl,
+)
 from support.models import tiny_policy
 
 PLAN = Stage1Settings(ridge=1e-3)

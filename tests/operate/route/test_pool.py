@@ -9,8 +9,7 @@ from refork.chat import ScriptedChat
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Cost, Sampling
 from refork.policies.open import open_policy
-from refork_methods.route.pool import Bill, Price, Worker, WorkerPool
-from refork_methods.route.pool_io import read_pool
+from refork_methods.route.pool import Bill, Price, Worker, WorkerPool, read_pool
 
 ABC = WorkerPool.of("a", "b", "c")
 ASKED = [{"role": "user", "content": "well"}]

@@ -9,10 +9,16 @@ from refork.growing.rollouts import grow
 from refork.policies.base import Sampling
 from refork.tree import Tree
 from refork_methods.route.backbone import StateFormat
-from refork_methods.route.decision import decisions_on
+from refork_methods.route.decision import (
+    RoutedChat,
+    always,
+    decisions_on,
+    head_chooser,
+    query_of,
+    routed_policy,
+)
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.pool import Price, Worker, WorkerPool
-from refork_methods.route.routed import RoutedChat, always, head_chooser, query_of, routed_policy
 from refork_testbed.worlds.specialists import SpecialistsWorld, domain_of, specialist
 
 ASKED = [{"role": "user", "content": "well"}]

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from refork_methods.route.acting import Greedy
-from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve, reinforce
 from refork_methods.route.head import SelectionHead
-from refork_methods.route.reinforce import ReinforceSettings, reinforce
+from refork_methods.route.rollouts import Greedy
 from refork_methods.route.stage1 import fit_stage1
 from refork_methods.route.training import Always
 from refork_testbed.trials.scaffold import ALONE_BEST, BEST_SINGLE, ORACLE, RANDOM, WORKERS, Scaffold

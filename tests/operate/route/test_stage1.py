@@ -8,8 +8,15 @@ from hypothesis.extra.numpy import arrays
 from refork.errors import BadInput
 from refork_methods.route import Outcome, OutcomeTable
 from refork_methods.route.head import SelectionHead, softmax
-from refork_methods.route.stage1 import Stage1Settings, cases_of, fit_stage1
-from refork_methods.route.targets import fit_weights, kl, mean_kl, targets
+from refork_methods.route.stage1 import (
+    Stage1Settings,
+    cases_of,
+    fit_stage1,
+    fit_weights,
+    kl,
+    mean_kl,
+    targets,
+)
 
 ALL = Stage1Settings(held_out=0, ridge=0)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, MissingExtra
-from refork_methods.route.table import Outcome, OutcomeTable
-from refork_methods.route.table_io import read_shares, read_table, write_table
+from refork_methods.route.table import Outcome, OutcomeTable, read_shares, read_table, write_table
 
 ROWS = [
     Outcome("q1", "a", 1.0, 0.5, 2.0, 0, "one", (1.0, 2.0)),

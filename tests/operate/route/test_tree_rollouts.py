@@ -6,13 +6,11 @@ from refork.policies.base import Continuation
 from refork.tree import Tree
 from refork.types import token_array
 from refork_methods.route import Price, Worker, WorkerPool
-from refork_methods.route.acting import Greedy
 from refork_methods.route.backbone import RouterBackbone
-from refork_methods.route.evolve import EvolveSettings, evolve
+from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve, reinforce
 from refork_methods.route.head import SelectionHead
-from refork_methods.route.reinforce import ReinforceSettings, reinforce
+from refork_methods.route.rollouts import Greedy, TreeRollouts
 from refork_methods.route.training import Always, trial
-from refork_methods.route.tree_rollouts import TreeRollouts
 from refork_testbed.worlds.specialists import SpecialistsWorld, features, specialist, success_of
 from support.models import tiny_policy
 

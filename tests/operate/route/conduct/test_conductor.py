@@ -7,7 +7,7 @@ import pytest
 from refork.chat import ChatModel, ScriptedChat
 from refork.errors import BadInput, ServerError
 from refork_methods.route.conduct.conductor import Conductor
-from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.conduct.execute import OrchestrationMemory
 from refork_methods.route.pool import Price, Worker, WorkerPool
 
 

@@ -12,8 +12,7 @@ from refork.chat import Reply, ScriptedChat
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Cost
 from refork.types import Json, Message
-from refork_methods.route.conduct.execute import MOST_ROUNDS, Tool, execute
-from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.conduct.execute import MOST_ROUNDS, OrchestrationMemory, Tool, execute
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
 

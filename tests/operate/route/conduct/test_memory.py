@@ -7,8 +7,7 @@ import pytest
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
 from refork.types import Message
-from refork_methods.route.conduct.execute import Tool, execute
-from refork_methods.route.conduct.memory import OrchestrationMemory, canonical, visible
+from refork_methods.route.conduct.execute import OrchestrationMemory, Tool, canonical, execute, visible
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Worker, WorkerPool
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.route.conduct.lists import LONGEST, three_lists
-from refork_methods.route.conduct.plan import Plan
+from refork_methods.route.conduct.plan import LONGEST, Plan, three_lists
 from refork_methods.route.pool import WorkerPool
 from refork_testbed.worlds.expressions import plan_text
 

@@ -16,9 +16,7 @@ from refork.worlds.base import Episode, Task, World
 from refork.worlds.dice import split_of
 from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
-from refork_methods.route.conduct.queries import FileQueries, Query
-from refork_methods.route.conduct.reward import Reward
-from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.route.conduct.world import ConductWorld, FileQueries, Query, Reward
 from refork_methods.route.pool import Worker, WorkerPool
 from refork_testbed.trials.conducting import Expressions, expression_pool
 from refork_testbed.worlds.expressions import SKILLS, closed_forms

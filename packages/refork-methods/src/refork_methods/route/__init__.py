@@ -4,14 +4,11 @@ What needs torch (a selection head, its training) is imported from its own modul
 """
 
 from refork_methods.route.collect import Swaps, label_by_fork
-from refork_methods.route.decision import Decision, DecisionLog, decide
-from refork_methods.route.frontier_report import frontier_report
-from refork_methods.route.pool import Bill, Price, Worker, WorkerPool
-from refork_methods.route.pool_io import read_pool
-from refork_methods.route.routed import RoutedChat, routed_policy
+from refork_methods.route.decision import Decision, DecisionLog, RoutedChat, decide, routed_policy
+from refork_methods.route.frontier import frontier_report
+from refork_methods.route.pool import Bill, Price, Worker, WorkerPool, read_pool
 from refork_methods.route.runs import label_alone, record_runs
-from refork_methods.route.table import Outcome, OutcomeTable
-from refork_methods.route.table_io import read_table, write_table
+from refork_methods.route.table import Outcome, OutcomeTable, read_table, write_table
 
 __all__ = [
     "Bill",

@@ -18,8 +18,8 @@ from refork.policies.one_at_a_time import one_at_a_time
 from refork.policies.whitebox import WhiteBox, white_box
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json, Message, token_array
+from refork_methods.route.runs import as_lines, raw_lines
 from refork_methods.route.svf import SvfAdapter
-from refork_methods.route.transcript import as_lines, raw_lines
 
 Rendering: TypeAlias = Literal["raw", "chat"]
 #: Chat messages, or a text that is their raw lines already.

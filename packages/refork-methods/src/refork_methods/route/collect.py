@@ -29,9 +29,8 @@ from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import recorded_world
 from refork_methods.route.pool import WorkerPool
-from refork_methods.route.runs import Failure, Labels, labels, outcomes, relay, speaker, turns_of
+from refork_methods.route.runs import Failure, Labels, labels, outcomes, raw_lines, relay, speaker, turns_of
 from refork_methods.route.table import Outcome, OutcomeTable
-from refork_methods.route.transcript import raw_lines
 
 Rest: TypeAlias = Literal["recorded", "swapped"]
 #: A score's name, or a function of a run and the number of the swapped turn (from 0).

@@ -11,8 +11,7 @@ from markupsafe import Markup
 from refork.report import palette
 from refork.report.pictures import Frame
 from refork.report.svg import label, path, svg, tag, ticks
-from refork_methods.route.baselines import Option
-from refork_methods.route.frontier_report import FrontierReport
+from refork_methods.route.frontier import FrontierReport, Option
 
 _SVG = "http://www.w3.org/2000/svg"
 _BLUE, _BRICK, _GREY, _INK = palette.LIGHT[-1], palette.LIGHT[0], "#77736c", "#333"

@@ -1,22 +1,140 @@
-"""Stage 1: a selection head from an outcome table, by the divergence from softmax targets of mean rewards."""
+"""Stage 1: a selection head from an outcome table, alone or together with its backbone."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
 import networkx as nx
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from refork.decide import Regret, regret
-from refork.errors import BadInput
+from refork.decoding.states import layer_number
+from refork.errors import BadInput, CannotDo
 from refork.plain import to_json
-from refork.types import Json
-from refork_methods.route.head import SelectionHead
+from refork.progress import Progress, silent
+from refork.types import IntArray, Json
+from refork_methods.route.backbone import RouterBackbone, Transcript
+from refork_methods.route.head import SelectionHead, softmax
+from refork_methods.route.svf import LEAST_OFFSET, SvfAdapter
 from refork_methods.route.table import OutcomeTable, task_of
-from refork_methods.route.targets import Targets, fit_weights, mean_kl, targets
+
+# What stage 1 is fitted to: softmax targets of mean rewards, the loss against them, and its exact head.
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """Target chances [n, L] (0 where a worker was not tried), which were tried, and the queries' weights [n].
+
+    Weights have mean 1.
+    """
+
+    chances: Float[np.ndarray, "n workers"]
+    known: Bool[np.ndarray, "n workers"]
+    weight: Float[np.ndarray, "n"]
+
+    def take(self, rows: Int[np.ndarray, "some"]) -> Targets:
+        """The targets of some queries."""
+        return Targets(self.chances[rows], self.known[rows], self.weight[rows])
+
+    def mean(self) -> Float[np.ndarray, "workers"]:
+        """The best constant chances where every worker was tried everywhere; else their weighted mean."""
+        w = self.weight[:, None] * self.known
+        return np.asarray((w * self.chances).sum(axis=0) / np.maximum(w.sum(axis=0), 1e-300))
+
+
+def targets(
+    rewards: Float[np.ndarray, "n workers"],
+    counts: Int[np.ndarray, "n workers"],
+    tau: float,
+    *,
+    spread: float = 1.0,
+) -> Targets:
+    """Softmax of mean rewards over ``tau`` (times ``spread``, the rewards' range), over the workers tried.
+
+    A query's weight is the harmonic mean of its tried workers' repeats: its differences are as noisy as that
+    many repeats of each would be. Equal repeats give equal weights.
+
+    Raises: BadInput for a tau that is not positive, or a query with fewer than two workers tried.
+    Source: arXiv:2606.21228 (targets); it names no tau and no weights: those, and what is done about workers
+    that were not tried (targets over the others, compared with the policy given that it is one of them),
+    are ours.
+    """
+    if not (np.isfinite(tau) and tau > 0):
+        raise BadInput(f"tau is {tau!r}; it must be positive")
+    known = ~np.isnan(rewards)
+    tried = known.sum(axis=1)
+    if (tried < 2).any():
+        raise BadInput(
+            f"{int((tried < 2).sum())} queries have outcomes of fewer than two workers",
+            where=f"query {int((tried < 2).argmax())}",
+        )
+    chances = softmax(np.where(known, rewards / (tau * spread), -np.inf))
+    repeats = np.where(known, np.maximum(counts, 1), 1).astype(np.float64)
+    weight = tried / np.where(known, 1 / repeats, 0.0).sum(axis=1)
+    return Targets(chances, known, weight / weight.mean())
+
+
+def kl(scores: Float[Tensor, "n workers"], wanted: Targets) -> Float[Tensor, ""]:
+    """Weighted mean over queries of KL(target || policy given the workers tried), nats. Differentiable."""
+    p = torch.as_tensor(wanted.chances).to(scores)
+    known = torch.as_tensor(wanted.known, device=scores.device)
+    weight = torch.as_tensor(wanted.weight).to(scores)
+    logq = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1)
+    logq = logq.masked_fill(~known, 0.0)
+    entropy = torch.special.xlogy(p, p).sum(dim=1)
+    loss: Tensor = (weight * (entropy - (p * logq).sum(dim=1))).sum() / weight.sum()
+    return loss
+
+
+def mean_kl(chances: Float[np.ndarray, "n workers"], wanted: Targets) -> float:
+    """:func:`kl` of chances instead of scores."""
+    floor = np.log(np.maximum(chances, 1e-300))
+    return float(kl(torch.as_tensor(floor, dtype=torch.float64), wanted))
+
+
+def fit_weights(
+    states: Float[np.ndarray, "n d"], wanted: Targets, ridge: float = 0.0
+) -> Float[np.ndarray, "workers d"]:
+    """The bias-free map [L, d] that minimises the KL plus ``ridge / 2`` times its mean square score.
+
+    Convex: L-BFGS in float64 finds the minimum. The ridge is of the scores, not of the weights, so that it
+    means the same whatever the scale of the states. Where several maps give the same scores, the smallest.
+
+    Raises: BadInput for a negative ridge, states that are not finite or all zero, or another number of rows.
+    """
+    if not (np.isfinite(ridge) and ridge >= 0):
+        raise BadInput(f"ridge is {ridge!r}; it must be 0 or more")
+    h = np.asarray(states, dtype=np.float64)
+    if h.ndim != 2 or len(h) != len(wanted.weight) or not np.isfinite(h).all() or not h.any():
+        raise BadInput(f"states {h.shape} are not finite rows, and some, for {len(wanted.weight)} queries")
+    # In white states the problem is about as round as it gets: tens of steps, where it took thousands.
+    left, size, right = np.linalg.svd(h, full_matrices=False)
+    kept = size > size[0] * np.finfo(np.float64).eps * max(h.shape)
+    x = torch.as_tensor(left[:, kept] * np.sqrt(len(h)))
+    w = torch.zeros((wanted.chances.shape[1], x.shape[1]), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [w], max_iter=1000, history_size=30, tolerance_grad=1e-8, tolerance_change=1e-12,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        scores = x @ w.T
+        loss = kl(scores, wanted) + ridge / 2 * scores.square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return np.asarray((w.detach().numpy() * np.sqrt(len(h)) / size[kept]) @ right[kept])
+
+
+# Stage 1: a selection head from an outcome table, by the divergence from softmax targets of mean rewards.
 
 Uneven: TypeAlias = Literal["weigh", "refuse"]
 TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -248,3 +366,175 @@ def _split(
     kept = {distinct[i] for i in order[:count]}
     held = np.array([group in kept for group in groups])
     return every[~held], every[held]
+
+
+# Stage 1 with the backbone: singular-value offsets trained by gradient together with the head.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class JointSettings:
+    """How offsets are trained: ``epochs`` over the fitted queries in batches, by Adam.
+
+    ``rate`` is that of offsets, and of the head's rows in units of their root mean square. Every ``every``
+    epochs the head is fitted exactly on the states of then.
+
+    Raises: BadInput for a value out of range.
+    """
+
+    epochs: int = 20
+    batch: int = 32
+    rate: float = 0.02
+    every: int = 2
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.batch, self.every) < 1 or not self.rate > 0:
+            raise BadInput("epochs, batch and every must be 1 or more, the rate positive")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """The best head with its offsets, stage 1 without them, and divergences (nats) epoch by epoch.
+
+    ``curve`` has (epoch, fitted, held out), epoch 0 without offsets; held out is None where nothing was.
+    ``best`` is the epoch kept: of the least held-out divergence, so that figure is somewhat flattered.
+    """
+
+    head: SelectionHead
+    plain: Stage1
+    curve: tuple[tuple[int, float, float | None], ...]
+    best: int
+
+    def to_json(self) -> Json:
+        """Plain figures, without the weights."""
+        return {"best": self.best, "curve": [list(row) for row in self.curve], "plain": self.plain.to_json()}
+
+
+def fit_joint(
+    table: OutcomeTable,
+    backbone: RouterBackbone,
+    transcripts: Sequence[Transcript],
+    settings: Stage1Settings | None = None,
+    training: JointSettings | None = None,
+    *,
+    adapter: SvfAdapter | None = None,
+    progress: Progress = silent,
+) -> Joint:
+    """Fit a head to a table on a backbone's states, then move its singular values to make the fit better.
+
+    ``transcripts`` are of the table's queries, one each. Matrices after the layer that is read (the output
+    head) get no gradient: their offsets stay 0.
+
+    Raises: BadInput and CannotDo as :func:`fit_stage1` and the backbone.
+    Source: arXiv:2606.21228, 3.1.2 (head and offsets by the same loss); the exact refits are ours.
+    """
+    plan, steps = settings or Stage1Settings(), training or JointSettings()
+    layer = backbone.format.layer
+    if layer == "raw":
+        raise CannotDo("offsets are not trained through the state before the final norm", hint="layer=-1")
+    states = backbone.states(transcripts, progress)
+    plain = fit_stage1(table, states, plan)
+    cases = cases_of(table, plan)
+    moved = adapter or backbone.adapter()
+    blocks = int(moved.model.config.get_text_config().num_hidden_layers)
+    ids = [backbone.upto(transcripts[i]) for i in cases.place]
+    run = _Run(moved, ids, layer_number(layer, blocks), cases, plain.tau, plan.ridge)
+    offsets, curve, best = run.train(plain.head.weights, steps, plan.seed, progress)
+    if best == 0:
+        return Joint(plain.head.on(backbone), plain, curve, 0)
+    head = plain.head.with_weights(run.refit(offsets)).on(backbone)
+    return Joint(head.with_offsets(tuple(moved.counts), offsets), plain, curve, best)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Run:
+    adapter: SvfAdapter
+    ids: list[IntArray]
+    layer: int
+    cases: Cases
+    tau: float
+    ridge: float
+
+    def train(
+        self, weights: Float[np.ndarray, "workers d"], steps: JointSettings, seed: int, progress: Progress
+    ) -> tuple[Float[np.ndarray, "offsets"], tuple[tuple[int, float, float | None], ...], int]:
+        """Best offsets, the curve, and the epoch they are of."""
+        fit = self.cases.fit
+        scale = float(np.sqrt(np.mean(np.square(weights)))) or 1.0
+        offsets = self.adapter.zeros().requires_grad_(True)
+        rows = torch.tensor(weights / scale, dtype=offsets.dtype, device=offsets.device, requires_grad=True)
+        optimizer = torch.optim.Adam([offsets, rows], lr=steps.rate)
+        rng = np.random.default_rng([seed, 5])
+        curve = [self.measure(0, offsets)]
+        best, kept = 0, offsets.detach().clone()
+        for epoch in range(1, steps.epochs + 1):
+            progress("moving singular values", epoch - 1, steps.epochs)
+            order = rng.permutation(len(fit))
+            for start in range(0, len(order), steps.batch):
+                part = fit[order[start : start + steps.batch]]
+                loss = kl(self.states(offsets, part) @ rows.T * scale, self.cases.targets(self.tau, part))
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                with torch.no_grad():
+                    offsets.clamp_(min=LEAST_OFFSET)
+            if epoch % steps.every == 0 or epoch == steps.epochs:
+                curve.append(self.measure(epoch, offsets))
+                if _better(curve[-1], next(row for row in curve if row[0] == best)):
+                    best, kept = epoch, offsets.detach().clone()
+        progress("moving singular values", steps.epochs, steps.epochs)
+        return kept.cpu().numpy().astype(np.float64), tuple(curve), best
+
+    def refit(self, offsets: Float[np.ndarray, "offsets"]) -> Float[np.ndarray, "workers d"]:
+        """The exact head on the fitted queries' states under offsets."""
+        fit = self.cases.fit
+        states = self.all_states(torch.as_tensor(offsets).to(self.adapter.zeros()), fit)
+        return fit_weights(states, self.cases.targets(self.tau, fit), self.ridge)
+
+    def measure(self, epoch: int, offsets: Tensor) -> tuple[int, float, float | None]:
+        """Divergences of the exact head under offsets."""
+        weights = self.refit(offsets.detach().cpu().numpy())
+        fitted = self._kl(weights, offsets, self.cases.fit)
+        held = self._kl(weights, offsets, self.cases.held) if self.cases.held.size else None
+        return epoch, fitted, held
+
+    def _kl(
+        self, weights: Float[np.ndarray, "workers d"], offsets: Tensor, part: Int[np.ndarray, "some"]
+    ) -> float:
+        head = SelectionHead(weights, self.cases.workers)
+        wanted: Targets = self.cases.targets(self.tau, part)
+        return mean_kl(head.probabilities(self.all_states(offsets, part)), wanted)
+
+    def all_states(
+        self, offsets: Tensor, part: Int[np.ndarray, "some"], batch: int = 64
+    ) -> Float[np.ndarray, "some d"]:
+        """States of queries under offsets, without gradients."""
+        with torch.no_grad():
+            found = [
+                self.states(offsets.detach(), part[i : i + batch]).double().cpu().numpy()
+                for i in range(0, len(part), batch)
+            ]
+        return np.concatenate(found)
+
+    def states(self, offsets: Tensor, part: Int[np.ndarray, "some"]) -> Float[Tensor, "some d"]:
+        """States of a batch of queries, differentiable in the offsets."""
+        chosen = [self.ids[i] for i in part]
+        longest = max(len(ids) for ids in chosen)
+        tokens = np.zeros((len(chosen), longest), dtype=np.int64)
+        mask = np.zeros_like(tokens)
+        for row, ids in enumerate(chosen):
+            tokens[row, : len(ids)], mask[row, : len(ids)] = ids, 1
+        place = offsets.device
+        states = self.adapter.states(
+            offsets, torch.as_tensor(tokens, device=place), torch.as_tensor(mask, device=place), self.layer
+        )
+        last = torch.as_tensor(mask.sum(axis=1) - 1, device=place)
+        return states[torch.arange(len(chosen), device=place), last]
+
+
+def _better(row: tuple[int, float, float | None], than: tuple[int, float, float | None]) -> bool:
+    if row[2] is None or than[2] is None:
+        return row[1] < than[1]
+    return row[2] < than[2]

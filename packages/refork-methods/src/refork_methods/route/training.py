@@ -15,14 +15,11 @@ from refork.errors import BadInput
 from refork.plain import to_json
 from refork.progress import Progress, silent
 from refork.types import Json
-from refork_methods.route.acting import Greedy, Rollouts, Router
 from refork_methods.route.backbone import RouterBackbone
-from refork_methods.route.card import HeadCard, measured, query_digest, save_head
-from refork_methods.route.evolve import EvolveSettings, evolve
-from refork_methods.route.head import SelectionHead
-from refork_methods.route.joint import JointSettings, fit_joint
-from refork_methods.route.reinforce import ReinforceSettings, reinforce
-from refork_methods.route.stage1 import Stage1, Stage1Settings, fit_stage1
+from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve, reinforce
+from refork_methods.route.head import HeadCard, SelectionHead, measured, query_digest, save_head
+from refork_methods.route.rollouts import Greedy, Rollouts, Router
+from refork_methods.route.stage1 import JointSettings, Stage1, Stage1Settings, fit_joint, fit_stage1
 from refork_methods.route.table import OutcomeTable
 
 

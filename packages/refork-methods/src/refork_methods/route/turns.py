@@ -16,9 +16,9 @@ from refork.policies.base import Cost, total_cost
 from refork.stats.results import Array
 from refork.types import Json, Message
 from refork_methods.route.backbone import RouterBackbone
+from refork_methods.route.decision import head_reader, in_pool_order
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.pool import Bill, WorkerPool
-from refork_methods.route.routed import head_reader, in_pool_order
 
 Role: TypeAlias = Literal["worker", "thinker", "verifier"]
 #: The roles, in the order of a head's role rows.

@@ -6,7 +6,7 @@ from typing import final
 
 from refork.worlds.base import Split
 from refork_methods.route.conduct.coins import Coins, SeededCoins
-from refork_methods.route.conduct.queries import Query, in_rounds
+from refork_methods.route.conduct.world import Query, in_rounds
 from refork_methods.route.pool import Price, Worker, WorkerPool
 from refork_testbed.worlds.expressions import Expression, expressions, workers
 

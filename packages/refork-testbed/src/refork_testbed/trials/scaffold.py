@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from refork.errors import BadInput
-from refork_methods.route.acting import Episodes, Greedy, Router
 from refork_methods.route.head import SelectionHead
+from refork_methods.route.rollouts import Episodes, Greedy, Router
 from refork_methods.route.table import OutcomeTable
 from refork_testbed.worlds.specialists import ALONE, DOMAINS, HARNESS, TURNS, success, success_of
 

@@ -20,8 +20,7 @@ from refork.errors import BadInput
 from refork.policies.base import Cost
 from refork.types import Json, Message
 from refork_methods.route.conduct.coins import Coins, SeededCoins, every_outcome
-from refork_methods.route.conduct.execute import Execution, execute
-from refork_methods.route.conduct.memory import Isolation, OrchestrationMemory
+from refork_methods.route.conduct.execute import Execution, Isolation, OrchestrationMemory, execute
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Worker, WorkerPool
 

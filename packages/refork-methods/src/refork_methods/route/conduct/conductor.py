@@ -11,8 +11,7 @@ from refork.chat import ChatModel, Reply
 from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost, total_cost
 from refork.types import Finish, Json, Message
-from refork_methods.route.conduct.execute import Execution, Tool, execute
-from refork_methods.route.conduct.memory import OrchestrationMemory
+from refork_methods.route.conduct.execute import Execution, OrchestrationMemory, Tool, execute
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
 

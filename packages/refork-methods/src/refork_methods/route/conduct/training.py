@@ -15,9 +15,7 @@ from refork.registry import part
 from refork.runs.recipe import RecipePart, digest, open_folder
 from refork.types import Json
 from refork_methods.route.conduct.coins import Coins
-from refork_methods.route.conduct.queries import FileQueries, Queries
-from refork_methods.route.conduct.reward import Reward
-from refork_methods.route.conduct.world import ConductWorld
+from refork_methods.route.conduct.world import ConductWorld, FileQueries, Queries, Reward
 from refork_methods.route.pool import WorkerPool
 from refork_methods.train.run import Rates
 
@@ -61,7 +59,7 @@ class ConductRecipe(RecipePart):
 
 def pool_named(name: str, coins: Coins | None = None) -> WorkerPool:
     """The pool of a file, or the built-in one."""
-    from refork_methods.route.pool_io import read_pool
+    from refork_methods.route.pool import read_pool
 
     if name != BUILT_IN:
         return read_pool(Path(name))

@@ -1,0 +1,906 @@
+"""``refork method route``: outcome tables, a selection head, workflows, and a pool behind one name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refork.cli.common import (
+    AllowHost,
+    AllowOrigin,
+    AsJson,
+    Port,
+    SamplingSettings,
+    existing,
+    print_json,
+    settings_for,
+)
+from refork.cli.recipe import Keys
+from refork.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from refork.decide import Calibration
+    from refork_methods.route.frontier import FrontierReport
+    from refork_methods.route.table import OutcomeTable
+
+    Shares = Float[np.ndarray, "queries workers"]
+    from refork.chat import ChatModel
+    from refork.growing import Group
+    from refork.serve.opening import Opened
+    from refork.tree.node import Trajectory
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.collect import Swaps
+    from refork_methods.route.conduct.conductor import Conducted
+    from refork_methods.route.decision import Chooser, Decision
+    from refork_methods.route.pool import WorkerPool
+    from refork_methods.route.runs import Labels
+
+
+# ``refork route frontier``: routers beside their baselines on one outcome table.
+
+Low = Annotated[float, typer.Option("--low", help="Least possible reward in tables.")]
+High = Annotated[float, typer.Option("--high", help="Largest possible reward in tables.")]
+
+
+def frontier_command(
+    table: Annotated[Path, typer.Argument(help="Outcome table to measure on.")],
+    routers: Annotated[
+        list[str], typer.Option("--router", help="NAME=FILE.csv of probabilities per query; may be repeated.")
+    ] = [],  # noqa: B006
+    head: Annotated[Path | None, typer.Option("--head", help="Folder of a selection head.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="hf:DIR that the head reads with.")
+    ] = None,
+    fit: Annotated[
+        Path | None, typer.Option("--fit", help="Other outcomes: choose the best worker and calibrate there.")
+    ] = None,
+    calls: Annotated[list[int], typer.Option("--calls", help="Votes and retries of so many calls.")] = [3],  # noqa: B006
+    picture: Annotated[Path | None, typer.Option("--svg", help="Write the picture.")] = None,
+    low: Low = 0.0,
+    high: High = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Routers beside one worker, chance, votes, retries and the oracle: quality, cost, latency, regret.
+
+    Example: refork route frontier test.csv --fit train.csv --router mine=probabilities.csv --svg frontier.svg
+    """
+    from refork_methods.route.frontier import best_single, frontier_report
+    from refork_methods.route.frontier_picture import frontier_picture
+    from refork_methods.route.table import read_table
+
+    tested = read_table(table, low=low, high=high)
+    trained = None if fit is None else read_table(fit, workers=tested.workers, low=low, high=high)
+    shares, chances = routers_for(routers, head, backbone, tested, trained)
+    single = None if trained is None else best_single(trained)
+    report = frontier_report(tested, shares, chances=chances, calls=calls, single=single)
+    if picture is not None:
+        picture.write_text(frontier_picture(report, f"Quality and cost on {table.name}"), encoding="utf-8")
+    if as_json:
+        print_json(report.to_json())
+        return
+    _print_report(report, fitted=trained is not None)
+
+
+def _print_report(report: FrontierReport, *, fitted: bool) -> None:
+    typer.echo(f"{report.queries} queries of {report.tasks} tasks; intervals are 95 %, over tasks")
+    typer.echo(f"{'':28} reward                   cost       seconds   unbeaten")
+    for option, on in zip(report.options, report.on_frontier, strict=True):
+        q = option.quality
+        cost = "unknown" if option.cost is None else f"{option.cost:.4g}"
+        seconds = "unknown" if option.latency is None else f"{option.latency:.3g}"
+        mark = {True: "yes", False: "", None: "-"}[on]
+        typer.echo(
+            f"{option.name:28} {q.estimate:.3f} [{q.low:.3f}, {q.high:.3f}]   {cost:10} {seconds:9} {mark}"
+        )
+    if report.split_oracle is not None:
+        typer.echo(f"oracle chosen on one half of the repeats, paid by the other: {report.split_oracle:.3f}")
+    if not fitted:
+        typer.echo(
+            "the best worker was picked on these very queries, in its favour (--fit picks it elsewhere)"
+        )
+    for name, area in report.area.items():
+        value = "none, costs are unknown or all equal" if area is None else f"{area:.3f}"
+        typer.echo(f"area under the cost curve, {name}: {value}")
+    for router in report.routers:
+        lost = router.regret.regret
+        typer.echo(
+            f"{router.name}: regret {lost.estimate:.3f} [{lost.low:.3f}, {lost.high:.3f}] to the oracle"
+        )
+        if router.calibration is not None:
+            c = router.calibration
+            typer.echo(f"  chance of success: Brier {c.brier:.3f}, calibration error {c.error:.3f}")
+        for one in router.removals:
+            typer.echo(
+                f"  without {one.worker} ({one.share:.0%} of choices): {one.before:.3f} -> {one.after:.3f}"
+                f" (oracle without it {one.oracle:.3f})"
+            )
+
+
+def routers_for(
+    named: Sequence[str],
+    head: Path | None,
+    backbone: str | None,
+    tested: OutcomeTable,
+    trained: OutcomeTable | None,
+) -> tuple[dict[str, Shares], dict[str, Calibration]]:
+    """Probabilities of every router on the table, and chances of success of those that ``trained`` can teach.
+
+    Raises: BadInput for a router that is not NAME=FILE or does not fit the table, and for a head whose
+    fitted queries are among the tested.
+    """
+    from refork_methods.route.frontier import success_chance
+    from refork_methods.route.table import read_shares
+
+    shares: dict[str, Shares] = {}
+    for item in named:
+        name, equals, file = item.partition("=")
+        if not (name and equals and file):
+            raise BadInput(f"{item!r} is not NAME=FILE", hint="--router mine=probabilities.csv")
+        shares[name] = read_shares(Path(file), tested)
+    chances: dict[str, Calibration] = {}
+    if head is not None:
+        shares["head"] = _of_head(head, backbone, tested, tested=True)
+        if trained is not None:
+            chances["head"] = success_chance(_of_head(head, backbone, trained, tested=False), trained)
+    return shares, chances
+
+
+def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested: bool) -> Shares:
+    import numpy as np
+
+    from refork_methods.route.head import load_head
+
+    head, card = load_head(folder)
+    if tested:
+        card.refuse_leaks(table.queries)
+    if head.format is None:
+        if table.features is None:
+            raise BadInput("the head reads features and the table has none", where=str(folder))
+        states = table.features
+    else:
+        states = _read(head, backbone, table)
+    known = head.probabilities(states, open=table.workers)
+    return np.stack([known[:, head.workers.index(name)] for name in table.workers], axis=1)
+
+
+def _read(head: object, spec: str | None, table: OutcomeTable) -> Shares:
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.head import SelectionHead
+
+    assert isinstance(head, SelectionHead)
+    assert head.format is not None
+    texts = [text for text in table.texts or () if text is not None]
+    if spec is None or len(texts) != len(table.queries):
+        raise BadInput("the head reads texts: give --backbone and a table with a text for every query")
+    told = head.format
+    reader = RouterBackbone(
+        open_policy(spec), rendering=told.rendering, token_index=told.token_index,
+        layer=told.layer, window=told.window,
+    )  # fmt: skip
+    head.require(reader)
+    if head.offsets is not None:
+        reader.settle(head.offsets, head.matrices)
+    return reader.states(texts)
+
+
+# Verbs of ``refork route`` about outcomes: collect them, explain choices, compare with baselines.
+
+Runs = Annotated[int, typer.Option("--runs", help="Recorded runs per task, a random worker each turn.")]
+Turns = Annotated[list[int], typer.Option("--turn", help="Only this turn, from 0; may be repeated.")]
+Rest = Annotated[str, typer.Option("--rest", help="Who says later turns: recorded or swapped.")]
+Pool = Annotated[Path, typer.Option("--pool", help="The pool file (TOML): workers, prices, opt-outs.")]
+
+
+def collect_command(
+    pool: Pool,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tree and the table.")],
+    world: Annotated[str, typer.Option("--world", help="Where the workers act.")] = "specialists",
+    tasks: Annotated[int, typer.Option("--tasks", help="Tasks of the training split.")] = 20,
+    runs: Runs = 1,
+    draws: Annotated[int, typer.Option("--draws", help="Repeats of every worker at every turn.")] = 8,
+    turns: Turns = [],  # noqa: B006
+    rest: Rest = "recorded",
+    alone: Annotated[bool, typer.Option("--alone", help="Standalone: each worker does whole tasks.")] = False,
+    table: Annotated[str, typer.Option("--table", help="outcomes.csv, .jsonl or .parquet.")] = "outcomes.csv",
+    settings: SamplingSettings = [],  # noqa: B006
+    seed: Annotated[int, typer.Option("--seed", help="Address of tasks and noise.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Collect outcomes: record runs, then swap only the worker at each turn and let the run go on.
+
+    What is on the tree is not done again: after Ctrl-C the same command goes on.
+
+    Example: refork route collect --pool pool.toml --world specialists --tasks 20 --draws 8 -o runs/labels
+    """
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy
+    from refork.progress import waits
+    from refork.tree import Tree
+    from refork.worlds.open import open_world
+    from refork_methods.route.collect import label_by_fork
+    from refork_methods.route.pool import read_pool
+    from refork_methods.route.runs import label_alone, record_runs
+    from refork_methods.route.table import write_table
+
+    if rest not in ("recorded", "swapped"):
+        raise BadInput(f"--rest is {rest!r}", hint="recorded or swapped")
+    place = open_world(world)
+    law = settings_for(Sampling(), settings) or Sampling()
+    wanted = place.tasks("train", tasks, seed)
+    found: Swaps | Labels
+    with LiveProgress() as live, ExitStack() as stack:
+        workers = read_pool(existing(pool), partial(open_policy, on_wait=waits(live)))
+        out.mkdir(parents=True, exist_ok=True)
+        tree = stack.enter_context(Tree.open(out / "tree.db"))
+        if alone:
+            found = label_alone(
+                tree, workers, place, wanted, draws=draws, settings=law, seed=seed, progress=live
+            )
+        else:
+            groups = record_runs(
+                tree, workers, place, wanted, draws=runs, settings=law, seed=seed, progress=live
+            )
+            found = label_by_fork(
+                tree, workers, runs=_whole_walks(groups), world=place, turns=turns or None, draws=draws,
+                rest=rest, seed=seed, progress=live,  # type: ignore[arg-type]
+            )  # fmt: skip
+    write_table(found.table, out / table)
+    told = _collected(found, out, table)
+    if as_json:
+        print_json(told)
+        return
+    _print_collected(told)
+
+
+def _whole_walks(groups: list[Group]) -> list[Trajectory]:
+    return [
+        walk
+        for group in groups
+        for arm in group.forks
+        for draw, walk in zip(arm.draws, arm.leaves(), strict=True)
+        if draw.end != "error"
+    ]
+
+
+def _print_collected(told: dict[str, Any]) -> None:
+    typer.echo(f"{told['rows']} outcomes of {told['queries']} queries, {told['failures']} draws without one")
+    typer.echo(f"{told['undecided']} of the queries have equal means for all workers: nothing to learn there")
+    typer.echo(f"table: {told['table']}, tree: {told['tree']}")
+    for name, mean in told["means"].items():
+        typer.echo(f"  {name:16} mean reward {'not tried' if mean is None else f'{mean:.3f}'}")
+    for one in told["effects"]:
+        span = (
+            "" if one["effect"] is None else f" [{one['effect']['low']:+.3f}, {one['effect']['high']:+.3f}]"
+        )
+        typer.echo(f"  {one['recorded']} -> {one['worker']}: {one['mean']:+.3f}{span}, {one['points']} turns")
+    _bill(told)
+
+
+def _collected(found: Swaps | Labels, out: Path, table: str) -> dict[str, Any]:
+    import numpy as np
+
+    from refork_methods.route.collect import Swaps
+    from refork_methods.route.pool import Bill
+
+    means, _ = found.table.means()
+    columns = {name: means[:, w] for w, name in enumerate(found.table.workers)}
+    bill = Bill.of(None if np.isnan(cost) else float(cost) for cost in found.table.cost)
+    return {
+        "table": str(out / table),
+        "tree": str(out / "tree.db"),
+        "rows": len(found.table),
+        "queries": len(found.table.queries),
+        "undecided": int((np.nanmax(means, axis=1) == np.nanmin(means, axis=1)).sum()),
+        "failures": len(found.failures),
+        "first_failure": found.failures[0].reason if found.failures else None,
+        "means": {
+            name: None if np.isnan(column).all() else float(np.nanmean(column))
+            for name, column in columns.items()
+        },
+        "effects": [one.to_json() for one in found.effects] if isinstance(found, Swaps) else [],
+        "money": bill.known,
+        "calls_of_unknown_price": bill.unknown,
+    }
+
+
+def _bill(told: dict[str, Any]) -> None:
+    unknown = told["calls_of_unknown_price"]
+    tail = f", and {unknown} calls of unknown price" if unknown else ""
+    typer.echo(f"money of the labelled turns: {told['money']:.4g}{tail}")
+    if told["first_failure"]:
+        typer.echo(f"first draw without an outcome: {told['first_failure']}")
+
+
+def explain_command(
+    source: Annotated[
+        Path, typer.Argument(help="A decision log (.jsonl), a tree (.db), or an outcome table.")
+    ],
+    query: Annotated[
+        str | None, typer.Option("--query", help="Only decisions of this query or node.")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", help="At most so many, the newest.")] = 10,
+    table: Annotated[bool, typer.Option("--table", help="The .jsonl file is an outcome table.")] = False,
+    tau: Annotated[float, typer.Option("--tau", help="With --table: temperature of the targets.")] = 0.2,
+    value: Annotated[
+        float | None, typer.Option("--value", help="With --table: what a reward is worth.")
+    ] = None,
+    low: Low = 0.0,
+    high: High = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Why each worker was chosen: probabilities, margin, expected reward, price, runner-up.
+
+    Example: refork route explain outcomes.csv --query q17
+    """
+    from refork.errors import BadInput
+
+    told = table or source.suffix in (".csv", ".parquet")
+    found = _decisions(existing(source), (low, high) if told else None, tau, value)
+    if query is not None:
+        found = [(where, one, call) for where, one, call in found if query in (one.query, where)]
+        if not found:
+            raise BadInput(f"there is no decision about {query!r}", where=str(source))
+    shown = found[-last:] if last > 0 else found
+    if as_json:
+        print_json([{"where": where, **one.to_json(), "call": call} for where, one, call in shown])
+        return
+    if not shown:
+        typer.echo("no decision is recorded here", err=True)
+    for where, one, call in shown:
+        typer.echo(f"{where}: {one.reason}")
+        if call.get("error"):
+            typer.echo(f"  the call failed: {call['error']}")
+        elif call:
+            money = "unknown" if call.get("money") is None else f"{call['money']:.4g}"
+            typer.echo(f"  the call took {call['seconds']:.3g} s and cost {money}")
+
+
+def _decisions(
+    source: Path, rewards: tuple[float, float] | None, tau: float, value: float | None
+) -> list[tuple[str, Decision, dict[str, Any]]]:
+    from refork.tree import Tree
+    from refork.tree.address import is_address
+    from refork_methods.route.decision import DecisionLog, decisions_of_table, decisions_on
+    from refork_methods.route.table import read_table
+
+    if rewards is not None:
+        outcomes = read_table(source, low=rewards[0], high=rewards[1])
+        return [(one.query, one, {}) for one in decisions_of_table(outcomes, tau, value=value)]
+    if source.suffix == ".db" or is_address(source):
+        with Tree.open(source, "r") as tree:
+            return [(node[:12], one, {}) for node, one in decisions_on(tree)]
+    return [(one.query, one, call) for one, call in DecisionLog(source)]
+
+
+# ``refork route fit`` and ``evolve``: train the head that picks the worker.
+
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
+Reads = Annotated[
+    str | None, typer.Option("--backbone", help="A local model (hf:DIR) whose hidden state the head reads.")
+]
+TokenIndex = Annotated[int, typer.Option("--token-index", help="Which token's state, from the end.")]
+Rival = Annotated[bool, typer.Option("--rival", help="Also train by REINFORCE on as many rollouts.")]
+Population = Annotated[int | None, typer.Option("--population", help="Candidates; default by size.")]
+Window = Annotated[int | None, typer.Option("--window", help="Keep only the last so many tokens.")]
+
+
+def fit_command(
+    table: Annotated[Path, typer.Argument(help="Outcome table: .csv, .jsonl or .parquet.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the head and its card.")],
+    backbone: Reads = None,
+    tau: Annotated[
+        str, typer.Option("--tau", help="Temperature of the targets; auto: chosen on held-out queries.")
+    ] = "0.2",
+    held_out: Annotated[
+        float, typer.Option("--held-out", help="Share of queries kept for the report.")
+    ] = 0.2,
+    ridge: Annotated[float, typer.Option("--ridge", help="On the mean square score.")] = 1e-4,
+    svf: Annotated[bool, typer.Option("--svf", help="Move the backbone's singular values too.")] = False,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="With --svf: over the fitted queries.")] = 20,
+    cold: Annotated[
+        list[str], typer.Option("--cold", help="NAME=REWARD assumed of a worker without outcomes.")
+    ] = [],  # noqa: B006
+    uneven: Annotated[
+        str, typer.Option("--uneven", help="Missing outcomes, unequal repeats: weigh or refuse.")
+    ] = "weigh",
+    token_index: TokenIndex = -2,
+    window: Window = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Stage 1: fit a selection head to what each worker earned on each query.
+
+    The head reads the table's features, or with --backbone the hidden state of its texts.
+
+    Example: refork route fit outcomes.csv --backbone hf:models/qwen3-0.6b --out heads/first
+    """
+    from refork.cli.live import LiveProgress
+    from refork_methods.route.stage1 import JointSettings, Stage1Settings
+    from refork_methods.route.table import read_table
+    from refork_methods.route.training import fit_head
+
+    plan = Stage1Settings(
+        tau=None if tau == "auto" else _number(tau, "--tau"), held_out=held_out, ridge=ridge,
+        uneven=uneven, cold=dict(map(_assumed, cold)), seed=seed,  # type: ignore[arg-type]
+    )  # fmt: skip
+    rows = read_table(existing(table))
+    with LiveProgress() as live:
+        told = fit_head(
+            rows, out, plan, backbone=_backbone(backbone, token_index, window),
+            joint=JointSettings(epochs=epochs) if svf else None, progress=live,
+        )  # fmt: skip
+    if as_json:
+        print_json(told)
+        return
+    _print_fit(told)
+
+
+def evolve_command(
+    world: Annotated[str, typer.Argument(help="Where the pool works; scaffold is a planted one.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder: the run's state, the head, its card.")],
+    pool: Annotated[Path | None, typer.Option("--pool", help="The pool file (TOML).")] = None,
+    backbone: Reads = None,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="Folder of a head to begin from; default: zeros.")
+    ] = None,
+    svf: Annotated[bool, typer.Option("--svf", help="Move the backbone's singular values too.")] = False,
+    iters: Annotated[int, typer.Option("--iters", min=1, help="Generations.")] = 60,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rollouts of a candidate.")] = 16,
+    population: Population = None,
+    sigma: Annotated[float, typer.Option("--sigma", help="First step, in units of the head's RMS.")] = 1.0,
+    diversity: Annotated[float, typer.Option("--diversity", help="Weight of the entropy of use.")] = 0.0,
+    turns: Annotated[float, typer.Option("--turns", help="Weight of the turns not taken.")] = 0.0,
+    cost: Annotated[float, typer.Option("--cost", help="Price of money; unknown prices are refused.")] = 0.0,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Tasks to train on.")] = 256,
+    test: Annotated[int, typer.Option("--test", min=2, help="Held-out tasks of the trial.")] = 200,
+    rival: Rival = False,
+    settings: SamplingSettings = [],  # noqa: B006
+    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the run as a picture.")] = None,
+    token_index: TokenIndex = -2,
+    window: Window = None,
+    seed: Seed = 42,
+    as_json: AsJson = False,
+) -> None:
+    """Stage 2: improve a head by what whole rollouts earn, with separable CMA-ES.
+
+    After Ctrl-C the same command goes on where it stopped. Every run is recorded on OUT/tree.db.
+
+    Example: refork route evolve scaffold --out heads/evolved --rival
+    """
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork_methods.route.evolution_picture import evolution_picture
+    from refork_methods.route.evolve import EvolveSettings
+    from refork_methods.route.pool import read_pool
+    from refork_methods.route.rollouts import open_rollouts, starting_head
+    from refork_methods.route.training import improve
+
+    plan = EvolveSettings(
+        iters, repeats, population, sigma, diversity=diversity, turns=turns, cost=cost, seed=seed
+    )
+    reader = _backbone(backbone, token_index, window)
+    workers = read_pool(existing(pool)) if pool is not None else None
+    train, tests, width = open_rollouts(
+        world, workers, reader, out, tasks=tasks, test=test, seed=seed,
+        settings=settings_for(Sampling(), settings),
+    )  # fmt: skip
+    head, card = starting_head(existing(start) if start else None, train.workers, width, reader, svf=svf)
+    with LiveProgress() as live:
+        told = improve(head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live)
+    told["folder"] = str(out)
+    if svg is not None:
+        svg.write_text(evolution_picture(told), encoding="utf-8")
+    if as_json:
+        print_json(told)
+        return
+    _print_evolved(told)
+
+
+def _number(text: str, name: str) -> float:
+    from refork.errors import BadInput
+
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{name} is {text!r}; it must be a number") from None
+
+
+def _assumed(text: str) -> tuple[str, float]:
+    from refork.errors import BadInput
+
+    name, equals, value = text.rpartition("=")
+    if not equals or not name:
+        raise BadInput(f"--cold is {text!r}", hint="write NAME=REWARD, for example large=0.5")
+    return name, _number(value, "--cold")
+
+
+def _backbone(spec: str | None, token_index: int, window: int | None) -> RouterBackbone | None:
+    if spec is None:
+        return None
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+
+    return RouterBackbone(open_policy(spec), token_index=token_index, window=window)
+
+
+def _print_fit(told: dict[str, Any]) -> None:
+    counts = told["queries"]
+    typer.echo(
+        f"fitted on {counts['fitted']} queries, {counts['held_out']} held out, {counts['dropped']} dropped"
+    )
+    for row in told["rows"]:
+        mark = "*" if row["tau"] == told["tau"] else " "
+        told_held = (
+            f", held out {row['held']:.4f} (constant {row['constant']:.4f})" if counts["held_out"] else ""
+        )
+        typer.echo(f"{mark} tau {row['tau']:g}: divergence {row['fitted']:.4f} nats{told_held}")
+    if told["moved"] is not None:
+        typer.echo(f"  singular values moved: epoch {told['moved']['best']} kept")
+        for epoch, fitted, held in told["moved"]["curve"]:
+            typer.echo(
+                f"    epoch {epoch}: {fitted:.4f}" + ("" if held is None else f", held out {held:.4f}")
+            )
+    if (got := told["held_out"]) is not None:
+        typer.echo(
+            f"held-out reward {got['chosen']:.3f}; best single worker {got['fixed']:.3f}, "
+            f"best worker of each query {got['oracle']:.3f} (picked by the same outcomes)"
+        )
+    typer.echo(f"head: {told['folder']}")
+
+
+def _print_evolved(told: dict[str, Any]) -> None:
+    made, found = told["evolved"], told["trial"]
+    typer.echo(
+        f"{made['generations']} generations, {made['rollouts']:,} rollouts, {made['failed']} failed, "
+        f"{made['flat']} generations without a difference"
+    )
+    typer.echo(f"on {found['runs']} held-out tasks: evolved {found['mean']:.3f}")
+    for name, mean in found["means"].items():
+        typer.echo(f"  {name:20} {mean:.3f}")
+    for what, gap in (("start", found["reference"]), (found["rule"], found["gap"])):
+        typer.echo(f"evolved minus {what}: {gap['estimate']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]")
+    if told["rival"] is not None:
+        typer.echo(f"REINFORCE had {told['rival']['rollouts']:,} rollouts")
+    typer.echo(f"head: {told['folder']}")
+
+
+# ``refork route conduct``: run a workflow, have one written, or train who writes them.
+
+Query = Annotated[str | None, typer.Argument(help="What is to be answered; not with --plan or --train.")]
+PoolName = Annotated[str, typer.Option("--pool", help="The pool file (TOML), or 'expressions'.")]
+PlanFile = Annotated[Path | None, typer.Option("--plan", help="Run this workflow (JSON).")]
+Who = Annotated[
+    str | None,
+    typer.Option("--conductor", help="Who writes the plan: a policy, or organism:conductor."),
+]
+Train = Annotated[bool, typer.Option("--train", help="Train the conductor on what its plans earn.")]
+QueryFile = Annotated[str, typer.Option("--queries", help="For --train: JSON lines, or 'expressions'.")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", help="For --train: a recipe key, e.g. per_call=0.05 or updates=60."),
+    Keys("refork_methods.route.conduct.training:ConductRecipe"),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Tree file that the run is recorded on; --train: the folder."),
+]
+SavePlan = Annotated[Path | None, typer.Option("--save-plan", help="Write the workflow (JSON) here.")]
+Picture = Annotated[Path | None, typer.Option("--picture", help="Draw the workflow (SVG) here.")]
+
+
+def conduct_command(
+    query: Query = None,
+    pool: PoolName = "expressions",
+    plan: PlanFile = None,
+    conductor: Who = None,
+    train: Train = False,
+    queries: QueryFile = "expressions",
+    settings: Settings = [],  # noqa: B006
+    without: Annotated[list[str], typer.Option("--without", help="Leave this worker out.")] = [],  # noqa: B006
+    most: Annotated[int, typer.Option("--max-steps", help="Steps that a plan may have.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", help="How deep plans may ask for plans.", min=1)] = 1,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the conductor.", min=0)] = 0.0,
+    draw: Annotated[int, typer.Option("--draw", help="Number of a repeated run.", min=0)] = 0,
+    out: Out = None,
+    save_plan: SavePlan = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a query by a workflow: who does what, in which order, and who sees whose answer.
+
+    With --plan a given workflow runs; else a conductor writes one. With --train the conductor learns from
+    what its plans earn: 0 where they cannot run, 0.5 where the answer is wrong, 1 where it is right. The
+    same command again resumes.
+
+    Example: refork route conduct "3+4*2" --conductor organism:conductor --pool expressions --json
+
+    Example: refork route conduct --train --set updates=60 --out runs/conductor
+    """
+    if train:
+        _train(conductor, pool, queries, settings, out, as_json)
+        return
+    from refork_methods.route.conduct.training import pool_named
+
+    workers = pool_named(pool if pool == "expressions" else str(existing(Path(pool)))).without(*without)
+    done = (
+        _given(existing(plan), workers, most, draw)
+        if plan is not None
+        else _written(query, conductor, workers, most, rounds, temperature, draw)
+    )
+    told = done.to_json()
+    if save_plan is not None and done.plan is not None:
+        _save(save_plan, json.dumps(done.plan.to_json(), indent=2) + "\n")
+    if picture is not None and done.execution is not None:
+        from refork_methods.route.workflow_picture import workflow_picture
+
+        _save(picture, workflow_picture(done.execution, query or ""))
+    if out is not None and done.execution is not None:
+        told["node"] = _record(out, query or "", done, conductor, draw)
+    print_json(told) if as_json else _show(done)
+    if done.fault is not None:
+        raise typer.Exit(1)
+
+
+def _given(file: Path, pool: Any, most: int, draw: int) -> Conducted:
+    from refork_methods.route.conduct.conductor import Conducted
+    from refork_methods.route.conduct.execute import execute
+    from refork_methods.route.conduct.plan import Plan
+
+    plan = Plan.read(file).validate(pool, most)
+    return Conducted("", plan, execute(plan, pool, draw=draw, most=most))
+
+
+def _written(
+    query: str | None,
+    conductor: str | None,
+    pool: Any,
+    most: int,
+    rounds: int,
+    temperature: float,
+    draw: int,
+) -> Conducted:
+    from refork.chat import PolicyChat
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy, spell
+    from refork_methods.route.conduct.conductor import Conductor
+
+    if query is None or conductor is None:
+        raise BadInput(
+            "there is nothing to run", hint="give a query and --conductor, --plan FILE, or --train"
+        )
+    with LiveProgress() as live:
+        policy = open_policy(spell(conductor, live))
+    writer = PolicyChat(policy, Sampling(temperature=temperature))
+    return Conductor(writer, pool, rounds=rounds, most=most).run(query, draw=draw)
+
+
+def _record(file: Path, query: str, done: Conducted, author: str | None, draw: int) -> str:
+    from refork.tree.tree import Tree
+    from refork_methods.route.conduct.on_tree import record
+
+    assert done.execution is not None
+    with Tree.open(file) as tree:
+        text = done.text or None
+        return record(tree, query, done.execution, text=text, author=author, planning=done.cost, draw=draw).id
+
+
+def _save(file: Path, text: str) -> None:
+    part = file.with_suffix(file.suffix + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def _show(done: Conducted) -> None:
+    if done.execution is None:
+        typer.echo(f"the plan cannot run: {done.fault}\n{done.text}")
+        return
+    for step in done.execution.steps:
+        seen = ", ".join(str(one.step) for one in step.shown) or "nothing"
+        said = step.output if step.output is not None else f"failed: {step.error}"
+        typer.echo(f"{step.step}. {step.worker:<12} {step.subtask}   (sees {seen})\n   {said}")
+    bill = done.execution.bill
+    money = "unknown" if bill.total is None else f"{bill.total:g}"
+    typer.echo(f"answer: {done.answer}\ncalls: {done.execution.calls}, money: {money}")
+
+
+def _train(
+    conductor: str | None, pool: str, queries: str, settings: list[str], out: Path | None, as_json: bool
+) -> None:
+    from refork.cli.live import LiveProgress
+    from refork.errors import BadInput
+    from refork.runs.recipe import resolve
+    from refork_methods.route.conduct.training import ConductRecipe, run_conduct
+
+    if out is None:
+        raise BadInput("training needs a folder", hint="--out runs/conductor")
+    recipe = resolve(ConductRecipe, None, settings, conductor=conductor, pool=pool, queries=queries)
+    with LiveProgress() as live:
+        summary = run_conduct(recipe, out, live)
+    if as_json:
+        print_json(summary)
+        return
+    for name in ("before", "after"):
+        found = summary[name]
+        if found is not None:
+            expected = "" if found["expected"] is None else f", expected {found['expected']:.3f}"
+            typer.echo(
+                f"{name}: {found['accuracy']:.3f} right [{found['accuracy_low']:.3f}, "
+                f"{found['accuracy_high']:.3f}]{expected}; {found['run']:.1%} of plans run; "
+                f"{found['calls']:.2f} calls each"
+            )
+    typer.echo(f"policy: {summary['policy']}")
+
+
+# ``refork route serve``: a pool behind one model name, as an OpenAI-compatible server.
+
+
+def serve_command(
+    pool: Annotated[Path, typer.Argument(help="The pool file (TOML).")],
+    head: Annotated[Path | None, typer.Option("--head", help="Folder of a fitted selection head.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="The local model (hf:DIR) that the head reads.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", help="Always this worker, without a head.")
+    ] = None,
+    conductor: Annotated[
+        str | None,
+        typer.Option("--conductor", help="A policy that writes workflows for the pool, in place of a head."),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="The one model name that clients see.")] = "refork",
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; only this machine by default.")
+    ] = "127.0.0.1",
+    port: Port = 8000,
+    lanes: Annotated[int, typer.Option("--lanes", min=1, help="Calls at the same time.")] = 1,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, help="Next best workers to try where one gives no answer.")
+    ] = 1,
+    log: Annotated[
+        Path | None, typer.Option("--log", help="File for the decisions; see route explain.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            envvar=["REFORK_SERVER_KEY", "RAMIFY_SERVER_KEY"],
+            help="API key that clients must send; none: open.",
+        ),
+    ] = None,
+    hosts: AllowHost = [],  # noqa: B006
+    origins: AllowOrigin = [],  # noqa: B006
+) -> None:
+    """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
+
+    Any OpenAI client can ask it, at http://HOST:PORT/v1; each choice says under ``refork`` who answered and
+    why. With --conductor each call is a workflow. Ctrl-C ends it once running answers are given.
+
+    Example: refork route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
+    """
+    from refork.serve import serve
+    from refork.serve.settings import ServerSettings
+    from refork_methods.route.pool import read_pool
+
+    if sum(one is not None for one in (head, worker, conductor)) != 1:
+        raise BadInput(
+            "say who picks the worker",
+            hint="one of --head DIR --backbone hf:DIR, --worker NAME, or --conductor POLICY",
+        )
+    if conductor is not None and log is not None:
+        raise BadInput("a conductor makes no decisions to log", hint="what ran is in each answer")
+    workers = read_pool(existing(pool))
+    if conductor is not None:
+        model = conductor_for(workers, conductor)
+    else:
+        model = router_for(workers, head, backbone, worker, name, retries, log)
+
+    def ready(address: str) -> None:
+        typer.echo(f"{len(workers.open)} workers behind {name!r} at {address}", err=True)
+
+    keys = frozenset() if key is None else frozenset({key})
+    settings = ServerSettings(
+        host=host, port=port, keys=keys, hosts=frozenset(hosts), origins=frozenset(origins), lanes=lanes
+    )
+    serve({name: model}, settings, ready=ready)
+
+
+def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:
+    """Who writes a workflow for every call."""
+    from refork.chat import PolicyChat
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy, spell
+    from refork_methods.route.conduct.conductor import Conductor
+
+    with LiveProgress() as live:
+        policy = open_policy(spell(spec, live))
+    return Conductor(PolicyChat(policy, Sampling(temperature=0.0)), pool)
+
+
+def router_for(
+    pool: WorkerPool,
+    head: Path | None,
+    backbone: str | None,
+    worker: str | None,
+    name: str,
+    retries: int,
+    log: Path | None,
+) -> ChatModel:
+    """The pool as one model that logs its decisions."""
+    from refork_methods.route.decision import DecisionLog, RoutedChat
+
+    chooser = chooser_for(pool, head, backbone, worker)
+    return RoutedChat(pool, chooser, name=name, retries=retries, log=DecisionLog(log))
+
+
+def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worker: str | None) -> Chooser:
+    """Who picks: a head with its backbone, or always one worker."""
+    from refork_methods.route.decision import always, head_chooser
+
+    if worker is not None:
+        return always(pool, worker)
+    assert head is not None
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.head import load_head
+
+    if backbone is None:
+        raise BadInput("a head reads a model's hidden state", hint="--backbone hf:DIR")
+    fitted, card = load_head(head)
+    if card.format is None:
+        raise BadInput(
+            "this head was fitted on a table's features, which a live conversation does not have",
+            where=str(head),
+            hint="fit one on texts: refork route fit TABLE --backbone hf:DIR",
+        )
+    form = card.format
+    reader = RouterBackbone(
+        open_policy(backbone), rendering=form.rendering, token_index=form.token_index, layer=form.layer,
+        window=form.window,
+    )  # fmt: skip
+    return head_chooser(fitted, reader, pool)
+
+
+def pool_for(item: str, head: Path | None, backbone: str | None, worker: str | None) -> Opened:
+    """The pool of ``[NAME=]FILE`` as one of a server's models.
+
+    Raises:
+        BadInput: no such pool, or not one way of choosing its worker.
+    """
+    from refork.serve.opening import Opened, named
+    from refork_methods.route.pool import read_pool
+
+    if (head is None) == (worker is None):
+        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
+    name, file = named(item)
+    workers = read_pool(existing(Path(file)))
+    called = name or "refork"
+    model = router_for(workers, head, backbone, worker, called, 1, None)
+    who = f"always {worker}" if worker is not None else f"chosen by {head}"
+    return Opened(called, model, f"{file}, {len(workers.open)} workers, {who}")
+
+
+app = typer.Typer(
+    help="Which worker acts: outcome tables, a trained selection head, and workflows.", no_args_is_help=True
+)
+app.command("collect")(collect_command)
+app.command("explain")(explain_command)
+app.command("frontier")(frontier_command)
+app.command("fit")(fit_command)
+app.command("evolve")(evolve_command)
+app.command("conduct")(conduct_command)
+app.command("serve")(serve_command)
