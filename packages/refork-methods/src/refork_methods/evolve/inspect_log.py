@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.inspect_files import open_log
+from refork.formats.inspect_ai import open_log
 from refork.plain import content_hash
 from refork.tree.records import Position, Remark
 from refork.types import Json
