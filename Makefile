@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
 PEERS := .venv/.peers
 MUTATE := .venv/.mutate
-CODE := packages tests benchmarks tools examples
+CODE := packages tests benchmarks tools examples conftest.py
 PACKAGES := $(wildcard packages/*/pyproject.toml)
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py

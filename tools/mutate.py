@@ -69,10 +69,11 @@ def config(file: str, tests: list[str]) -> str:
     own = (ROOT / "pyproject.toml").read_text()
     pytest = re.search(r"^\[tool\.pytest\.ini_options\]\n.*?(?=^\[)", own, re.DOTALL | re.MULTILINE)
     assert pytest is not None
+    settings = re.sub(r"packages/([\w-]+)/tests", r"tests/of-\1", pytest[0])
     quick = ["-p", "no:xdist", "-p", "no:cov", "--hypothesis-profile=no-shrink", "-x"]
-    quick += [f"--deselect=tests/{test[1:]}" for test in tests if test.startswith("-")]
-    chosen = [f"tests/{test}" for test in tests if not test.startswith("-")]
-    return pytest[0] + "\n".join(
+    quick += [f"--deselect={lies(test[1:])}" for test in tests if test.startswith("-")]
+    chosen = [lies(test) for test in tests if not test.startswith("-")]
+    return settings + "\n".join(
         [
             "[tool.mutmut]",
             'source_paths = ["src"]',
@@ -88,13 +89,18 @@ def config(file: str, tests: list[str]) -> str:
     )
 
 
+def lies(test: str) -> str:
+    """Where a test lies in the copy: mutmut takes one folder of tests along."""
+    return re.sub(r"^packages/([\w-]+)/tests/", r"tests/of-\1/", test)
+
+
 def digest(file: str, tests: list[str]) -> str:
     """What a verdict rests on, in short: the file, its tests and the settings."""
     named = {test.lstrip("-").partition("::")[0] for test in tests}
     read = [
         next(ROOT.glob(f"packages/*/src/{file}")),
         Path(__file__),
-        *(ROOT / "tests" / name for name in sorted(named)),
+        *(ROOT / name for name in sorted(named)),
     ]
     parts = [config(file, tests).encode(), *(path.read_bytes() for path in read)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -106,6 +112,9 @@ def copy(file: str, tests: list[str], folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
     left = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=left)
+    shutil.copy(ROOT / "conftest.py", folder / "tests")
+    for own in ROOT.glob("packages/*/tests"):
+        shutil.copytree(own, folder / "tests" / f"of-{own.parent.name}", ignore=left)
     for source in ROOT.glob("packages/*/src"):
         shutil.copytree(source, folder / "src", ignore=left, dirs_exist_ok=True)
     (folder / "pyproject.toml").write_text(config(file, tests))

@@ -10,10 +10,11 @@ from pathlib import Path
 from refork.formats.native import plain_node
 from refork.tree import Tree
 from refork.tree.records import Position, Remark
+from support.repository import ROOT
 
-FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"
+FIXTURES = ROOT / "packages/refork/tests/formats/fixtures"
 #: Real logs, where they lie beside the repository or in a folder that is named.
-REAL = Path(os.environ.get("REFORK_REAL_LOGS") or Path(__file__).parents[3] / "shared/data/logs")
+REAL = Path(os.environ.get("REFORK_REAL_LOGS") or ROOT.parent / "shared/data/logs")
 
 
 def imported(reader, file):

@@ -17,8 +17,9 @@ from typing import Any
 from refork.formats import Native
 from refork.tree import NewNode, Producer, Score, Tree
 from support.mutate import entries
+from support.repository import ROOT
 
-FIXTURES = Path(__file__).parents[1] / "core" / "tree" / "formats" / "fixtures"
+FIXTURES = ROOT / "packages/refork/tests/formats/fixtures"
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
 CHAT = [
     {"role": "user", "content": "What is there?"},

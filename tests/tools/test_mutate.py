@@ -52,7 +52,7 @@ def test_the_list_names_lines_that_stand_there_and_reasons():
         assert tests
         for test in tests:
             name, _, function = test.lstrip("-").partition("::")
-            assert f"def {function}" in (mutate.ROOT / "tests" / name).read_text(), test
+            assert f"def {function}" in (mutate.ROOT / name).read_text(), test
     for row in mutate.listed():
         assert row["file"] in files, row
         assert row["reason"].strip(), row
@@ -102,7 +102,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, caps
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     listing = tmp_path / "list.toml"
-    rows = "".join(f'[[target]]\nfile = "{name}.py"\ntests = ["test_a.py"]\n' for name in "ab")
+    rows = "".join(f'[[target]]\nfile = "{name}.py"\ntests = ["tests/test_a.py"]\n' for name in "ab")
     listing.write_text(rows)
     for name, value in {"run": run, "LIST": listing, "config": lambda *_: ""}.items():
         monkeypatch.setattr(mutate, name, value)
@@ -134,14 +134,17 @@ def test_a_run_tells_what_no_test_notices(tmp_path, monkeypatch):
     slow = "\n\ndef test_slow():\n    assert half(2) == 1\n"
     (tmp_path / "tests/test_half.py").write_text(test)
     profile = "from hypothesis import settings\n\nsettings.register_profile('no-shrink')\n"
-    (tmp_path / "tests/conftest.py").write_text(profile)
+    (tmp_path / "conftest.py").write_text(profile)
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-q"\n\n[tool.other]\n')
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     (tmp_path / "work").mkdir()
-    found = mutate.run("refork/half.py", ["test_half.py"], tmp_path / "work")
+    found = mutate.run("refork/half.py", ["tests/test_half.py"], tmp_path / "work")
     (tmp_path / "tests/test_half.py").write_text(test + slow)
     assert (
-        mutate.run("refork/half.py", ["test_half.py", "-test_half.py::test_slow"], tmp_path / "work") == found
+        mutate.run(
+            "refork/half.py", ["tests/test_half.py", "-tests/test_half.py::test_slow"], tmp_path / "work"
+        )
+        == found
     )
     assert found.mutants == 3
     assert {(one.function, one.becomes) for one in found.survivors} == {

@@ -5,15 +5,15 @@ import json
 import re
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refork.visible import ACTS, DrawnStream, VisibleStream, drawn, json_text, show_only, visible
+from support.repository import ROOT
 
-SCRIPT = Path(__file__).resolve().parents[2] / "packages/refork/src/refork/viewer/live/web/text.js"
+SCRIPT = ROOT / "packages/refork/src/refork/viewer/live/web/text.js"
 
 
 def test_controls_and_directions_become_signs_and_scripts_stay():

@@ -21,8 +21,6 @@ def test_the_commands_are_there_with_an_example():
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Two policies and a crosscoder on disk, over a world whose prompts they can read."""
-    from tests.support.crosscoder_pair import tiny_policy
-
     from refork.policies.local import LocalPolicy
     from refork.worlds.open import open_world
     from refork_methods.crosscoder.exchange import save
@@ -32,6 +30,7 @@ def place(tmp_path_factory):
     from refork_methods.crosscoder.partition import Partition
     from refork_methods.crosscoder.trials import world_trials
     from refork_methods.train.run import save_policy
+    from support.crosscoder_pair import tiny_policy
 
     folder = tmp_path_factory.mktemp("crosscoder")
     world = open_world("lock")

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.crosscoder_pair import tiny_pair
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.crosscoder.effects import Steering, explained, patch_effect, steering_curve
 from refork_methods.crosscoder.trials import Trials
+from support.crosscoder_pair import tiny_pair
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.crosscoder_pair import LAYER, tiny_pair
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.paired import Pairs, read_pairs, row_table, trained_layer
 from refork_methods.crosscoder.patch import mismatched, patch_edit, reconstruct
 from refork_methods.crosscoder.trials import Trials
+from support.crosscoder_pair import LAYER, tiny_pair
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.crosscoder_pair import tiny_pair
 
 from refork.errors import BadInput
 from refork_methods.crosscoder.paired import Pairs
 from refork_methods.crosscoder.spillover import change_in_score, difference_of_spillovers, shuffled, spillover
 from refork_methods.crosscoder.trials import Trials
+from support.crosscoder_pair import tiny_pair
 
 
 def test_the_change_by_hand():

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.crosscoder_pair import LAYER, tiny_pair
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.crosscoder.patch import reconstruct
 from refork_methods.crosscoder.steer import clamp_delta, projection_edit, steer_edit, steering_delta
 from refork_methods.crosscoder.trials import Trials
+from support.crosscoder_pair import LAYER, tiny_pair
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 import pytest
 
-from discover.evolve.toy_search import SETTINGS, SLOTS, START, runtime
+from evolve.toy_search import SETTINGS, SLOTS, START, runtime
 from refork.errors import BadInput
 from refork.tree import NewNode, Producer, Score, Tree
 from refork_methods.evolve.erase import selective_erasure

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from discover.evolve.toy_search import SECRETS, SETTINGS, SLOTS, START, runtime
+from evolve.toy_search import SECRETS, SETTINGS, SLOTS, START, runtime
 from refork.errors import BadInput, Mismatch, ReplayDiverged
 from refork.journal import Journal
 from refork.plain import canonical

@@ -3,7 +3,7 @@ from types import ModuleType
 
 import pytest
 
-from discover.evolve.toy_search import SLOTS, START, runtime
+from evolve.toy_search import SLOTS, START, runtime
 from refork.errors import BadInput
 from refork_methods.evolve.scripted.world import SETTINGS, first_judge
 from refork_methods.evolve.scripted.world import open_world as open_scripted

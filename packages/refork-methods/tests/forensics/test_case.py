@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from examine.forensics.case_parts import (
+from forensics.case_parts import (
     DESIGN,
     EDIT,
     arms,

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from examine.forensics.case_parts import ENVIRONMENT, counted, full, incident, planned
+from forensics.case_parts import ENVIRONMENT, counted, full, incident, planned
 from refork.errors import BadInput
 from refork_methods.forensics import Case, Design, EvidenceItem, Hypothesis, Intervention, Prediction, trend
 from refork_methods.forensics.commands.case import app

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from examine.forensics.case_parts import DESIGN, ENVIRONMENT, full, incident, memory
+from forensics.case_parts import DESIGN, ENVIRONMENT, full, incident, memory
 from refork.errors import BadInput
 from refork_methods.forensics import Answer, Case, case_json, case_markdown
 from refork_methods.forensics.plan import open_plan, read_plan

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from examine.forensics.case_parts import CARD, DESIGN, GRADER, counted, incident, item, memory, planned
+from forensics.case_parts import CARD, DESIGN, GRADER, counted, incident, item, memory, planned
 from refork.errors import BadInput
 from refork.tree.score import Producer
 from refork_methods.forensics import Arm, Target, difference, golden, rate

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from scipy.stats import binom
 
-from examine.forensics.case_parts import counted, full, memory
+from forensics.case_parts import counted, full, memory
 from refork.errors import BadInput
 from refork_methods.forensics import (
     Arm,

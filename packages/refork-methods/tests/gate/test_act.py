@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from operate.gate.gate_problems import IMPERFECT, model
+from gate.gate_problems import IMPERFECT, model
 from refork.errors import BadInput
 from refork_methods.gate.commands import app
 from refork_methods.gate.controller import BayesController

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from operate.gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
+from gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
 from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork_methods.gate.model import Critic, Kernel

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
-from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
+from gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
 from refork.errors import BadInput
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operate.gate.gate_problems import KERNEL
+from gate.gate_problems import KERNEL
 from refork_methods.gate.model import Critic, CriticModel, Prices
 from refork_methods.gate.solve import solve_grid
 

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from operate.gate.gate_problems import NEAR_ORACLE, model
+from gate.gate_problems import NEAR_ORACLE, model
 from refork_methods.gate.answers import family, map_json
 from refork_methods.gate.model import Prices
 from refork_methods.gate.regime_picture import regime_picture

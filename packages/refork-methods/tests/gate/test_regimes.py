@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
+from gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, parameters, present, varied

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
+from gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.errors import BadInput
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth

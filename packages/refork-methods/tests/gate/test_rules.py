@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
+from gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
 from refork.errors import BadInput
 from refork_methods.gate import rules
 from refork_methods.gate.controller import BayesController

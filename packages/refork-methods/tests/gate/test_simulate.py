@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from operate.gate.gate_problems import IMPERFECT, model
+from gate.gate_problems import IMPERFECT, model
 from refork.errors import BadInput
 from refork_methods.gate import rules
 from refork_methods.gate.controller import BayesController

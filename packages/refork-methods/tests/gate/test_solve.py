@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from operate.gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
+from gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
 from refork.errors import BadInput, CannotDo
 from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices

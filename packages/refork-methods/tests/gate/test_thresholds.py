@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operate.gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, chances
+from gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, chances
 from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, rational
 from refork_methods.gate.thresholds import critic_niche, critic_worth, ship_line, verify_line

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.learn.credit.implicit.conftest import make_policy
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from refork.errors import BadInput, CannotDo
@@ -18,6 +17,7 @@ from refork_methods.implicit.chunked import Head, chunked_logprobs, head_of, mod
 from refork_methods.implicit.merge import merge_reference, merged_tensor
 from refork_methods.implicit.pair import ImplicitPair
 from refork_methods.implicit.score import score_chats
+from support.implicit_policies import make_policy
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (100, 1000)])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.learn.credit.implicit.conftest import WORDS, make_policy
 
 from refork.errors import BadInput, CannotDo, WrongTokenizer
 from refork_methods.implicit.aggregate import TOKEN_RULES, step_advantages
@@ -16,6 +15,7 @@ from refork_methods.implicit.render import (
     template_pieces,
     vocabulary_difference,
 )
+from support.implicit_policies import WORDS, make_policy
 
 FLAT = [
     "[system]: open the door",

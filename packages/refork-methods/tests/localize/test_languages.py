@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import discover.localize.language_fixtures as fixtures
+import localize.language_fixtures as fixtures
 from refork.errors import install_command
 from refork_methods.localize.facts import Span
 from refork_methods.localize.index import RepoIndex

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discover.localize.malformed_calls import REFUSED, REPAIRED
+from localize.malformed_calls import REFUSED, REPAIRED
 from refork.errors import BadInput
 from refork.tool_calls import ToolCall
 from refork_methods.localize.arguments import canonical, fit, tool_named

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discover.localize.malformed_calls import REFUSED, REPAIRED
+from localize.malformed_calls import REFUSED, REPAIRED
 from refork.chat import Reply, ScriptedChat
 from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
 from refork.policies.base import Cost

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from operate.memory.memory_parts import CATALOGUE, PEOPLE, asks, pay_run
+from memory.memory_parts import CATALOGUE, PEOPLE, asks, pay_run
 from refork.errors import BadInput
 from refork_methods.memory.codifier import CodifierInput, SkeletonCodifier, codifier_input
 from refork_methods.memory.guard import AdmissionGuard

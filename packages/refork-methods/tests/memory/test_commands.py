@@ -4,7 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
-from operate.memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run
+from memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run
 from refork.errors import UserError
 from refork_methods.memory.commands import app
 from refork_methods.memory.events import FILE

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from operate.memory.memory_parts import QUERIES, Everybody, asks, pay_run
+from memory.memory_parts import QUERIES, Everybody, asks, pay_run
 from refork.chat import ScriptedChat
 from refork.errors import BadInput, Mismatch, TreeBusy, TreeVersion
 from refork.policies.base import Cost

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from operate.memory.memory_parts import CATALOGUE, QUERIES, Everybody, asks, pay_run
+from memory.memory_parts import CATALOGUE, QUERIES, Everybody, asks, pay_run
 from refork.errors import CannotDo
 from refork.sandbox import Sandbox
 from refork_methods.memory.build import codify_due

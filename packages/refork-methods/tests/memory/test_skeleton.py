@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from operate.memory.memory_parts import pay_run
+from memory.memory_parts import pay_run
 from refork.errors import BadInput
 from refork_methods.memory.induce import skeleton_of
 from refork_methods.memory.item import MemoryItem

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from operate.memory.memory_parts import QUERIES, Everybody, asks, pay_run
+from memory.memory_parts import QUERIES, Everybody, asks, pay_run
 from refork.errors import BadInput
 from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
 from refork_methods.memory.gate import RecurrenceGate

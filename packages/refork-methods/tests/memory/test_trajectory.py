@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from operate.memory.memory_parts import pay_run
+from memory.memory_parts import pay_run
 from refork.errors import BadInput
 from refork_methods.memory.trajectory import RunStep, RunTrajectory, compact_view, shortened, step_line
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from operate.memory.memory_parts import CATALOGUE, Everybody, asks, pay_run
-from operate.memory.test_memory import lived, quiet, runs
+from memory.memory_parts import CATALOGUE, Everybody, asks, pay_run
+from memory.test_memory import lived, quiet, runs
 from refork.errors import BadInput
 from refork.policies.base import Cost
 from refork_methods.memory.accounts import Account, Accounts, break_even

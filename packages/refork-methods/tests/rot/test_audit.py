@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from operate.rot.rot_parts import RULE, SPEND, recorded
 from refork.compaction import SummaryCall, account
 from refork.errors import BadInput
 from refork_methods.pin import PinnedBuffer, PinnedCompactor
@@ -17,6 +16,7 @@ from refork_methods.rot.context_diff import context_diffs
 from refork_methods.rot.readers import write_session
 from refork_methods.rot.session import ModelCall, SessionLog, session_of
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
+from rot.rot_parts import RULE, SPEND, recorded
 
 BUDGET = 300
 

@@ -6,13 +6,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from operate.rot.rot_parts import RULE, recorded
 from refork.errors import BadInput
 from refork_methods.pin.strategies import HeadTail, Summarise
 from refork_methods.rot.commands import app
 from refork_methods.rot.page import marked
 from refork_methods.rot.readers import write_session
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
+from rot.rot_parts import RULE, recorded
 
 
 def rot(*arguments, status=0):

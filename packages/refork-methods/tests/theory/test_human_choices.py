@@ -10,8 +10,9 @@ import pytest
 from refork_methods.theory.cues import rules
 from refork_methods.theory.predictive import score_theories
 from refork_methods.theory.read import read_human_choices
+from support.repository import ROOT
 
-HERE = Path(os.environ.get("REFORK_HUMAN_CHOICES") or Path(__file__).parents[4] / "shared/data/human-choices")
+HERE = Path(os.environ.get("REFORK_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")
 pytestmark = pytest.mark.skipif(
     not (HERE / "binary.jsonl.gz").exists(), reason="the human choices are not here: set REFORK_HUMAN_CHOICES"
 )

@@ -119,7 +119,7 @@ def test_the_command_line_forks_its_tree(done, organism):
     app.callback()(lambda: None)
     app.command("fork")(
         fork.fork_command
-    )  # in this process: tests/core/fork/ shows that another one draws the same
+    )  # in this process: packages/refork/tests/forking/ shows that another one draws the same
     words += ["--draws", "48", "--seed", "1", "--json"]
     said = CliRunner().invoke(app, ["fork", *words], catch_exceptions=False)
     assert said.exit_code == 0, said.output

@@ -34,6 +34,7 @@ from support.hostile_text import (
     whole,
     words_for,
 )
+from support.repository import ROOT
 
 #: Nouns of verbs that read a tree and draw from a model or train one, which is not at hand here.
 MODELS = {
@@ -264,7 +265,7 @@ OURS_TOO = {"processes.py", "arena.py", "disguised.py", "mcp_fresh.py"}
 
 def test_no_other_process_has_the_terminal_for_its_errors():
     wrong = []
-    for file in sorted(Path(__file__).resolve().parents[3].glob("packages/*/src/**/*.py")):
+    for file in sorted(ROOT.glob("packages/*/src/**/*.py")):
         for node in ast.walk(ast.parse(file.read_text())) if file.name not in OURS_TOO else ():
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func).split(".")[-1]

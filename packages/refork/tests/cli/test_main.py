@@ -18,28 +18,12 @@ import typer
 from refork import __version__, cli
 from refork.errors import CannotDo, UserError
 from refork.tree.tree import Tree
+from support.command import refork
 
 REFORK = [str(Path(sys.executable).with_name("refork"))]
 
 WALK = ("grow", "--world", "maze:2,2,2", "--policy", "scripted:walker")
 GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
-
-
-def refork(*arguments, cwd=".", status=0):
-    """What a command prints, in this process: a process of its own costs seconds of imports."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.chdir(cwd),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
-    assert done.returncode == status, done.stderr
-    return done
 
 
 def started(*arguments, status=0):

@@ -7,18 +7,18 @@ import json
 import re
 import shlex
 import urllib.request
-from pathlib import Path
 
 import pytest
 import torch
-from tests.app.cli.test_main import refork
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from refork.tree.tree import Tree
 from refork.viewer.live import server
+from support.command import refork
 from support.openai_server import CODEC
+from support.repository import ROOT
 
-README = Path(__file__).parents[3] / "README.md"
+README = ROOT / "README.md"
 LOG = [
     {
         "messages": [

@@ -1,9 +1,9 @@
 """Tiny models, built once per session."""
 
 import pytest
-from tests.core.policy.decoder import models
 
 from refork.decoding.backbone import Backbone
+from support import decoder_models as models
 
 
 @pytest.fixture(scope="session")

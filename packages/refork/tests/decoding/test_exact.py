@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import hidden, score
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
 
 PREFIXES = models.prefixes()
 LENGTH = 40

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import BLOCK, clusters, traces
@@ -15,6 +14,7 @@ from refork.decoding.states import Capture, Edit, layer_number
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
 
 PREFIXES = models.prefixes()
 NOISE = [NoiseKey(5, 0, i) for i in range(len(PREFIXES))]

@@ -4,16 +4,15 @@ import hashlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.policy.decoder import models
 
 from refork.decoding.backbone import Backbone
 from refork.decoding.loop import BranchDecoder
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
 
 PREFIXES = models.prefixes()
 DRAWS = 3
@@ -83,12 +82,10 @@ def digest():
 
 
 def test_two_processes_draw_the_same_bytes():
-    root = Path(__file__).parents[4]
     threads = str(__import__("torch").get_num_threads())
-    code = "from tests.core.policy.decoder.test_invariance import digest; print(digest())"
+    code = f"import runpy, sys; sys.path[:0] = {sys.path}; print(runpy.run_path({__file__!r})['digest']())"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=root,
         env=os.environ | {"OMP_NUM_THREADS": threads},
         capture_output=True,
         text=True,

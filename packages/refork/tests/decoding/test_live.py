@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
-from tests.core.policy.decoder.fakes import Oracle
 
 from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder
@@ -14,6 +12,8 @@ from refork.decoding.states import Edit
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
+from support.decoder_oracle import Oracle
 
 PREFIXES = models.prefixes()
 LAWS = [

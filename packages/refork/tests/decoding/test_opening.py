@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding import attention, opening
 from refork.decoding.attention import AttentionPlan
@@ -17,6 +16,7 @@ from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
 from support.models import make_tokenizer
 
 

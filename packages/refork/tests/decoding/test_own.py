@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.own import OwnDecoder, OwnForward
@@ -17,6 +16,7 @@ from refork.policies.local import LocalPolicy
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
+from support import decoder_models as models
 from support.models import CONTEXT, make_model, make_tokenizer
 
 PREFIXES = models.prefixes()

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding import experts
 from refork.decoding.packed import PackedLinears
+from support import decoder_models as models
 
 
 @pytest.fixture

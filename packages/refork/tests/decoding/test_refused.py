@@ -3,7 +3,6 @@
 import pytest
 import torch
 import transformers
-from tests.core.policy.decoder.models import PLAIN, VOCABULARY, make
 from torch import nn
 from transformers import masking_utils
 
@@ -11,6 +10,7 @@ from refork.decoding import attention
 from refork.decoding.attention import Rule
 from refork.decoding.backbone import Backbone
 from refork.errors import CannotDo
+from support.decoder_models import PLAIN, VOCABULARY, make
 
 FEW = {"num_key_value_heads": 2}
 STATES = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1}

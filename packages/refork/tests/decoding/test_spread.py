@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding import alone
 from refork.decoding.batch import Batch
 from refork.decoding.loop import BranchDecoder, Wanted
+from support import decoder_models as models
 
 PREFIXES = models.prefixes()
 LENGTH = 70

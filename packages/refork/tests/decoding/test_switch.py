@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from refork.decoding.backbone import Backbone
@@ -14,6 +13,7 @@ from refork.decoding.states import Capture, Edit
 from refork.errors import CannotDo
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
+from support import decoder_models as models
 
 SWITCH = 80
 LENGTH = 40

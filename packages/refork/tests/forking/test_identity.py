@@ -258,7 +258,7 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
 
 #: What has no other value here, and where it is tried instead.
 ELSEWHERE = {
-    "backend": "tests/core/fork/backend/test_backend.py: workers write the same bytes as one process",
+    "backend": "forking/backend/test_backend.py: workers write the same bytes as one process",
     "away": "only says who opens episodes; every backend test uses it",
     "tree": "where it is written",
     "policy": "the recorded policy alone may go on inside a turn; the others are tried with fork",

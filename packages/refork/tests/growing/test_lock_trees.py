@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,9 @@ from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.lock import PROBABILITIES, LockWorld, lock_law
+from support.repository import ROOT
 
-FILE = Path(__file__).parents[3] / "benchmarks/uucb_lock.py"
+FILE = ROOT / "benchmarks/uucb_lock.py"
 SPEC = importlib.util.spec_from_file_location("uucb_lock", FILE)
 bench = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(bench)

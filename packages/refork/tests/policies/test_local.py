@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tests.core.policy.decoder import models
 
 from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
@@ -16,6 +15,7 @@ from refork.policies.weights import require_weights, weights_digest
 from refork.sampling import distribution
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
+from support import decoder_models as models
 from support.models import CONTEXT, make_model, make_tokenizer
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 
 import httpx
 import pytest
@@ -30,8 +29,9 @@ from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.people import Conduct, Study
 from refork_methods.theory.people.codes import new_key
 from refork_methods.theory.serve.people import create_people_app
+from support.repository import ROOT
 
-PACKAGES = Path(__file__).resolve().parents[3] / "packages"
+PACKAGES = ROOT / "packages"
 #: Of all packages: a listener in a method is one, too.
 TEXTS = {
     file.relative_to(PACKAGES).as_posix().partition("/src/")[2]: file.read_text("utf-8")

@@ -7,11 +7,11 @@ import sqlite3
 import numpy as np
 import pytest
 
-from core.tree.tree_builders import step
 from refork.errors import BadInput, TreeError
 from refork.formats.native import Native
 from refork.tree import ForkRecord, NewNode, Producer, Tree, codec
 from support.spoiled import crashes, good, spoil
+from tree.tree_builders import step
 
 DEEP = {"a": 1}
 for _ in range(100_000):

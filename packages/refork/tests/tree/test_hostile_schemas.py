@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from core.tree.tree_builders import small
 from refork.errors import NotATree
 from refork.tree import NewNode, Tree
+from tree.tree_builders import small
 
 _RETURNS = "CREATE FUNCTION public.tidy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$"
 

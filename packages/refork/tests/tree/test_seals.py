@@ -8,12 +8,12 @@ import sqlite3
 import numpy as np
 import pytest
 
-from core.tree.tree_builders import small, step, version_1
 from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, columns
 from refork.tree.seal import SEALED, covered, seal
 from support.flips import PAGE, fate, flippable, flips, told
 from support.hostile_trees import raw
+from tree.tree_builders import small, step, version_1
 
 
 @pytest.fixture(scope="module")

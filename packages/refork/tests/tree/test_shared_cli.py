@@ -11,13 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from core.tree.tree_builders import small
 from refork.cli import fork, grow, tree
 from refork.cli.common import absolute, existing, shown
 from refork.errors import BadInput
 from refork.tree import Tree
+from support.repository import ROOT
+from tree.tree_builders import small
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "shared-store.md"
+PAGE = ROOT / "docs" / "shared-store.md"
 SHOWN = "postgresql://me@db.example.org/rollouts?tree=lock"
 
 app = typer.Typer()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from core.tree.tree_builders import seen, small, step, trees
 from refork.errors import (
     BadInput,
     CannotDo,
@@ -27,6 +26,7 @@ from refork.tree.dialect import statement, types
 from refork.tree.schema import FIELDS, TABLES, VERSION, columns
 from refork.tree.seal import SEALED
 from support.modes import check_modes
+from tree.tree_builders import seen, small, step, trees
 
 
 @pytest.fixture

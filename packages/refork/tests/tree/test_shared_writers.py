@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from core.tree.tree_builders import step
 from refork.errors import DrawConflict, TreeBusy, TreeError
 from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
 from refork.tree.insert import PendingNode, insert
 from refork.tree.node import NewNode
 from support.postgres import PostgresServer
+from tree.tree_builders import step
 
 WRITERS, DRAWS, EVENTS = 8, 24, 4
 #: Writers begin as copies of this process, which costs no start-up.

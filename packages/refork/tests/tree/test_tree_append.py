@@ -5,11 +5,11 @@ import threading
 import numpy as np
 import pytest
 
-from core.tree.tree_builders import seen, small, step
 from refork.errors import BadInput, BadPoint, DrawConflict, TreeError, UnknownNode
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
 from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree, node_id
+from tree.tree_builders import seen, small, step
 
 
 def test_a_node_comes_back_as_it_was_written(tree):

@@ -6,13 +6,13 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from core.tree.tree_builders import small, step, version_1
 from refork.cli.tree import app
 from refork.errors import BadInput, NotATree, TreeVersion
 from refork.policies.base import PolicyCard
 from refork.tree import ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.address import is_address
 from refork.tree.schema import FIELDS, VERSION
+from tree.tree_builders import small, step, version_1
 
 
 @pytest.fixture

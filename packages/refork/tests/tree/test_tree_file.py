@@ -9,11 +9,11 @@ import textwrap
 
 import pytest
 
-from core.tree.tree_builders import seen, small, step, version_1
 from refork.errors import DiskFull, NotATree, TreeBusy, TreeError, TreeVersion
 from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, VERSION, columns
 from support.modes import check_modes
+from tree.tree_builders import seen, small, step, version_1
 
 
 @pytest.fixture

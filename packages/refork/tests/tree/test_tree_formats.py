@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from core.tree.tree_builders import seen, small, step, trees
 from refork.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
 from refork.formats import Native, OpenAIChat, reader_for
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
+from tree.tree_builders import seen, small, step, trees
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

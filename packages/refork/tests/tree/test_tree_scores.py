@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.tree.tree_builders import small, step
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree
+from tree.tree_builders import small, step
 
 
 def test_scores_come_back(tree):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.tree.tree_builders import small, step
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
 from refork.tree import ForkRecord, NewNode, Producer, Score, Tree
+from tree.tree_builders import small, step
 
 TABLE = {"": {"a": 0.5, "b": 0.5}, "a": {"b": 0.7, "": 0.3}, "b": {"a": 0.4, "b": 0.5, "": 0.1}}
 

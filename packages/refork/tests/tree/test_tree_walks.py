@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from core.tree.tree_builders import seen, small, step, trees
 from refork.cli.tree_view import legend, tree_table
 from refork.errors import BadInput, BadPoint, UnknownNode
 from refork.tree import NewNode, Point, Producer, Score, Tree, node_id
+from tree.tree_builders import seen, small, step, trees
 
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from discover.kernel.diagnose.conftest import KNOWN, needs_gcc
+from kernel.diagnose.conftest import KNOWN, needs_gcc
 from refork.errors import BadInput, UserError
 from refork_methods.kernel.bench.calibration import calibration_path
 from refork_methods.kernel.commands import app

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
+from kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
 from refork.errors import BadInput
 from refork_methods.kernel.bench import Bench, Calibration, Candidate
 from refork_methods.kernel.cpu import metrics as m
@@ -18,8 +18,9 @@ from refork_methods.kernel.diagnose_code import read_code
 from refork_methods.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
 from refork_methods.kernel.diagnose_told import told
 from refork_methods.kernel.problem_read import read_problem
+from support.repository import ROOT
 
-PLANTED = Path(__file__).parents[4] / "benchmarks" / "parts" / "kernels" / "planted"
+PLANTED = ROOT / "benchmarks" / "parts" / "kernels" / "planted"
 FLAGS = ("-O3", "-mavx2", "-mfma")
 COLUMNS = """// refork: entry=columns n=256 a=n*n s=n:out flops=n*n bytes=4*n*n+4*n rtol=1e-3
 void columns(int n, const float *restrict a, float *restrict s)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from discover.kernel.report.searches import NAIVE, failed, finding, line, right, store
+from kernel.report.searches import NAIVE, failed, finding, line, right, store
 from refork_methods.kernel.report import figures, read_search
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.told import headline, standing

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from discover.kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, matmul, right, store
+from kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, matmul, right, store
 from refork.errors import BadInput
 from refork.plain import from_json
 from refork_methods.kernel.bench.result import Candidate, Evaluated

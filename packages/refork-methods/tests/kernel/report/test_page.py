@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from discover.kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
+from kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
 from refork.errors import BadInput
 from refork_methods.kernel.commands import report as kernel_report
 from refork_methods.kernel.report import write_report

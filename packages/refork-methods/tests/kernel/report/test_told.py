@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from discover.kernel.report.searches import NAIVE, line, matmul, right, store
+from kernel.report.searches import NAIVE, line, matmul, right, store
 from refork_methods.kernel.bench.result import Candidate
 from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.problem import Argument, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, MATMUL
+from kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, MATMUL
 from refork.errors import BadInput
 from refork_methods.kernel.cpu.tools import cpu_tools
 from refork_methods.kernel.rewrite import Move, apply, moves

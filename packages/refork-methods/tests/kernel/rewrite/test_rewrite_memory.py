@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, Kernel, build, call
+from kernel.rewrite.kernels import BY_NAME, FLAGS, Kernel, build, call
 from refork.errors import BadInput
 from refork_methods.kernel.bench.screen import screen_source
 from refork_methods.kernel.rewrite import Move, apply, moves

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from discover.kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, Kernel, build, call, same
+from kernel.rewrite.kernels import BY_NAME, FLAGS, KERNELS, Kernel, build, call, same
 from refork_methods.kernel.rewrite import Move, apply, moves
 
 #: The same moves with more of the same: left out to save time.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discover.kernel.search.helpers_search import search
+from kernel.search.helpers_search import search
 from refork.errors import BadInput
 from refork.tree.tree import Tree
 from refork_methods.kernel.search.arms import compare_arms, read_arms

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.kernel.search.helpers_search import FINDING, PROBLEM, TableEvaluator
+from kernel.search.helpers_search import FINDING, PROBLEM, TableEvaluator
 from refork.chat import Reply, ScriptedChat
 from refork.errors import ServerError
 from refork_methods.kernel.bench.result import Candidate, Evaluated

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
+from kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
 from refork.errors import BadInput, Mismatch, TreeBusy
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from discover.kernel.search.helpers_search import PROBLEM
+from kernel.search.helpers_search import PROBLEM
 from refork.errors import BadInput
 from refork_methods.kernel import rewrite
 from refork_methods.kernel.bench.result import Candidate, Evaluated

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from operate.memory.memory_parts import asks, pay_run
+from memory.memory_parts import asks, pay_run
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.retrieve import Candidate, Document
 from refork_methods.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener

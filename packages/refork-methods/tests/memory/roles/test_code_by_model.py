@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from operate.memory.memory_parts import CATALOGUE, asks, pay_run
+from memory.memory_parts import CATALOGUE, asks, pay_run
 from refork.chat import ScriptedChat
 from refork.errors import ServerError
 from refork_methods.memory.codifier import CodifierInput

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from operate.memory.memory_parts import PEOPLE, asks, pay_run
+from memory.memory_parts import PEOPLE, asks, pay_run
 from refork.errors import BadInput
 from refork_methods.memory.induce import skeleton_of
 from refork_methods.memory.sources import read_runs

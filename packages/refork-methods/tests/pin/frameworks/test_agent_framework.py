@@ -17,7 +17,7 @@ from agent_framework import (
     tool,
 )
 
-from operate.pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result
+from pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result
 from refork.chat import ScriptedChat
 from refork.compaction import fate, with_ids
 from refork.errors import BadInput, ServerError

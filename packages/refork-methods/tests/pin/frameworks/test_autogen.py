@@ -20,7 +20,7 @@ from autogen_core.models import (
 from autogen_core.tools import FunctionTool
 from autogen_ext.models.replay import ReplayChatCompletionClient
 
-from operate.pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result, words
+from pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result, words
 from refork.chat import ScriptedChat
 from refork.compaction import fate, with_ids
 from refork.errors import BadInput, CannotDo

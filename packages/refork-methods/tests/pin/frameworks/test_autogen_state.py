@@ -13,7 +13,7 @@ from autogen_core.model_context import (
 )
 from autogen_ext.models.replay import ReplayChatCompletionClient
 
-from operate.pin.frameworks.histories import BUFFER, RULE, call
+from pin.frameworks.histories import BUFFER, RULE, call
 from refork.chat import ScriptedChat
 from refork.compaction import holds
 from refork.errors import BadInput, CannotDo

@@ -15,7 +15,7 @@ from agent_framework import (
     annotate_message_groups,
 )
 
-from operate.pin.frameworks.histories import call, chat, drawn, result
+from pin.frameworks.histories import call, chat, drawn, result
 from refork.chat import ScriptedChat
 from refork.compaction import with_ids
 from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor

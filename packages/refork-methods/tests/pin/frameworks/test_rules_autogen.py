@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from operate.pin.frameworks.histories import chat, drawn, words
+from pin.frameworks.histories import chat, drawn, words
 from refork.errors import BadInput
 from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 from refork_methods.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited

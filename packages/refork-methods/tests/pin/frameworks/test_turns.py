@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from operate.pin.frameworks.histories import call, result
+from pin.frameworks.histories import call, result
 from refork.errors import BadInput, MissingExtra
 from refork_methods.pin import frameworks
 from refork_methods.pin.frameworks.loop import finish

@@ -4,7 +4,7 @@ Binary outcomes, paired: Tango's score interval was chosen by exact enumeration 
 to 512 pairs, 2 to 60 % of them discordant, split evenly to wholly one-sided. Where six or more
 discordant pairs are expected its 95 % interval covers between 0.940 and 0.967; below, up to 1
 (never under 0.95). There Student's t falls to 0.69, Agresti-Min to 0.90, and Bonett-Price is near
-1. ``tests/core/stats/test_coverage.py`` repeats the enumeration.
+1. ``packages/refork/tests/stats/test_coverage.py`` repeats the enumeration.
 
 Graded outcomes in [0, 1], paired, by simulation (64 to 256 pairs, 3 to 100 % of them differing, by
 uniform, beta(1, 5) or symmetric amounts; 2,000 repetitions): the adjusted t covers 0.92 to 0.98 where a

@@ -1,4 +1,4 @@
-"""Who may ask the viewer to fork; tests/app/server/test_gate.py asks every route of it."""
+"""Who may ask the viewer to fork; packages/refork/tests/serve/test_gate.py asks every route of it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,27 @@
+"""The command line as a function."""
+
+import contextlib
+import io
+import subprocess
+import sys
+
+import pytest
+
+from refork import cli
+
+
+def refork(*arguments, cwd=".", status=0):
+    """What a command prints, in this process: a process of its own costs seconds of imports."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
+    assert done.returncode == status, done.stderr
+    return done
