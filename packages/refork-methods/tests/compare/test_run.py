@@ -1,14 +1,13 @@
 """The experiment end to end on a tiny organism: recipe, cells, resume, processes, picture."""
 
 import json
-from xml.etree import ElementTree
 
 import pytest
 
 from refork.errors import BadInput, Mismatch
 from refork_methods.compare import CompareRecipe, places_named, run_compare
 from refork_methods.compare import run as run_module
-from refork_methods.compare.picture import learning_picture
+from refork_methods.compare.picture import learning_figure
 from refork_methods.compare.recipe import ARMS, Arm, Place
 
 
@@ -62,8 +61,9 @@ def test_a_comparison_runs_resumes_and_draws(tiny, whole):
     assert [row["arm"] for row in rows] == list(tiny.arms)
     assert told[-1][1:] == (4, 4)
     assert json.loads((folder / "summary.json").read_text())["worlds"] == summary["worlds"]
-    picture = ElementTree.fromstring(learning_picture(summary["worlds"]))
-    assert picture.tag.endswith("svg")
+    figure = learning_figure(summary["worlds"])
+    assert list(dict.fromkeys(line for line, *_ in figure.rows)) == list(tiny.arms)
+    assert figure.more == ()
 
     again = run_compare(tiny, folder, workers=1)
     assert again["worlds"] == summary["worlds"]

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refork_methods.crosscoder.commands import app
-from refork_methods.crosscoder.steering_picture import steering_picture
+from refork_methods.crosscoder.pictures import steering_figure
 
 RUN = CliRunner()
 
@@ -83,11 +83,14 @@ def test_what_cannot_be_is_refused(place):
 
 
 def test_a_picture_names_its_band_and_every_strength():
-    drawn = steering_picture(
+    figure = steering_figure(
         [4, 0, 1], [(0.8, 0.7, 0.9), (0.4, 0.3, 0.5), (0.6, 0.5, 0.7)], [(0.55, 0.6, 0.65)] * 3, 0.6, "t"
     )
-    assert "random directions of its norm" in drawn
-    assert all(f">{mark}<" in drawn for mark in ("0", "1", "4"))
+    own = [row for row in figure.rows if row[0].startswith("this feature")]
+    assert [row[1:] for row in own] == [
+        ("0", "0.4", "0.3 to 0.5"), ("1", "0.6", "0.5 to 0.7"), ("4", "0.8", "0.7 to 0.9"),
+    ]  # fmt: skip
+    assert [row[0][:17] for row in figure.rows[3:]] == ["random directions"] * 3 + ["unchanged"]
 
 
 def test_cache_reads_labelled_texts_with_both_policies(place, tmp_path):

@@ -1,9 +1,8 @@
-"""The feature scatter: well-formed, every live feature once on each side, the same bytes again."""
+"""The feature scatters: every live feature once in each, and what cannot be placed left out there."""
 
 import math
-from xml.etree import ElementTree
 
-from refork_methods.crosscoder.feature_picture import feature_picture
+from refork_methods.crosscoder.pictures import feature_figure
 from refork_methods.crosscoder.rank import Example, FeatureRow
 
 
@@ -30,19 +29,17 @@ def row(feature, d, block="shared", on=0.5, off=0.0, share=0.5):
 def test_every_live_feature_is_drawn_on_both_sides_and_the_rest_counted():
     rows = [row(1, 3.0, "A", share=1.0), row(2, 0.5), row(3, -2.0, "B", off=0.9, on=0.0, share=0.0)]
     rows.append(row(4, 0.0, on=0.0))
-    text = feature_picture(rows, "tool")
-    drawn = ElementTree.fromstring(text)
-    names = [t.text for t in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert sum(name.startswith("feature 1:") for name in names) == 2
-    assert len(names) == 6
-    assert "1 never fire on these texts" in text
-    assert "candidate (2)" in text
-    assert any("'<call>'" in name for name in names)
-    assert text == feature_picture(rows, "tool")
+    figure = feature_figure(rows, "tool")
+    (fires,) = figure.more
+    assert {row[-1].split(":")[0] for row in figure.rows} == {"feature 1", "feature 2", "feature 3"}
+    assert len(figure.rows) == len(fires.rows) == 3
+    assert figure.note == "2 candidates (ringed); 1 never fire on these texts"
+    assert any("'<call>'" in row[-1] for row in figure.rows)
+    assert {row[0] for row in figure.rows} == {"1", "2", ""}, "the largest effects are named"
 
 
 def test_what_has_no_place_on_an_axis_is_left_out_there_only():
-    text = feature_picture([row(1, math.inf), row(2, 1.0, share=math.nan), row(3, 1.0)], "tool")
-    names = [t.text for t in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
-    assert sum(name.startswith(("feature 1:", "feature 2:")) for name in names) == 2
-    assert feature_picture([], "tool").startswith("<svg")
+    figure = feature_figure([row(1, math.inf), row(2, 1.0, share=math.nan), row(3, 1.0)], "tool")
+    assert [row[-1].split(":")[0] for row in figure.rows] == ["feature 3"]
+    assert len(figure.more[0].rows) == 3
+    assert feature_figure([], "tool").svg().startswith("<svg")

@@ -1,45 +1,52 @@
+"""Pictures of a case: what was measured and predicted at every dose, and what each sentence changed."""
+
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
-
-from refork_methods.forensics.dose_picture import Mark, dose_picture, profile_picture
-
-
-def drawn(text):
-    return ET.fromstring(text)
+from refork.report import palette
+from refork_methods.forensics.pictures import dose_figure, profile_figure
 
 
-def texts(root):
-    return ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+def arm(dose, rate, hits):
+    ends = (None, None) if rate is None else (rate / 2, rate + 0.1)
+    return {"dose": dose, "rate": rate, "low": ends[0], "high": ends[1], "hits": hits, "runs": 100}
 
 
-def test_doses_bands_and_predictions_are_drawn():
-    marks = [Mark(0, 0.0, 0.0, 0.04, "0/100"), Mark(50, 0.1, 0.05, 0.2, "10/100"), Mark(90, None, None, None)]
-    root = drawn(dose_picture(marks, "A & B", "errors", [("tedium", [(0, 0.0), (90, 0.2)])]))
-    assert root.get("aria-label") == "A & B"
-    told = texts(root)
-    assert {"0", "50", "90", "errors", "predicted: tedium", "0/100"} <= set(told)
-    dashed = [e for e in root.iter() if e.get("stroke-dasharray")]
-    assert len(dashed) == 2, "the curve and its place in the legend"
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 2, (
-        "what was never computed has no dot"
-    )
+def test_doses_stand_in_order_beside_what_was_predicted():
+    arms = [arm(90, None, 0), arm(0, 0.0, 0), arm(50, 0.1, 10)]
+    figure = dose_figure(arms, "A & B", "errors", [("tedium", [(0, 0.0), (90, 0.2)])])
+    assert figure.columns == ("Line", "errors", "rate", "Interval", "Note")
+    assert [row[1:3] for row in figure.rows] == [
+        ("0", "0\u00a0%"), ("50", "10\u00a0%"), ("90", "–"), ("0", "0\u00a0%"), ("90", "20\u00a0%"),
+    ]  # fmt: skip
+    assert figure.rows[1][4] == "10/100"
+    assert figure.rows[-1][0] == "predicted: tedium"
 
 
-def test_many_doses_do_not_write_over_each_other():
-    marks = [Mark(i, 0.5, 0.4, 0.6, f"{i}/9") for i in range(60)]
-    told = [t for t in texts(drawn(dose_picture(marks, "t", "x"))) if t.isdigit()]
-    assert 10 < len(told) < 20
+def test_a_profile_has_a_row_for_every_sentence_coloured_where_it_stands():
+    def prefix(rate, forks=True):
+        return {"rate": rate, "low": rate, "high": rate, "hits": 1, "runs": 5, "forks": forks}
 
+    def sentence(text, score, p):
+        ends = (None, None) if score is None else (score - 0.1, score + 0.1)
+        return {"text": text, "score": score, "low": ends[0], "high": ends[1], "p_holm": p}
 
-def test_a_profile_has_a_row_for_every_sentence():
-    prefixes = [Mark(0, 0.2, 0.1, 0.3), Mark(1, None, None, None), Mark(2, 1.0, 1.0, 1.0, "(its own end)")]
-    scores = [Mark(0, None, None, None), Mark(1, 0.8, 0.6, 0.9, sure=True)]
-    root = drawn(profile_picture(prefixes, scores, ["<one>", "two " * 40], "profile"))
-    told = texts(root)
-    assert any(t.startswith("<one>") for t in told)
-    assert "not graded" in told
-    assert any(t.endswith("…") for t in told), "long sentences are cut"
-    assert "100% (its own end)" in told
-    bars = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill-opacity")]
-    assert len(bars) == 1
+    sentences = [
+        sentence("<one>", None, None),
+        sentence("two " * 40, 0.8, 0.01),
+        sentence("three", -0.3, 0.4),
+    ]
+    told = {
+        "trace": "a" * 64, "k": 5, "sentences": sentences,
+        "prefixes": [prefix(0.2), prefix(None), prefix(0.9), prefix(1.0, forks=False)],
+    }  # fmt: skip
+    figure = profile_figure(told)
+    assert [row[1] for row in figure.rows] == ["20\u00a0%", "–", "90\u00a0%", "100\u00a0%"]
+    assert figure.rows[-1][-1] == "its own end"
+    (scores,) = figure.more
+    assert [row[0].split()[0] for row in scores.rows] == ["1", "2", "3"]
+    assert [row[1] for row in scores.rows] == ["–", "+80\u00a0points", "\u221230\u00a0points"]
+    assert scores.rows[0][3].startswith("not graded; <one>")
+    assert scores.rows[1][0].endswith("…"), "long sentences are cut"
+    spec = scores.draw(760).to_dict()
+    (rows,) = [rows for rows in spec["datasets"].values() if "colour" in rows[0]]
+    assert [row["colour"] for row in rows] == [palette.LIGHT[5], palette.LIGHT[0], palette.LIGHT[5]]

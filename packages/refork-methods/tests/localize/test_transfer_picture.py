@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
-
 from refork_methods.localize.transfer import Findings, RepairRun, transfer_report
-from refork_methods.localize.transfer_picture import transfer_picture
+from refork_methods.localize.transfer_picture import transfer_figure
 
 
 def runs(rates: dict[str, int], findings: Findings) -> list[RepairRun]:
@@ -17,17 +15,17 @@ def runs(rates: dict[str, int], findings: Findings) -> list[RepairRun]:
 def test_every_setting_is_drawn_and_only_what_stands_is_coloured() -> None:
     without = runs({"weak <a>": 4, "middle": 20, "strong": 38}, "none")
     given = runs({"weak <a>": 30, "middle": 22, "strong": 20}, "all")
-    picture = transfer_picture(transfer_report(given, without))
-    root = ElementTree.fromstring(picture)
-    dots = [one.get("fill") for one in root.iter() if one.tag.endswith("circle")]
-    assert len(dots) == 3
-    assert len(set(dots)) == 3  # sorted by name: middle is grey, strong a loss, weak a gain
-    assert "weak &lt;a&gt;" in picture
-    assert "26 better, 0 worse of 40" in picture
-    assert picture == transfer_picture(transfer_report(given, without))
+    figure = transfer_figure(transfer_report(given, without))
+    spec = figure.draw(760).to_dict()
+    (rows,) = [rows for rows in spec["datasets"].values() if "colour" in rows[0]]
+    assert len({row["colour"] for row in rows}) == 3  # by name: middle is grey, strong a loss, weak a gain
+    assert [row[0] for row in figure.rows] == ["middle", "strong", "weak <a>"]
+    assert figure.rows[2][1] == "+65\u00a0points"
+    assert figure.rows[2][-1].startswith("10\u00a0% to 75\u00a0%, p")
+    assert figure.rows[2][-1].endswith("26 better, 0 worse of 40")
 
 
 def test_a_control_says_so() -> None:
-    picture = transfer_picture(transfer_report(runs({"": 30}, "oracle"), runs({"": 20}, "none")))
-    assert "a control: nothing to deploy" in picture
-    assert "all tasks" in picture
+    figure = transfer_figure(transfer_report(runs({"": 30}, "oracle"), runs({"": 20}, "none")))
+    assert "a control: nothing to deploy" in figure.note
+    assert figure.rows[0][0] == "all tasks"

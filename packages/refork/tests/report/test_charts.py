@@ -16,7 +16,7 @@ from refork.report.value_chart import value_figure
 
 def layers(figure: Figure, width: int = charts.WIDE):
     """Each layer of a figure's chart: the kind of its mark and the rows it draws, by its own filter."""
-    spec = figure.panels[0](width).to_dict()
+    spec = figure.draw(width).to_dict()
     for layer in spec["layer"]:
         held = layer.get("data", spec.get("data", {}))
         rows = spec.get("datasets", {}).get(held.get("name"), held.get("values", []))
@@ -107,7 +107,7 @@ def test_a_row_without_figures_has_no_mark():
 
 def test_a_difference_stands_on_an_axis_with_zero():
     figure = intervals([Row("d", 0.2, 0.1, 0.3, "x")], name="n", across=Across("points", zero="no effect"))
-    spec = figure.panels[0](charts.NARROW).to_dict()
+    spec = figure.draw(charts.NARROW).to_dict()
     scales = [
         layer["encoding"]["x"].get("scale") for layer in spec["layer"] if "scale" in layer["encoding"]["x"]
     ]

@@ -54,7 +54,7 @@ def compare(
     from refork.cli.cards import LiveProgress
     from refork.runs.recipe import resolve
     from refork_methods.compare import CompareRecipe, places_named, run_compare
-    from refork_methods.compare.picture import learning_picture
+    from refork_methods.compare.picture import learning_figure
 
     given: dict[str, Any] = {"seeds": seeds, "arms": arm or None}
     if world:
@@ -65,7 +65,7 @@ def compare(
         return
     with LiveProgress() as live:
         summary = run_compare(chosen, out, live, workers=workers)
-    (out / "curves.svg").write_text(learning_picture(summary["worlds"]), encoding="utf-8")
+    (out / "curves.svg").write_text(learning_figure(summary["worlds"]).svg(), encoding="utf-8")
     if as_json:
         print_json(summary)
         return

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
+from refork.report.charts import Across, Figure, Row, intervals
 from refork.report.page import environment
-from refork.report.pictures import NARROW, WIDE, Row, interval_rows
 from refork.report.words import one_line
 from refork.types import Json
-from refork_methods.forensics.dose_picture import Mark, dose_picture
 from refork_methods.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
+from refork_methods.forensics.pictures import dose_figure
 
 _WORDS = {
     "span": span, "rate": rate_words, "prediction": prediction_words, "places": places, "names": NAMES,
@@ -43,21 +42,16 @@ def _picture(row: Json, hypotheses: Sequence[Json]) -> Markup | None:
     if not arms:
         return None
     if len(arms) > 1 and all(arm["dose"] is not None for arm in arms):
-        return _doses(row, arms, hypotheses)
-    lines = [_line(arm) for arm in arms]
+        return _doses(row, arms, hypotheses).html()
+    bounds = (0.0, max(0.05, *(arm["high"] for arm in arms)))
     name = f"{row['name']}: rate of each arm with its 95 % interval"
-    axis = (0.0, max(0.05, *(arm["high"] for arm in arms)))
-    wide, narrow = (interval_rows(lines, axis, name=name, width=width) for width in (WIDE, NARROW))
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(wide, narrow)
+    return intervals(
+        [_line(arm) for arm in arms], name=name, across=Across(bounds=bounds), value="Rate"
+    ).html()
 
 
-def _doses(row: Json, arms: Sequence[Json], hypotheses: Sequence[Json]) -> Markup:
-    """The dose-response as an image, so that the page's styles do not reach into it."""
-    marks = [
-        Mark(arm["dose"], arm["rate"], arm["low"], arm["high"], f"{arm['hits']}/{arm['runs']}")
-        for arm in arms
-    ]
-    curves = [
+def _doses(row: Json, arms: Sequence[Json], hypotheses: Sequence[Json]) -> Figure:
+    predicted = [
         (
             one["name"],
             sorted((arm["dose"], p["rates"][arm["name"]]) for arm in arms if arm["name"] in p["rates"]),
@@ -66,12 +60,9 @@ def _doses(row: Json, arms: Sequence[Json], hypotheses: Sequence[Json]) -> Marku
         for p in one["predictions"]
         if p["design"] == row["design"] and p["rates"]
     ]
-    picture = dose_picture(marks, f"{row['name']}: rate at every dose", row["design_name"], curves)
-    data = b64encode(picture.encode()).decode()
-    name = f"{row['name']}: rate at every dose with its 95 % interval"
-    return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(name, data)
+    return dose_figure(arms, f"{row['name']}: rate at every dose", row["design_name"], predicted)
 
 
 def _line(arm: Json) -> Row:
     text = f"{arm['hits']} of {arm['runs']}, {figure(arm['rate'])}"
-    return Row(one_line(arm["name"], 19), arm["rate"], arm["low"], arm["high"], text, "plain")
+    return Row(one_line(arm["name"], 40), arm["rate"], arm["low"], arm["high"], text)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from refork.report.charts import NARROW, WIDE
 from refork.report.page import environment
-from refork.report.pictures import NARROW, WIDE
 from refork.report.words import points, rate, span
 from refork.types import Json
 from refork.visible import visible
-from refork_methods.rot.picture import condition_name, conditions_picture, strip
+from refork_methods.rot.picture import condition_name, conditions_figure, strip
 
 #: Characters of one message that are shown; the middle of a longer one is cut.
 _SHOWN = 700
@@ -35,7 +35,7 @@ def write_audit_page(file: Path, sessions: Sequence[Json]) -> Path:
 def write_grid_page(folder: Path, told: Json) -> Path:
     """Write ``report.html`` into a run's folder from its report; where it is."""
     page = environment("refork_methods.rot").get_template("rot_grid.html.j2")
-    drawn = [{"setup": one, "picture": conditions_picture(one["table"])} for one in told["setups"]]
+    drawn = [{"setup": one, "figure": conditions_figure(one["table"]).html()} for one in told["setups"]]
     text = page.render(
         told=told, drawn=drawn, headline=_decay_words(told), words=_GRID_WORDS
     )  # fmt: skip

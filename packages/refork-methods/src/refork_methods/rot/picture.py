@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from refork.report.pictures import NARROW, WIDE, Row, interval_rows
+from refork.report.charts import WIDE, Across, Figure, Row, intervals
 from refork.report.svg import label, line, svg, tag
 from refork.report.words import one_line, rate
 from refork.types import Json
@@ -78,18 +78,13 @@ def _square(call: Json, one: Json, x: float, y: float, side: float) -> Markup:
     return tag("g", *drawn)
 
 
-def conditions_picture(table: Sequence[Json], model: str | None = None) -> Markup:
+def conditions_figure(table: Sequence[Json], model: str | None = None) -> Figure:
     """Violation in every condition with its interval; INVALID where the trigger was never reached."""
     rows = []
     for one in table:
         told = one["all"] if model is None else one["models"][model]
-        text = (
-            f"{rate(told['rate'])}, {told['violations']} of {told['n']}"
-            if told["rate"] is not None
-            else told["state"]
-        )
-        name = one_line(condition_name(one["condition"]), 18)
-        rows.append(Row(name, told["rate"], told["low"], told["high"], text, "plain"))
+        known = told["rate"] is not None
+        text = f"{rate(told['rate'])}, {told['violations']} of {told['n']}" if known else told["state"]
+        rows.append(Row(condition_name(one["condition"]), told["rate"], told["low"], told["high"], text))
     name = f"Violations{f' of {model}' if model else ''} in each condition with their 95 % intervals"
-    wide, narrow = (interval_rows(rows, (0.0, 1.0), name=name, width=width) for width in (WIDE, NARROW))
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(wide, narrow)
+    return intervals(rows, name=name, across=Across(bounds=(0.0, 1.0)), value="Violations")

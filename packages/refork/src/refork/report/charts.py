@@ -8,8 +8,10 @@ which is how the dark mode reaches into a chart (``palette.ROLES``).
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -54,7 +56,8 @@ THEME: Final[Json] = {
         "orient": "bottom", "title": None, "labelColor": _SOFT, "labelFontSize": 12, "symbolStrokeWidth": 2.5,
         "symbolOpacity": 1, "offset": 6, "rowPadding": 4, "labelLimit": 330,
     },
-    "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "color": _INK, "offset": 14},
+    "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "color": _INK, "offset": 14,
+        "subtitleColor": _SOFT, "subtitleFontSize": 12, "subtitlePadding": 6},
     "text": {"fontSize": 12, "color": _INK},
     "range": {"category": list(palette.SERIES)},
 }  # fmt: skip
@@ -65,21 +68,23 @@ THEME: Final[Json] = {
 class Figure:
     """What is shown: ``name`` is read aloud in the picture's place, ``rows`` hold the numbers as words.
 
-    ``panels`` stand one below the other.
+    ``note`` is a sentence below the title; ``more`` are figures below this one, each with its own table.
     """
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    panels: tuple[Draw, ...]
+    draw: Draw
+    note: str = ""
+    more: tuple[Figure, ...] = ()
 
     def svg(self, width: int = WIDE, title: str | None = None) -> str:
         """A document that stands alone: on white, with its title.
 
         Raises: MissingExtra without the extra ``report``.
         """
-        heading = self.name if title is None else title
-        drawn = [render(panel(width), width, "" if i else heading) for i, panel in enumerate(self.panels)]
+        drawn = [render(self.draw(width), width, self.name if title is None else title, note=self.note)]
+        drawn += [render(one.draw(width), width, one.name, note=one.note) for one in self.more]
         top, parts = 0.0, []
         for text in drawn:
             parts.append(text.replace("<svg", f'<svg y="{top:g}"', 1))
@@ -97,9 +102,11 @@ class Figure:
         """
         both = []
         for kind, width in (("wide", WIDE), ("narrow", NARROW)):
-            drawn = Markup("".join(render(panel(width), width, "", self.name) for panel in self.panels))
+            drawn = Markup(render(self.draw(width), width, name=self.name))
             both.append(Markup('<div class="{}">{}</div>').format(kind, drawn))
-        return Markup("<figure>{}</figure>{}").format(Markup("").join(both), self.table(summary))
+        note = Markup("<figcaption>{}</figcaption>").format(visible(self.note)) if self.note else ""
+        own = Markup("<figure>{}{}</figure>{}").format(Markup("").join(both), note, self.table(summary))
+        return own + Markup("").join(one.html(summary) for one in self.more)
 
     def table(self, summary: str = "The figures as a table") -> Markup:
         """The numbers alone, folded away."""
@@ -130,7 +137,7 @@ def altair() -> ModuleType:
     return altair
 
 
-def render(chart: Any, width: int, title: str = "", name: str = "") -> str:
+def render(chart: Any, width: int, title: str = "", name: str = "", note: str = "") -> str:
     """A chart as an ``svg`` element of this width, axes and names inside it; equal charts give equal bytes.
 
     Raises: MissingExtra where the converter is not installed.
@@ -145,6 +152,8 @@ def render(chart: Any, width: int, title: str = "", name: str = "") -> str:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     if title:
         spec["title"] = {"text": visible(title), "limit": width - 10}
+        if note:
+            spec["title"]["subtitle"] = textwrap.wrap(visible(note), max(30, int(width / 6.2)))
     return _tidy(vl_convert.vegalite_to_svg(spec), name)
 
 
@@ -244,13 +253,14 @@ def legend_columns(names: Sequence[str], width: int) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A value at x with its interval; ``told`` stands in the table and on hover."""
+    """A value at x with its interval; ``told`` stands in the table and on hover. ``marked``: it has a dot."""
 
     x: float
     y: float | None
     low: float | None = None
     high: float | None = None
     told: str = ""
+    marked: bool = True
 
 
 @final
@@ -290,7 +300,7 @@ class Plane:
     """What the two axes are: their names, units and scales.
 
     ``bottom`` and ``top`` are values of y that the axis ends at; between the two of ``zone`` the ground is
-    tinted.
+    tinted. ``names`` are written at x = 0, 1, 2, ... instead of numbers.
     """
 
     x: str
@@ -303,10 +313,17 @@ class Plane:
     top: float | None = None
     zone: tuple[float, float] | None = None
     levels: Sequence[Level] = ()
+    names: Sequence[str] = ()
     height: int = 230
 
-    def axes(self, rows: Sequence[Json], width: int) -> tuple[Any, Json]:
-        """The channel x, and the axis and scale of y, for rows with ``x``, ``y``, ``low`` and ``high``."""
+    def place(self, x: float) -> str:
+        """A value of x as words."""
+        if self.names:
+            return self.names[round(x)]
+        return f"{x:,.6g}" if self.x_unit in ("number", "count") else write(x, self.x_unit)
+
+    def axes(self, rows: Sequence[Json], width: int) -> tuple[Json, Json]:
+        """Axis and scale of x and of y, for rows with ``x``, ``y``, ``low`` and ``high``."""
         alt = altair()
         inside = [row[key] for row in rows for key in ("y", "low", "high") if row[key] is not None]
         inside += [level.value for level in self.levels] + [
@@ -326,9 +343,20 @@ class Plane:
         scale = alt.Scale(type="log" if self.log else "linear", domain=domain, nice=nice, zero=False)
         across = alt.Scale(type="log" if self.log_x else "linear", nice=False, zero=False, padding=10)
         whole = not self.log_x and all(float(row["x"]).is_integer() for row in rows)
-        below = axis(self.x_unit, width, self.x, **({"tickMinStep": 1} if whole else {}))
+        steps: Json = {"tickMinStep": 1} if whole else {}
+        if self.names:
+            told = json.dumps([visible(name) for name in self.names])
+            steps = {
+                "values": list(range(len(self.names))),
+                "labelExpr": f"{told}[datum.value]",
+                "labelOverlap": True,
+            }
+        elif self.log_x:
+            shown = [row["x"] for row in rows] or [1.0]
+            steps = {"values": decades(min(shown), max(shown), max(3, width // 100))}
+        below = axis(self.x_unit, width, self.x, **steps)
         beside = axis(self.unit, width, self.y, **marks)
-        return alt.X("x:Q", axis=below, scale=across), {"axis": beside, "scale": scale}
+        return {"axis": below, "scale": across}, {"axis": beside, "scale": scale}
 
 
 def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False) -> Figure:
@@ -343,7 +371,7 @@ def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False
     ]  # fmt: skip
     rows = [
         (
-            *([line.name] if several else []), _place(dot.x, plane.x_unit), write(dot.y, plane.unit),
+            *([line.name] if several else []), plane.place(dot.x), write(dot.y, plane.unit),
             *([ends(dot.low, dot.high, plane.unit)] if ranged else []), *([dot.told] if notes else []),
         )
         for line in named for dot in line.dots
@@ -355,11 +383,7 @@ def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False
         )
         for level in plane.levels
     ]  # fmt: skip
-    return Figure(name, tuple(columns), tuple(rows), (lambda width: _curves(lines, plane, last, width),))
-
-
-def _place(value: float, unit: Unit) -> str:
-    return f"{value:,.6g}" if unit in ("number", "count") else write(value, unit)
+    return Figure(name, tuple(columns), tuple(rows), lambda width: _curves(lines, plane, last, width))
 
 
 def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
@@ -371,12 +395,13 @@ def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
                 dot = line.dots[i]
                 low, high = (_shown(end, plane.log) for end in (dot.low, dot.high))
                 known = low is not None and high is not None
-                told = f"{line.name}, {_place(dot.x, plane.x_unit)}: {write(dot.y, plane.unit)}"
+                told = f"{line.name}, {plane.place(dot.x)}: {write(dot.y, plane.unit)}"
                 told += f" ({ends(dot.low, dot.high, plane.unit)})" if known else ""
                 told += f", {dot.told}" if dot.told else ""
                 rows.append({
                     "name": line.name, "run": f"{number}.{piece}", "x": dot.x, "y": dot.y,
-                    "low": low, "high": high, "told": told, "dot": line.marks and not line.faint,
+                    "low": low, "high": high, "told": told,
+                    "dot": line.marks and not line.faint and dot.marked,
                     "band": line.band and known, "whisker": line.whiskers and known,
                     "style": f"{line.step:d}{line.faint:d}{line.dashed:d}" if line.joined else None,
                 })  # fmt: skip
@@ -389,7 +414,8 @@ def _curves(lines: Sequence[Line], plane: Plane, last: bool, width: int) -> Any:
     names = [line.name for line in named]
     colours = [line.colour or palette.SERIES[i % len(palette.SERIES)] for i, line in enumerate(named)]
     rows = _curve_rows(lines, plane)
-    x, up = plane.axes(rows, width)
+    along, up = plane.axes(rows, width)
+    x = alt.X("x:Q", **along)
     y = alt.Y("y:Q", **up)
     legend = alt.Legend(columns=legend_columns(names, width), symbolType="stroke") if len(names) > 1 else None
     hue = alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=colours))
@@ -425,12 +451,16 @@ def _ground(plane: Plane, up: Json) -> list[Any]:
         zone = alt.Chart(data([{"low": plane.zone[0], "high": plane.zone[1]}]))
         tint = zone.mark_rect(color=palette.SERIES[2], opacity=0.13, aria=False)
         layers.append(tint.encode(y=alt.Y("low:Q", **up), y2="high:Q"))
-    for level in plane.levels:
+    # Names of neighbours stand at different ends, so that near levels do not write over each other.
+    ends_of = [("right", "width"), ("left", 0), ("center", None)]
+    for number, level in enumerate(plane.levels):
+        align, place = ends_of[number % 3]
         one = alt.Chart(data([{"v": level.value, "t": level.name}]))
         at = alt.Y("v:Q", **up)
         layers.append(one.mark_rule(strokeDash=[5, 4], color=level.colour, aria=False).encode(y=at))
-        text = one.mark_text(align="right", dy=-6, color=level.colour, aria=False)
-        layers.append(text.encode(x=alt.value("width"), y=at, text="t:N"))
+        text = one.mark_text(align=align, dy=-6, color=level.colour, aria=False)
+        across = {} if place is None else {"x": alt.value(place)}
+        layers.append(text.encode(y=at, text="t:N", **across))
     return layers
 
 
@@ -490,7 +520,8 @@ class Across:
     """The axis of an interval chart.
 
     ``bounds`` is what it covers, None: all that is shown. ``zero`` marks no difference, with these words;
-    ``mark`` another place with its name. ``ring`` says what the rings are, and ``name`` stands below.
+    ``mark`` another place with its name. ``ring`` says what the rings are, and ``name`` stands below. ``key``
+    names colours; ``step`` is the height of a row in pixels.
     """
 
     unit: Unit = "rate"
@@ -499,6 +530,8 @@ class Across:
     mark: tuple[float, str] | None = None
     ring: str | None = None
     name: str | None = None
+    key: Sequence[tuple[str, str]] = ()
+    step: int = 38
 
     def scale(self, rows: Sequence[Row]) -> Any:
         """The scale that holds all rows."""
@@ -521,7 +554,7 @@ def intervals(rows: Sequence[Row], *, name: str, across: Across, value: str = "V
         )
         for row in rows
     )  # fmt: skip
-    return Figure(name, columns, told, (lambda width: _intervals(rows, across, width),))
+    return Figure(name, columns, told, lambda width: _intervals(rows, across, width))
 
 
 def _intervals(rows: Sequence[Row], across: Across, width: int) -> Any:
@@ -574,4 +607,235 @@ def _intervals(rows: Sequence[Row], across: Across, width: int) -> Any:
     layers.append(left.encode(x=alt.value(0), y=down, text="name:N"))
     right = base.mark_text(align="left" if beside else "right", dx=18 if beside else 0, **size)
     layers.append(right.encode(x=alt.value("width"), y=down, text="text:N"))
-    return alt.layer(*layers).properties(height=(38 if beside else 54) * len(rows))
+    chart = _keyed(alt.layer(*layers), across.key, width)
+    return chart.properties(height=(across.step if beside else max(across.step, 36) + 16) * len(rows))
+
+
+def _keyed(chart: Any, key: Sequence[tuple[str, str]], width: int) -> Any:
+    """A chart whose marks carry their colours, with a legend that names some of them."""
+    alt = altair()
+    if not key:
+        return chart
+    names = [name for _, name in key]
+    legend = alt.Legend(columns=legend_columns(names, width), symbolType="circle", symbolSize=110)
+    scale = alt.Scale(domain=names, range=[colour for colour, _ in key])
+    keys = alt.Chart(data([{"key": name} for name in names])).mark_point(size=0, aria=False)
+    return alt.layer(chart, keys.encode(fill=alt.Fill("key:N", sort=names, scale=scale, legend=legend)))
+
+
+# Scatters: places with names.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place of a group with its intervals; ``label`` stands beside it, ``ringed`` puts a ring round it."""
+
+    x: float
+    y: float
+    group: str
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    told: str = ""
+    ringed: bool = False
+    x_low: float | None = None
+    x_high: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """A line through a scatter."""
+
+    points: Sequence[tuple[float, float]]
+    colour: str = _SOFT
+    dashed: bool = False
+
+
+def scatter(
+    spots: Sequence[Spot], *, name: str, plane: Plane, colours: dict[str, str], trails: Sequence[Trail] = ()
+) -> Figure:
+    """Places in a plane, coloured by group; names that would lie on one another are moved up or down."""
+    known = any(spot.low is not None for spot in spots)
+    columns = ("", "Group", plane.x, plane.y, *(["Interval"] if known else []), "Note")
+    rows = tuple(
+        (
+            spot.label, spot.group, plane.place(spot.x), write(spot.y, plane.unit),
+            *([ends(spot.low, spot.high, plane.unit)] if known else []), spot.told,
+        )
+        for spot in spots
+    )  # fmt: skip
+    return Figure(name, columns, rows, lambda width: _scatter(spots, plane, colours, trails, width))
+
+
+def _scatter(
+    spots: Sequence[Spot], plane: Plane, colours: dict[str, str], trails: Sequence[Trail], width: int
+) -> Any:
+    alt = altair()
+    rows: list[Json] = [
+        {
+            "x": s.x, "y": s.y, "low": s.low, "high": s.high, "group": s.group, "ringed": s.ringed,
+            "left": s.x_low, "right": s.x_high,
+            "told": ", ".join(filter(None, (s.label, s.group, s.told))),
+        }
+        for s in spots
+    ]  # fmt: skip
+    # A trail belongs to the plane too, so that the axes hold it.
+    held = rows + [{"x": x, "y": y, "low": None, "high": None} for t in trails for x, y in t.points]
+    along, up = plane.axes(held, width)
+    across = alt.X("x:Q", **along)
+    y = alt.Y("y:Q", **up)
+    groups = [group for group in colours if any(s.group == group for s in spots)]
+    legend = alt.Legend(columns=legend_columns(groups, width)) if len(groups) > 1 else None
+    scale = alt.Scale(domain=groups, range=[colours[group] for group in groups])
+    hue = alt.Color("group:N", sort=groups, legend=legend, scale=scale)
+    base = alt.Chart(data(rows))
+    layers = _ground(plane, up)
+    for trail in trails:
+        points = [{"x": a, "y": b, "at": i} for i, (a, b) in enumerate(trail.points)]
+        line = alt.Chart(data(points)).mark_line(
+            color=trail.colour, strokeDash=[5, 4] if trail.dashed else [1, 0], strokeWidth=1.6, aria=False
+        )  # fmt: skip
+        layers.append(line.encode(x=across, y=y, order="at:Q"))
+    bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    span = bars.mark_rule(strokeWidth=1.5, aria=False)
+    layers.append(span.encode(x=across, y=alt.Y("low:Q", **up), y2="high:Q", color=hue))
+    flat = base.transform_filter("isValid(datum.left) && isValid(datum.right)").mark_rule(
+        strokeWidth=1.5, aria=False
+    )
+    layers.append(flat.encode(x=alt.X("left:Q", **along), x2="right:Q", y=y, color=hue))
+    rings = base.transform_filter("datum.ringed").mark_point(
+        filled=False, size=150, strokeWidth=1.5, color=_INK, opacity=1, aria=False
+    )
+    layers.append(rings.encode(x=across, y=y))
+    size = 60 if len(spots) < 60 else 30
+    layers.append(
+        base.mark_point(filled=True, size=size, opacity=1 if len(spots) < 60 else 0.75).encode(
+            x=across, y=y, color=hue, description="told:N"
+        )
+    )
+    height = plane.height if width >= WIDE else min(plane.height, 260)
+    for (dx, dy, align), named in _labels(spots, held, plane, width, height).items():
+        text = alt.Chart(data([{"x": s.x, "y": s.y, "t": s.label} for s in named])).mark_text(
+            align=align, dx=dx, dy=dy, aria=False
+        )
+        layers.append(text.encode(x=across, y=y, text="t:N"))
+    return alt.layer(*layers).properties(height=height)
+
+
+def _labels(
+    spots: Sequence[Spot], held: Sequence[Json], plane: Plane, width: int, height: int
+) -> dict[tuple[int, int, str], list[Spot]]:
+    """Spots by where their names stand: no name on another one or on a place, as far as there is room."""
+    xs = [math.log(row["x"]) if plane.log_x else row["x"] for row in held]
+    ys = [math.log(row["y"]) if plane.log else row["y"] for row in held]
+    left, wide = min(xs, default=0.0), (max(xs, default=1.0) - min(xs, default=0.0)) or 1.0
+    low, tall = min(ys, default=0.0), (max(ys, default=1.0) - min(ys, default=0.0)) or 1.0
+    room = width - 80
+    at = {i: (room * (xs[i] - left) / wide, height * (1 - (ys[i] - low) / tall)) for i in range(len(spots))}
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in at.values()]
+    found: dict[tuple[int, int, str], list[Spot]] = {}
+    for i, spot in enumerate(spots):
+        if not spot.label:
+            continue
+        x, y = at[i]
+        long = 6.6 * len(spot.label)
+        places = [(side, dy) for dy in (0, -14, 14, -28, 28, -42, 42) for side in ("left", "right")]
+        best: tuple[str, int] | None = None
+        for side, dy in places:
+            start = x + 9 if side == "left" else x - 9 - long
+            box = (start, y + dy - 7, start + long, y + dy + 7)
+            inside = box[0] >= -20 and box[2] <= room + 20
+            if inside and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                best = (side, dy)
+                break
+        side, dy = best or ("left" if x < room / 2 else "right", 0)
+        found.setdefault((9 if side == "left" else -9, dy, side), []).append(spot)
+    return found
+
+
+def _meet(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+# Maps: a cell for each pair.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a map: where, what is written in it, on which colour, and what it says when asked."""
+
+    x: str
+    y: str
+    text: str
+    colour: str
+    told: str = ""
+    ink: str = _INK
+    framed: bool = False
+
+
+def heat(
+    cells: Sequence[Cell], *, name: str, x: str, y: str, key: Sequence[tuple[str, str]] = (), rise: int = 28
+) -> Figure:
+    """A map of cells in the order given, first row on top; ``key`` names colours, ``rise`` is in pixels."""
+    columns = (y, x, "Cell", *(["Note"] if any(cell.told for cell in cells) else []))
+    told = tuple((c.y, c.x, c.text, *([c.told] if len(columns) > 3 else [])) for c in cells)
+    return Figure(name, columns, told, lambda width: _heat(cells, x, y, key, rise, width))
+
+
+def _heat(
+    cells: Sequence[Cell], x: str, y: str, key: Sequence[tuple[str, str]], rise: int, width: int
+) -> Any:
+    alt = altair()
+    xs, ys = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("x", "y"))
+    rows = [
+        {"x": c.x, "y": c.y, "text": c.text, "colour": c.colour, "ink": c.ink, "framed": c.framed,
+         "told": f"{c.x}, {c.y}: " + "; ".join(filter(None, (c.text, c.told)))}
+        for c in cells
+    ]  # fmt: skip
+    base = alt.Chart(data(rows))
+    along = alt.Axis(title=visible(x), domain=False, labelAngle=0, labelOverlap=True, labelLimit=120)
+    across = alt.X("x:N", sort=xs, axis=along, scale=alt.Scale(paddingInner=0.03))
+    beside = alt.Axis(title=visible(y), domain=False, labelLimit=150 if width >= WIDE else 90)
+    down = alt.Y("y:N", sort=ys, axis=beside, scale=alt.Scale(paddingInner=0.05))
+    fill = alt.Color("colour:N", scale=None)
+    layers = [base.mark_rect().encode(x=across, y=down, color=fill, description="told:N")]
+    framed = base.transform_filter("datum.framed").mark_rect(
+        filled=False, stroke=WARM, strokeWidth=2.2, cornerRadius=3, aria=False
+    )
+    layers.append(framed.encode(x=across, y=down))
+    slot = (width - 110) / max(1, len(xs))
+    if slot >= 6.6 * max((len(cell.text) for cell in cells), default=0):
+        text = base.mark_text(fontSize=11, aria=False)
+        layers.append(text.encode(x=across, y=down, text="text:N", color=alt.Color("ink:N", scale=None)))
+    chart = _keyed(alt.layer(*layers), key, width)
+    return chart.properties(height=rise * len(ys))
+
+
+def bars(rows: Sequence[tuple[str, float]], *, name: str, unit: Unit = "number") -> Figure:
+    """A bar for each name with its value at the end; the longest is in the accent."""
+
+    def draw(width: int) -> Any:
+        alt = altair()
+        most = max((value for _, value in rows), default=1.0)
+        table = [
+            {"row": visible(name), "value": value, "text": write(value, unit), "most": value == most}
+            for name, value in rows
+        ]
+        base = alt.Chart(data(table))
+        along = alt.X("value:Q", axis=None, scale=alt.Scale(domainMin=0))
+        beside = alt.Axis(title=None, labelLimit=300, labelColor=_INK, labelFontSize=13)
+        down = alt.Y("row:N", sort=[row["row"] for row in table], axis=beside)
+        tone = alt.condition("datum.most", alt.value(ACCENT), alt.value(palette.LIGHT[7]))
+        bar = base.mark_bar(cornerRadius=2, aria=False, height={"band": 0.7}).encode(
+            x=along, y=down, color=tone
+        )
+        text = base.mark_text(align="left", dx=8, fontSize=13, aria=False).encode(
+            x=along, y=down, text="text:N"
+        )
+        return alt.layer(bar, text).properties(height=30 * len(rows))
+
+    return Figure(name, ("", "Value"), tuple((row, write(value, unit)) for row, value in rows), draw)

@@ -31,7 +31,7 @@ def value_figure(trace: Trace) -> Figure:
     )  # fmt: skip
     columns = ("#", "Token", "Probability", "Success before it", "Interval", "Draws", "")
     name = "Chance of success before each token of the failed run"
-    return Figure(name, columns, rows, (lambda width: _draw(trace, width),))
+    return Figure(name, columns, rows, lambda width: _draw(trace, width))
 
 
 def _rows(trace: Trace) -> list[Json]:

@@ -135,7 +135,7 @@ def steer(
     """
     from refork.cli.live import LiveProgress
     from refork_methods.crosscoder.effects import steering_curve
-    from refork_methods.crosscoder.steering_picture import steering_picture
+    from refork_methods.crosscoder.pictures import steering_figure
 
     told = _open(coder, a, b, world, tasks, which, caps, seed)
     chosen, strengths = _numbers(features, int, "--features"), _numbers(alphas, float, "--alphas")
@@ -150,7 +150,7 @@ def steer(
     )
     if picture is not None:
         title = f"feature {features} of model {which}, {curve.prompts} tasks of {world}"
-        picture.write_text(steering_picture(curve.alphas, rows, band, curve.clean, title))
+        picture.write_text(steering_figure(curve.alphas, rows, band, curve.clean, title).svg())
     if as_json:
         print_json(curve.to_json() | {"best": best.to_json()})
         return

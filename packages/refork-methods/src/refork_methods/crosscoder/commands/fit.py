@@ -145,14 +145,14 @@ def rank(
     Example: refork crosscoder rank --out runs/cc --positive tool
     """
     from refork.errors import BadInput
-    from refork_methods.crosscoder.feature_picture import feature_picture
+    from refork_methods.crosscoder.pictures import feature_figure
     from refork_methods.crosscoder.run import run_rank
 
     if pool not in ("last", "max"):
         raise BadInput(f"--pool is {pool!r}", hint="last or max")
     told, rows = run_rank(existing(out), data, positive, labels=labels, pool=pool)  # type: ignore[arg-type]
     picture = out / "features.svg"
-    picture.write_text(feature_picture(rows, positive) + "\n", encoding="utf-8")
+    picture.write_text(feature_figure(rows, positive).svg(), encoding="utf-8")
     if as_json:
         print_json(told | {"picture": str(picture)})
         return

@@ -88,10 +88,10 @@ def transfer(
     if deploy:
         report.refuse_control()
     if svg is not None:
-        from refork_methods.localize.transfer_picture import transfer_picture
+        from refork_methods.localize.transfer_picture import transfer_figure
         from refork_methods.localize.write import replace_text
 
-        replace_text(svg, transfer_picture(report))
+        replace_text(svg, transfer_figure(report).svg())
     if as_json:
         print_json(report.to_json())
     else:
