@@ -113,7 +113,7 @@ def test_a_map_is_a_table_a_picture_and_json(policy, tmp_path):
     svg = picture.read_text()
     assert svg.startswith("<svg xmlns")
     assert "prior chance that a candidate is right" in svg
-    assert "red frame" in svg
+    assert "framed: the problem as it stands" in svg
     told = asked("map", policy, *few)
     assert told["marks"][0] == ["v", "v", "v"]
     assert told["marks"][2][1] == "4.6"

@@ -101,7 +101,7 @@ def test_the_gate_as_a_picture(tmp_path):
     drawn = (tmp_path / "gate.svg").read_text()
     assert drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert "1 plans, 4 tasks" in drawn
-    assert "100%" in drawn
+    assert "100\u00a0%" in drawn
 
 
 def test_a_memory_without_plans_has_no_picture(tmp_path):

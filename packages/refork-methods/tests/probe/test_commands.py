@@ -12,7 +12,7 @@ from refork.policies.base import Sampling
 from refork.tree.tree import Tree
 from refork_methods.probe.commands.probe import app
 from refork_methods.probe.page import curve_words, write_page
-from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
+from refork_methods.probe.picture import areas_figure, curve_figure, sweep_figure
 from refork_testbed.worlds.refusal import RefusalJudge, refusal_world
 from support.models import tiny_policy
 
@@ -63,7 +63,7 @@ def test_fit_prints_a_table_writes_a_report_and_draws_its_page(tiny, prompts, tm
     assert "AUROC*" in told
     assert "last prompt" in told
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<figure") == page.count("<table>") == 2
     assert "of the thinking" in page
     data = json.loads(fitted(prompts, tmp_path, "--json").stdout)
     assert data["page"].endswith("report.html")
@@ -104,24 +104,30 @@ def part(auroc, *, ceiling=0.9, leak=False):
 
 
 def test_pictures_show_the_ceiling_the_null_and_the_leak():
-    drawn = areas_picture([("probe", "pooled", part(0.8)), ("", "in", part(0.95, leak=True))])
-    assert "of 0.900" in drawn
-    assert "LEAK" in drawn
-    assert "unknown" in areas_picture([("probe", "pooled", part(0.8, ceiling=None))])
+    areas = areas_figure([("probe", "pooled", part(0.8)), ("", "in", part(0.95, leak=True))])
+    assert areas.rows[0][:4] == ("probe, pooled", "0.8", "0.75 to 0.85", "0.9")
+    assert "of 0.900" in areas.rows[0][4]
+    assert "LEAK" in areas.rows[1][4]
+    (unknown,) = areas_figure([("probe", "pooled", part(0.8, ceiling=None))]).rows
+    assert unknown[3] == "–"
+    assert "AUROC* unknown" in unknown[4]
     valley = {"start": 0, "bottom": 5, "end": 9, "depth": 0.2, "low": 0.1, "high": 0.3, "recovery": 0.5}
     curve = {
         "above": [0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 0.02, 0.1, 0.15, 0.2], "low": [-0.01] * 10,
         "high": [0.02] * 10, "ever": 0.04, "valley": valley | {"real": True}, "permutations": 200,
         "traces": 9, "reading": "hopping",
     }  # fmt: skip
-    assert "valley" in curve_picture(curve)
+    assert sum(row[0].startswith("valley") for row in curve_figure(curve).rows) == 3
     assert "50% of the fall" in curve_words(curve)
     curve["valley"] = valley | {"real": False}
-    assert "valley" not in curve_picture(curve)
+    assert not any(row[0].startswith("valley") for row in curve_figure(curve).rows)
     assert "No valley" in curve_words(curve)
     areas = [[part(0.6), part(0.9)], [part(0.5, ceiling=None)] * 2]
     sweep = {"layers": [0, 1], "thinking": True, "areas": areas}
-    assert "first thought" in sweep_picture(sweep)
+    assert [row[:3] for row in sweep_figure(sweep).rows] == [
+        ("layer 1", "1", "50"), ("layer 1", "first thought", "50"), ("layer 0", "1", "60"),
+        ("layer 0", "first thought", "90"),
+    ]  # fmt: skip
 
 
 def test_a_leak_is_the_headline(tmp_path):

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import re
-import xml.etree.ElementTree as ET
-
 import numpy as np
 
 from refork_methods.route.frontier import frontier_report
-from refork_methods.route.frontier_picture import frontier_picture
+from refork_methods.route.pictures import frontier_figure
 from refork_methods.route.table import OutcomeTable
 
 REWARDS = np.array([[[1, 1, 0], [0, 0, 1]], [[0, 0, 0], [1, 1, 1]], [[1, 1, 1], [1, 0, 0]]], dtype=float)
@@ -16,40 +13,35 @@ def drawn(prices, title="Q & A <here>"):
     cost = np.broadcast_to(np.array(prices)[None, :, None], REWARDS.shape)
     table = OutcomeTable.from_arrays(REWARDS, ["<a>", "b"], cost=cost)
     report = frontier_report(table, {"router": np.array([[1, 0], [0, 1], [1, 0]])}, calls=(2,))
-    return report, frontier_picture(report, title)
+    return report, frontier_figure(report, title)
 
 
 def test_every_option_is_named_and_told():
-    report, picture = drawn([1.0, 2.0])
-    root = ET.fromstring(picture)
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    for option in report.options:
-        assert any((text or "").startswith(option.name) for text in texts), option.name
-    assert root.attrib["aria-label"] == "Q & A <here>"
-    assert "price unknown" not in picture
-    assert picture == drawn([1.0, 2.0])[1]
+    report, figure = drawn([1.0, 2.0])
+    names = {row[0] for row in figure.rows}
+    assert names == {option.name for option in report.options} - {"oracle"}
+    assert figure.name == "Q & A <here>"
+    assert figure.more == ()
+    texts = [
+        row["t"] for rows in figure.draw(760).to_dict()["datasets"].values() for row in rows if "t" in row
+    ]
+    assert {*names} <= {*texts}
+    assert any(text.startswith("oracle 0.") for text in texts)
 
 
 def test_what_has_no_price_stands_apart():
-    _, picture = drawn([1.0, np.nan])
-    assert "price unknown (not 0)" in picture
+    _, figure = drawn([1.0, np.nan])
+    (aside,) = figure.more
+    assert aside.name == "Price unknown (not 0)"
+    assert "b" in [row[0] for row in aside.rows]
     _, none = drawn([np.nan, np.nan])
-    assert "no price is known" in none
-    ET.fromstring(none)
+    assert none.name.endswith("no price is known")
+    assert none.draw(760)
 
 
 def test_names_do_not_cover_each_other():
-    _, picture = drawn([1.0, 1.0])
-    root = ET.fromstring(picture)
-    boxes = []
-    for element in root.iter("{http://www.w3.org/2000/svg}text"):
-        if (
-            re.match(r"<a>$|b$|router$|random|majority|best-of", element.text or "")
-            and float(element.attrib["y"]) < 430
-        ):
-            x, y = float(element.attrib["x"]), float(element.attrib["y"])
-            boxes.append((x, y - 9, x + 6 * len(element.text), y))
-    assert len(boxes) == 6
-    for i, a in enumerate(boxes):
-        for b in boxes[i + 1 :]:
-            assert not (a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3])
+    """Options of one price stand one above the other: each name gets a place of its own."""
+    _, figure = drawn([1.0, 1.0])
+    layers = figure.draw(760).to_dict()["layer"]
+    places = [(one["mark"]["dx"], one["mark"]["dy"]) for one in layers if one["mark"].get("dx") in (9, -9)]
+    assert len(places) == len(set(places)) > 1

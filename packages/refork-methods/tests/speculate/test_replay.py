@@ -5,7 +5,7 @@ from refork.errors import BadInput
 from refork_methods.speculate.replay import got, replay
 from refork_methods.speculate.rounds import Round, Rounds
 from refork_methods.speculate.schedule import PrefixScheduler
-from refork_methods.speculate.schedule_picture import schedule_picture
+from refork_methods.speculate.schedule_picture import schedule_figure
 from refork_methods.speculate.step_cost import StepCost
 from refork_methods.speculate.traffic import log, serve, traffic
 
@@ -103,11 +103,11 @@ def test_logs_that_cannot_be_replayed():
 def test_the_picture():
     rounds = Rounds.of(logged())
     rules = {"early_stop": PrefixScheduler(COST), "<b>": PrefixScheduler(None, "fixed", length=1)}
-    drawn = schedule_picture(replay(rounds, COST, rules))
-    assert drawn.startswith("<svg xmlns=")
-    assert "&lt;b&gt;" in drawn
-    assert drawn.count("<path") == 6
-    assert "requests at once" in drawn
+    figure = schedule_figure(replay(rounds, COST, rules))
+    assert figure.columns == ("Line", "requests at once", "drafts verified per request", "Note")
+    assert figure.more[0].columns[2] == "tokens per second"
+    assert list(dict.fromkeys(row[0] for row in figure.rows)) == ["as logged", "early_stop", "<b>"]
+    assert "early_stop: " in figure.note
     assert replay(rounds, COST, rules).to_json()["schedules"][0]["name"] == "logged"
 
 

@@ -302,9 +302,9 @@ def draw_map(
         sensitive=sensitive,
     )
     if svg is not None:
-        from refork_methods.gate.regime_picture import regime_picture
+        from refork_methods.gate.pictures import regime_figure
 
-        svg.write_text(regime_picture(found, told["title"], told["here"]), encoding="utf-8")
+        svg.write_text(regime_figure(found, told["title"], told["here"]).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return
@@ -447,9 +447,9 @@ def replay_policy(
         resamples=resamples, posterior_draws=posterior_draws, folds=folds, seed=seed, unit=counted,
     )  # fmt: skip
     if picture is not None:
-        from refork_methods.gate.replay_picture import replay_picture
+        from refork_methods.gate.pictures import replay_figure
 
-        picture.write_text(replay_picture(told), encoding="utf-8")
+        picture.write_text(replay_figure(told).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return

@@ -1,102 +1,74 @@
-"""What every theta would have built on a memory's own log, as a picture that stands alone."""
+"""What every theta would have built on a memory's own log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
-from markupsafe import Markup
+from collections.abc import Sequence
+from typing import Any, Final
 
 from refork.report import palette
-from refork.report.svg import label, num, path, svg, tag, ticks
+from refork.report.charts import WIDE, Figure, altair, axis, data, legend_columns
+from refork.report.words import rate
 from refork_methods.memory.report import ThetaRow
 
-#: A count as a height on the page.
-Height: TypeAlias = Callable[[float], float]
-
-_SVG = "http://www.w3.org/2000/svg"
-_BLUE, _BRICK = palette.LIGHT[-1], palette.LIGHT[0]
-_FONT = {"font_family": "sans-serif", "font_size": "12", "fill": "#333"}
-_SMALL = {**_FONT, "font_size": "11", "fill": "#666"}
-_WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 680, 380, 58, 56, 260
+_MET, _NOT = "tools that a later task meets", "tools that none does"
+_FORM: Final = "closed form, all tools"
+_COLOURS: Final = {_MET: palette.LIGHT[-1], _NOT: palette.LIGHT[0], _FORM: palette.ROLES["ink"]}
 
 
-def gate_picture(rows: Sequence[ThetaRow], theta: int, title: str) -> str:
-    """An SVG document: a bar of tools for every theta, split by whether a later task would have called them.
+def gate_figure(rows: Sequence[ThetaRow], theta: int, title: str) -> Figure:
+    """A bar of tools for every theta, split by whether a later task would have called them.
 
     The broken line is what the closed form expects of random tasks with the same shares; ``theta`` is framed.
     """
-    top = ticks(0, max([1.0, *(r.tools for r in rows), *(r.expected for r in rows)]), 5)
-    slot = (_WIDE - 22 - _LEFT) / len(rows)
-
-    def height(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * value / top[-1]
-
-    parts = [tag("rect", width=_WIDE, height=_HIGH, fill="#fff")]
-    parts.append(label(_LEFT, 26, title, **{**_FONT, "font_size": "14"}))
-    for mark in top:
-        y = height(mark)
-        parts.append(tag("line", x1=_LEFT, x2=_WIDE - 22, y1=y, y2=y, stroke="#e2e0dc"))
-        parts.append(label(_LEFT - 8, y + 4, num(mark), text_anchor="end", **_FONT))
-    for place, row in enumerate(rows):
-        parts += _bar(row, _LEFT + slot * place, slot, height, framed=row.theta == theta)
-    points = [(_LEFT + slot * (place + 0.5), height(row.expected)) for place, row in enumerate(rows)]
-    parts.append(
-        tag("path", d=path(points), fill="none", stroke="#333", stroke_width="1.5", stroke_dasharray="5 4")
-    )
-    parts += [tag("circle", cx=x, cy=y, r=2.5, fill="#333") for x, y in points]
-    middle = (_LEFT + _WIDE - 22) / 2
-    parts.append(
-        label(
-            middle,
-            _BOTTOM + 54,
-            "theta: tasks that select a plan before it becomes code",
-            text_anchor="middle",
-            **_FONT,
+    told = tuple(
+        (
+            f"{row.theta}{' (in force)' if row.theta == theta else ''}", str(row.tools),
+            str(row.never_called), _share(row), f"{row.expected:.3g}",
         )
-    )
-    return _document(title, parts + _legend())
+        for row in rows
+    )  # fmt: skip
+    columns = ("theta", "Tools", "Never called", "Share", "Closed form")
+    return Figure(title, columns, told, lambda width: _draw(rows, theta, width))
 
 
-def _bar(row: ThetaRow, x: float, slot: float, height: Height, *, framed: bool) -> list[Markup]:
-    wide, left = slot * 0.6, x + slot * 0.2
-    used, whole = height(row.tools - row.never_called), height(row.tools)
-    parts = [
-        tag("rect", x=left, y=used, width=wide, height=_BOTTOM - used, fill=_BLUE),
-        tag("rect", x=left, y=whole, width=wide, height=used - whole, fill=_BRICK),
-        label(x + slot / 2, _BOTTOM + 17, str(row.theta), text_anchor="middle", **_FONT),
-    ]
-    told = f"{row.never_called / row.tools:.0%}" if row.tools else "-"
-    parts.append(label(x + slot / 2, _BOTTOM + 32, told, text_anchor="middle", **{**_SMALL, "fill": _BRICK}))
-    if framed:
-        frame = {"fill": "none", "stroke": "#333", "stroke_width": "1.2"}
-        parts.append(
-            tag(
-                "rect",
-                x=x + slot * 0.06,
-                y=_TOP - 8,
-                width=slot * 0.88,
-                height=_BOTTOM - _TOP + 46,
-                rx=4,
-                **frame,
-            )
+def _share(row: ThetaRow) -> str:
+    return rate(row.never_called / row.tools if row.tools else None)
+
+
+def _draw(rows: Sequence[ThetaRow], theta: int, width: int) -> Any:
+    alt = altair()
+    table = [
+        {"theta": row.theta, "kind": kind, "from": low, "to": high,
+         "told": f"theta {row.theta}: {high - low} {kind}"}
+        for row in rows
+        for kind, low, high in (
+            (_MET, 0, row.tools - row.never_called), (_NOT, row.tools - row.never_called, row.tools),
         )
-    return parts
-
-
-def _legend() -> list[Markup]:
-    y = _HIGH - 22
-    return [
-        tag("rect", x=_LEFT, y=y - 10, width=12, height=12, fill=_BLUE),
-        label(_LEFT + 18, y, "tools that a later task meets", **_FONT),
-        tag("rect", x=_LEFT + 200, y=y - 10, width=12, height=12, fill=_BRICK),
-        label(_LEFT + 218, y, "tools that none does (share below)", **_FONT),
-        tag(
-            "line", x1=_LEFT + 432, x2=_LEFT + 456, y1=y - 4, y2=y - 4, stroke="#333", stroke_dasharray="5 4"
-        ),
-        label(_LEFT + 462, y, "closed form, all tools", **_FONT),
-    ]
-
-
-def _document(title: str, parts: Sequence[Markup]) -> str:
-    return str(svg(_WIDE, _HIGH, title, *parts)).replace("<svg", f'<svg xmlns="{_SVG}"', 1)
+    ]  # fmt: skip
+    shares = [
+        {"theta": row.theta, "kind": _FORM, "y": row.expected, "share": _share(row)} for row in rows
+    ]  # fmt: skip
+    below = alt.Axis(title="theta: tasks that select a plan before it becomes code", labelAngle=0)
+    x = alt.X("theta:O", axis=below)
+    names = list(_COLOURS)
+    scale = alt.Scale(domain=names, range=list(_COLOURS.values()))
+    legend = alt.Legend(columns=legend_columns(names, width))
+    hue = alt.Color("kind:N", sort=names, scale=scale, legend=legend)
+    up: dict[str, Any] = {
+        "axis": axis("number", width, "tools", tickMinStep=1),
+        "scale": alt.Scale(domainMin=0),
+    }
+    bar = alt.Chart(data(table)).mark_bar(width={"band": 0.6}).encode(
+        x=x, y=alt.Y("from:Q", **up), y2="to:Q", color=hue, description="told:N"
+    )  # fmt: skip
+    base = alt.Chart(data(shares))
+    line = base.mark_line(strokeDash=[5, 4], strokeWidth=1.5, aria=False, point=alt.OverlayMarkDef(size=24))
+    share = base.mark_text(dy=-10, fontSize=11, color=palette.LIGHT[0], aria=False)
+    now = alt.Chart(data([{"theta": theta}])).mark_bar(
+        filled=False, stroke=palette.ROLES["ink"], width={"band": 0.9}, cornerRadius=4, aria=False
+    )
+    layers = [bar, line.encode(x=x, y=alt.Y("y:Q", **up), color=hue)]
+    layers.append(share.encode(x=alt.X("theta:O", axis=below), y=alt.value(0), text="share:N"))
+    if any(row.theta == theta for row in rows):
+        layers.append(now.encode(x=x, y=alt.value(0), y2=alt.value("height")))
+    return alt.layer(*layers).properties(height=220 if width >= WIDE else 190)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refork.report.page import environment
 from refork.types import Json
-from refork_methods.probe.picture import areas_picture, curve_picture, sweep_picture
+from refork_methods.probe.picture import areas_figure, curve_figure, sweep_figure
 
 _NAMES = {
     "last_prompt": "last prompt token",
@@ -28,10 +28,10 @@ def write_page(folder: Path, told: Json) -> Path:
     text = page.render(
         told=told,
         headline=_headline(told["probes"]),
-        areas=areas_picture(rows),
-        curve=curve_picture(curve) if curve else None,
+        areas=areas_figure(rows).html(),
+        curve=curve_figure(curve).html() if curve else None,
         curve_words=curve_words(curve) if curve else "",
-        sweep=sweep_picture(sweep) if sweep else None,
+        sweep=sweep_figure(sweep).html() if sweep else None,
         left_out=[
             (_NAMES[name], group, reason)
             for name, probe in told["probes"].items()

@@ -74,7 +74,7 @@ def frontier_command(
     Example: refork route frontier test.csv --fit train.csv --router mine=probabilities.csv --svg frontier.svg
     """
     from refork_methods.route.frontier import best_single, frontier_report
-    from refork_methods.route.frontier_picture import frontier_picture
+    from refork_methods.route.pictures import frontier_figure
     from refork_methods.route.table import read_table
 
     tested = read_table(table, low=low, high=high)
@@ -83,7 +83,9 @@ def frontier_command(
     single = None if trained is None else best_single(trained)
     report = frontier_report(tested, shares, chances=chances, calls=calls, single=single)
     if picture is not None:
-        picture.write_text(frontier_picture(report, f"Quality and cost on {table.name}"), encoding="utf-8")
+        picture.write_text(
+            frontier_figure(report, f"Quality and cost on {table.name}").svg(), encoding="utf-8"
+        )
     if as_json:
         print_json(report.to_json())
         return
@@ -481,8 +483,8 @@ def evolve_command(
     """
     from refork.cli.live import LiveProgress
     from refork.policies.base import Sampling
-    from refork_methods.route.evolution_picture import evolution_picture
     from refork_methods.route.evolve import EvolveSettings
+    from refork_methods.route.pictures import evolution_figure
     from refork_methods.route.pool import read_pool
     from refork_methods.route.rollouts import open_rollouts, starting_head
     from refork_methods.route.training import improve
@@ -501,7 +503,7 @@ def evolve_command(
         told = improve(head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live)
     told["folder"] = str(out)
     if svg is not None:
-        svg.write_text(evolution_picture(told), encoding="utf-8")
+        svg.write_text(evolution_figure(told).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return

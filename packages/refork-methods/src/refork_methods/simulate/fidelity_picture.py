@@ -1,50 +1,39 @@
-"""Exact match of simulators by domain, class and depth, as a picture that stands alone."""
+"""Exact match of simulators by domain, class and depth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from refork.report import palette
-from refork.report.svg import label, svg, tag
+from refork.report.charts import Across, Row, intervals
+from refork.report.charts import Figure as Picture
+from refork.report.words import mean, one_line, span
 from refork_methods.simulate.fidelity import Fidelity, Figures
 
-_SVG = "http://www.w3.org/2000/svg"
-_FONT = {"font_family": "sans-serif", "font_size": "12", "fill": "#333"}
-_SMALL = {**_FONT, "font_size": "11", "fill": "#666"}
-_COLOURS = (palette.LIGHT[-1], palette.LIGHT[0], "#77736c", palette.LIGHT[3], palette.LIGHT[7])
-_WIDE, _LEFT, _RIGHT, _TOP, _ROW, _STEP = 860, 190, 780, 74, 14, 12
+_COLOURS = palette.SERIES[:5]
 
 
-def fidelity_picture(evaluations: Sequence[Fidelity], measure: str = "exact") -> str:
-    """An SVG document: each group of turns a row, each simulator a dot with its 95 % interval.
+def fidelity_figure(evaluations: Sequence[Fidelity], measure: str = "exact") -> Picture:
+    """Each group of turns and in it each simulator, a dot with its 95 % interval.
 
     Groups are those of the first simulator; at most five simulators are drawn.
     """
     shown = list(evaluations[: len(_COLOURS)])
-    rows = _rows(shown[0])
-    high = _ROW + _STEP * len(shown)
-    bottom = _TOP + len(rows) * high + 6
+    rows = [
+        _row(one, colour, kind, name, measure, len(shown) > 1)
+        for kind, name in _groups(shown[0])
+        for one, colour in zip(shown, _COLOURS, strict=False)
+    ]
     title = f"{measure.replace('_', ' ')} match" if measure.startswith("exact") else measure
-    parts: list[Markup] = [tag("rect", width=_WIDE, height=bottom + 40, fill="#fff")]
-    parts.append(label(16, 24, f"Next observation: {title}", **{**_FONT, "font_size": "15"}))
-    parts += _legend(shown)
-    parts += _axis(bottom)
-    for number, (kind, name) in enumerate(rows):
-        y = _TOP + number * high
-        if kind and (number == 0 or rows[number - 1][0] != kind):
-            parts.append(tag("line", x1=16, x2=_RIGHT, y1=y, y2=y, stroke="#c9c6c0"))
-            parts.append(label(16, y + high / 2 + 4, kind, **_SMALL))
-        parts.append(label(_LEFT - 14, y + high / 2 + 4, name, text_anchor="end", **_FONT))
-        for which, one in enumerate(shown):
-            figures = _group(one, kind, name)
-            parts += _dot(figures, measure, y + _ROW / 2 + 6 + which * _STEP, _COLOURS[which])
-    picture = svg(_WIDE, bottom + 40, f"Next observation: {title}", *parts)
-    return str(picture).replace("<svg", f'<svg xmlns="{_SVG}"', 1)
+    across = Across(
+        "number", bounds=(0, 1), name="share of turns, with 95 % intervals that count trajectories", step=20,
+        key=[(colour, one_line(one.name, 34)) for one, colour in zip(shown, _COLOURS, strict=False)],
+    )  # fmt: skip
+    found = [row for row in rows if row is not None]
+    return intervals(found, name=f"Next observation: {title}", across=across, value="Share")
 
 
-def _rows(one: Fidelity) -> list[tuple[str, str]]:
+def _groups(one: Fidelity) -> list[tuple[str, str]]:
     found = [("", "all turns")]
     if len(one.domains) > 1:
         found.append(("", "mean of domains"))
@@ -53,46 +42,16 @@ def _rows(one: Fidelity) -> list[tuple[str, str]]:
     return found + [("turn", name) for name in one.depths]
 
 
-def _group(one: Fidelity, kind: str, name: str) -> Figures:
+def _figures(one: Fidelity, kind: str, name: str) -> Figures:
     if not kind:
         return one.micro if name == "all turns" else one.macro
-    groups = {"domain": one.domains, "class": one.classes, "turn": one.depths}[kind]
-    return groups.get(name, {})
+    return {"domain": one.domains, "class": one.classes, "turn": one.depths}[kind].get(name, {})
 
 
-def _x(share: float) -> float:
-    return _LEFT + share * (_RIGHT - _LEFT)
-
-
-def _axis(bottom: float) -> list[Markup]:
-    parts = []
-    for tenth in range(0, 11, 2):
-        x = _x(tenth / 10)
-        parts.append(tag("line", x1=x, x2=x, y1=_TOP, y2=bottom, stroke="#e7e5e1"))
-        parts.append(label(x, bottom + 16, f"{tenth / 10:g}", text_anchor="middle", **_FONT))
-    told = "share of turns, with 95 % intervals that count trajectories"
-    parts.append(label((_LEFT + _RIGHT) / 2, bottom + 34, told, text_anchor="middle", **_SMALL))
-    return parts
-
-
-def _legend(shown: Sequence[Fidelity]) -> list[Markup]:
-    parts: list[Markup] = []
-    x = 16.0
-    for colour, one in zip(_COLOURS, shown, strict=False):
-        name = one.name if len(one.name) <= 34 else f"{one.name[:33]}…"
-        parts.append(tag("circle", cx=x + 4, cy=44, r=4, fill=colour))
-        parts.append(label(x + 13, 48, name, **_FONT))
-        x += 30 + 6.6 * len(name)
-    return parts
-
-
-def _dot(figures: Figures, measure: str, y: float, colour: str) -> list[Markup]:
-    one = figures.get(measure)
-    if one is None:
-        return []
-    told = f"{one.estimate:.3f} ({one.low:.3f} to {one.high:.3f}), {one.n} turns"
-    return [
-        tag("line", x1=_x(one.low), x2=_x(one.high), y1=y, y2=y, stroke=colour, stroke_width="1.5"),
-        tag("circle", tag("title", told), cx=_x(one.estimate), cy=y, r=4, fill=colour),
-        label(_RIGHT + 10, y + 4, f"{one.estimate:.2f}", **{**_SMALL, "fill": colour}),
-    ]
+def _row(one: Fidelity, colour: str, kind: str, name: str, measure: str, several: bool) -> Row | None:
+    found = _figures(one, kind, name).get(measure)
+    if found is None:
+        return None
+    label = f"{kind} {name}".strip() + (f", {one_line(one.name, 20)}" if several else "")
+    text = f"{mean(found.estimate)}  ({span(found.low, found.high, 'mean')})"
+    return Row(label, found.estimate, found.low, found.high, text, colour, told=f"{found.n} turns")

@@ -43,7 +43,8 @@ _LABELS: Final[dict[str, str]] = {
 }
 THEME: Final[Json] = {
     "background": None,
-    "font": "sans-serif",
+    # Wide letters: what fits in them fits in the letters of every page.
+    "font": "DejaVu Sans, Verdana, sans-serif",
     "view": {"stroke": None},
     "axis": {
         "labelColor": _SOFT, "titleColor": _SOFT, "titleFontWeight": "normal", "labelFontSize": 12,
@@ -54,7 +55,7 @@ THEME: Final[Json] = {
     "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleY": -10},
     "legend": {
         "orient": "bottom", "title": None, "labelColor": _SOFT, "labelFontSize": 12, "symbolStrokeWidth": 2.5,
-        "symbolOpacity": 1, "offset": 6, "rowPadding": 4, "labelLimit": 330,
+        "symbolOpacity": 1, "offset": 6, "rowPadding": 4, "columnPadding": 18,
     },
     "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "color": _INK, "offset": 14,
         "subtitleColor": _SOFT, "subtitleFontSize": 12, "subtitlePadding": 6},
@@ -87,7 +88,7 @@ class Figure:
         drawn += [render(one.draw(width), width, one.name, note=one.note) for one in self.more]
         top, parts = 0.0, []
         for text in drawn:
-            parts.append(text.replace("<svg", f'<svg y="{top:g}"', 1))
+            parts.append(text.replace("<svg", f'<svg y="{top:g}" overflow="visible"', 1))
             top += _height(text)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top:g}" width="{width}" '
@@ -147,7 +148,8 @@ def render(chart: Any, width: int, title: str = "", name: str = "", note: str = 
     except ImportError as error:
         raise MissingExtra("vl-convert-python", "report") from error
     spec = chart.to_dict()
-    spec["config"] = THEME
+    spec["config"] = THEME | {"legend": THEME["legend"] | {"labelLimit": width - 60}}
+    spec.setdefault("padding", {"left": 8, "right": 12, "top": 6, "bottom": 6})
     spec["width"] = width
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     if title:
@@ -458,7 +460,7 @@ def _ground(plane: Plane, up: Json) -> list[Any]:
         one = alt.Chart(data([{"v": level.value, "t": level.name}]))
         at = alt.Y("v:Q", **up)
         layers.append(one.mark_rule(strokeDash=[5, 4], color=level.colour, aria=False).encode(y=at))
-        text = one.mark_text(align=align, dy=-6, color=level.colour, aria=False)
+        text = one.mark_text(align=align, dy=-9, color=level.colour, aria=False)
         across = {} if place is None else {"x": alt.value(place)}
         layers.append(text.encode(y=at, text="t:N", **across))
     return layers
@@ -617,7 +619,9 @@ def _keyed(chart: Any, key: Sequence[tuple[str, str]], width: int) -> Any:
     if not key:
         return chart
     names = [name for _, name in key]
-    legend = alt.Legend(columns=legend_columns(names, width), symbolType="circle", symbolSize=110)
+    legend = alt.Legend(
+        columns=legend_columns(names, width), symbolType="circle", symbolSize=110, symbolStrokeWidth=0
+    )
     scale = alt.Scale(domain=names, range=[colour for colour, _ in key])
     keys = alt.Chart(data([{"key": name} for name in names])).mark_point(size=0, aria=False)
     return alt.layer(chart, keys.encode(fill=alt.Fill("key:N", sort=names, scale=scale, legend=legend)))

@@ -156,12 +156,12 @@ def gate(
     memory = open_memory(store, gate=_gate(theta, build_cost, saving), new=False)
     told = gate_rows(memory)
     if picture is not None:
-        from refork_methods.memory.gate_picture import gate_picture
+        from refork_methods.memory.gate_picture import gate_figure
 
         rows = theta_rows(memory.state)
         told["thetas"] = [row.to_json() for row in rows]
         title = f"{len(memory.state.texts('plan'))} plans, {len(memory.state.observed)} tasks: tools built"
-        picture.write_text(gate_picture(rows, memory.gate.theta, title), encoding="utf-8")
+        picture.write_text(gate_figure(rows, memory.gate.theta, title).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return

@@ -14,6 +14,8 @@ from refork_methods.probe.commands.probe import app
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from refork.report.charts import Figure
+
 __all__ = ["app"]
 
 Policy = Annotated[str, typer.Option("--policy", help="The policy that thinks: hf:DIR, organism:NAME.")]
@@ -79,7 +81,7 @@ def variance(
 
     Example: refork probe variance --policy hf:DIR --prompts p.jsonl --rollouts 9 --guard regex:no --out r
     """
-    from refork_methods.stance.picture import variance_picture
+    from refork_methods.stance.picture import variance_figure
     from refork_methods.stance.run import VarianceRecipe, run_variance
 
     given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
@@ -90,7 +92,7 @@ def variance(
         "no_think": no_think,
     }
     told = _run(VarianceRecipe, run_variance, out, given, settings)
-    told |= _drawn(out / "variance.svg", variance_picture(told))
+    told |= _drawn(out / "variance.svg", variance_figure(told))
     if as_json:
         print_json(told)
         return
@@ -134,7 +136,7 @@ def cuts(
 
     Example: refork probe cuts --tree t.db --policy hf:DIR --guard regex:no --annotator python:a.py:f --out c
     """
-    from refork_methods.stance.picture import cells_picture
+    from refork_methods.stance.picture import cells_figure
     from refork_methods.stance.run import CutsRecipe, run_cuts
 
     given = _given(policy, out, tree, prompts, rollouts, guard, tie, close, open_, force_close, seed) | {
@@ -145,7 +147,7 @@ def cuts(
         "locked": locked,
     }
     told = _run(CutsRecipe, run_cuts, out, given, settings)
-    told |= _drawn(out / "cuts.svg", cells_picture(told))
+    told |= _drawn(out / "cuts.svg", cells_figure(told))
     if as_json:
         print_json(told)
     else:
@@ -176,7 +178,7 @@ def frontier(
     """
     from refork.cli.live import LiveProgress
     from refork.errors import BadInput
-    from refork_methods.stance.picture import plane_picture
+    from refork_methods.stance.picture import plane_figure
     from refork_methods.stance.run import run_frontier
 
     named: dict[str, Path] = {}
@@ -187,7 +189,7 @@ def frontier(
         named[name] = existing(Path(path))
     with LiveProgress() as live:
         told = run_frontier(out, existing(base), named, seed=seed, resamples=resamples, progress=live)
-    told |= _drawn(out / "frontier.svg", plane_picture(told))
+    told |= _drawn(out / "frontier.svg", plane_figure(told))
     if as_json:
         print_json(told)
         return
@@ -247,8 +249,8 @@ def _run(kind: Any, measure: Any, out: Path, given: dict[str, Any], settings: li
     return told
 
 
-def _drawn(file: Path, picture: str) -> dict[str, str]:
-    file.write_text(picture + "\n", encoding="utf-8")
+def _drawn(file: Path, figure: Figure) -> dict[str, str]:
+    file.write_text(figure.svg(), encoding="utf-8")
     return {"picture": str(file)}
 
 

@@ -77,11 +77,11 @@ def evaluate_command(
         found = run_eval(plan, live)
     told = report(found.first, found.others, found.comparisons)
     if out is not None:
-        from refork_methods.simulate.fidelity_picture import fidelity_picture
+        from refork_methods.simulate.fidelity_picture import fidelity_figure
 
         write_report(out, told, found.first)
         shown = [found.first.fidelity, *(other.fidelity for other in found.others)]
-        (out / "fidelity.svg").write_text(fidelity_picture(shown), encoding="utf-8")
+        (out / "fidelity.svg").write_text(fidelity_figure(shown).svg(), encoding="utf-8")
     if json:
         print_json(told)
     else:

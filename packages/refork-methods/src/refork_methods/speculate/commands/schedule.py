@@ -179,9 +179,9 @@ def replay(
     found = run(Rounds.of(read_rounds(rounds)[0]), table, schedules_of(schedule, table), scaling)
     if svg is not None:
         from refork_methods.speculate.files import write_text
-        from refork_methods.speculate.schedule_picture import schedule_picture
+        from refork_methods.speculate.schedule_picture import schedule_figure
 
-        write_text(svg, schedule_picture(found) + "\n")
+        write_text(svg, schedule_figure(found).svg())
     if as_json:
         print_json(found.to_json())
     else:

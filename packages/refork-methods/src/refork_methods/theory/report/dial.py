@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -10,12 +9,13 @@ from typing import Final, final
 import numpy as np
 
 from refork.errors import BadInput
+from refork.report import palette
+from refork.report.charts import Dot, Figure, Level, Line, Plane, curves
 from refork.stats.results import Interval
 from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.experiment import DOMAIN
 from refork_methods.theory.predictive import score_theories
 from refork_methods.theory.priors import Fixed
-from refork_methods.theory.report.svg import COLOURS, Axes, band, label, picture, polyline, spread, tag
 from refork_methods.theory.trials import Observation
 
 POWERS: Final = tuple(float(x) for x in np.arange(0, 10.01, 0.5))
@@ -61,31 +61,16 @@ def dial_curve(
     return DialCurve(tuple(powers), errors, board.of("dial").mse_pb, board.coin, board.floor)
 
 
-def dial_picture(curve: DialCurve) -> str:
-    """The curve with its band; SVG. At 0 the dial counts cues, at 1 it adds up; large, the best decides."""
-    most = 0.04 * math.ceil(max([curve.coin, *(one.high for one in curve.errors)]) / 0.04)
-    axes = Axes((curve.powers[0], curve.powers[-1]), (0.0, most))
-    ticks = [(g, f"{g:g}") for g in curve.powers if g == int(g) and int(g) % 2 == 0]
-    ys = [(most * part, f"{most * part:.2g}") for part in (0, 0.25, 0.5, 0.75, 1)]
-    parts = axes.frame(
-        ticks, ys, "power g of validity", "mse_pB of the dial held at g (lower is nearer to people)"
-    )
-    points = [[axes.at(g, getattr(one, side)) for g, one in zip(curve.powers, curve.errors, strict=True)]
-              for side in ("high", "low", "estimate")]  # fmt: skip
-    parts.append(band(points[0], points[1], COLOURS[0], 0.18))
-    parts.append(polyline(points[2], COLOURS[0]))
+def dial_figure(curve: DialCurve) -> Figure:
+    """The curve with its band, beside a coin, the dial with its prior and what people themselves vary by."""
+    line = [Dot(g, e.estimate, e.low, e.high) for g, e in zip(curve.powers, curve.errors, strict=True)]
     levels = (
-        (curve.coin, f"a coin {curve.coin:.4f}", COLOURS[7]),
-        (curve.whole.estimate, f"g drawn from [0, 10]: {curve.whole.estimate:.4f}", COLOURS[2]),
-        (curve.floor, f"people's own noise {curve.floor:.4f}", COLOURS[1]),
+        Level(curve.coin, f"a coin {curve.coin:.4f}"),
+        Level(curve.whole.estimate, f"g drawn from [0, 10]: {curve.whole.estimate:.4f}", palette.SERIES[2]),
+        Level(curve.floor, f"people's own noise {curve.floor:.4f}", palette.SERIES[1]),
     )
-    heights = [axes.at(curve.powers[0], value)[1] for value, _, _ in levels]
-    for y, place, (_, text, colour) in zip(heights, spread(heights, 16), levels, strict=True):
-        parts.append(polyline([(axes.left, y), (axes.right, y)], colour, stroke_dasharray="5 4", width=1.5))
-        parts.append(label(axes.right + 10, place + 4, text, "small", style=f"fill:{colour}"))
-    parts.append(label(axes.left, axes.bottom + 42, "0: counts cues, 1: adds up", "small"))
-    parts.append(label(axes.right, axes.bottom + 42, "large: best cue alone", "small end"))
-    x, y = axes.at(curve.best, min(one.estimate for one in curve.errors))
-    parts.append(tag("circle", cx=x, cy=y, r=5, fill=COLOURS[0]))
-    parts.append(label(x, y - 10, f"least at g = {curve.best:g}", "small mid"))
-    return picture(790, 380, f"Error of the dial by its power; least at {curve.best:g}", parts)
+    plane = Plane("power g of validity", "mse_pB", unit="number", bottom=0.0, levels=levels, height=280)
+    name = f"Error of the dial held at g (lower is nearer to people); least at g = {curve.best:g}"
+    note = "At 0 the dial counts cues, at 1 it adds up; large, the best cue alone decides."
+    figure = curves([Line("the dial held at g", line, marks=False)], name=name, plane=plane)
+    return replace(figure, note=note)

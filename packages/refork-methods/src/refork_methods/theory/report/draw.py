@@ -7,8 +7,8 @@ from pathlib import Path
 
 from refork.errors import DiskFull
 from refork_methods.theory.cues.experiment import CueExperiment
-from refork_methods.theory.report.dial import dial_curve, dial_picture
-from refork_methods.theory.report.utility import utility_curve, utility_picture
+from refork_methods.theory.report.dial import dial_curve, dial_figure
+from refork_methods.theory.report.utility import utility_curve, utility_figure
 from refork_methods.theory.trials import Observation
 
 
@@ -20,9 +20,9 @@ def draw_pictures(observations: Sequence[Observation], folder: Path, *, seed: in
     designs = [one.experiment for one in observations]
     if not all(isinstance(one, CueExperiment) for one in designs):
         return []
-    texts = {"dial.svg": dial_picture(dial_curve(observations, seed=seed))}
+    texts = {"dial.svg": dial_figure(dial_curve(observations, seed=seed)).svg()}
     if not all(one.binary for one in designs if isinstance(one, CueExperiment)):
-        texts["utility.svg"] = utility_picture(utility_curve(observations, seed=seed))
+        texts["utility.svg"] = utility_figure(utility_curve(observations, seed=seed)).svg()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, final
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput
+from refork.report import palette
+from refork.report.charts import Dot, Figure, Line, Plane, curves
 from refork.stats.results import Array
 from refork_methods.theory.chooser import choice_chance
 from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.experiment import TOP, CueExperiment
 from refork_methods.theory.experiment import generator
-from refork_methods.theory.report.svg import COLOURS, Axes, band, label, picture, polyline
 from refork_methods.theory.trials import Observation
 
 RATINGS: Final = np.linspace(0, TOP, 41)
@@ -124,31 +125,34 @@ def _quantiles(
     return found
 
 
-def utility_picture(curve: UtilityCurve) -> str:
-    """The curve with its bands, the prior and a straight line; SVG."""
-    axes = Axes((0.0, float(TOP)), (0.0, 1.05))
-    xs = [(float(x), str(x)) for x in range(0, TOP + 1, 2)]
-    ys = [(v, f"{v:g}") for v in (0, 0.25, 0.5, 0.75, 1)]
-    parts = axes.frame(xs, ys, "rating", "Utility of a rating, scaled to 1 at the highest")
-
-    def line(values: Array) -> list[tuple[float, float]]:
-        return [axes.at(float(x), float(y)) for x, y in zip(curve.ratings, values, strict=True)]
-
-    parts.append(band(line(curve.outer[1]), line(curve.outer[0]), COLOURS[0], 0.15))
-    parts.append(band(line(curve.high), line(curve.low), COLOURS[0], 0.35))
-    parts.append(polyline(line(curve.ratings / TOP), COLOURS[7], stroke_dasharray="2 4", width=1.5))
-    parts.append(polyline(line(curve.prior), COLOURS[1], stroke_dasharray="6 4", width=1.5))
-    parts.append(polyline(line(curve.mean), COLOURS[0]))
+def utility_figure(curve: UtilityCurve) -> Figure:
+    """The curve with its bands, the prior and a straight line."""
     estimate, low, high = curve.bend
-    rows = (
-        (f"posterior of {curve.people} people", COLOURS[0]),
-        ("dark: 95 % of the posterior", COLOURS[0]),
-        ("light: 95 %, people drawn again", COLOURS[0]),
-        (f"at half the scale {estimate:.3f}", COLOURS[0]),
-        (f"[{low:.3f}, {high:.3f}]", COLOURS[0]),
-        (f"dashes: prior alone, {curve.prior_bend:.3f}", COLOURS[1]),
-        ("dots: no diminishing, 0.5", COLOURS[7]),
+    own, again = f"posterior of {curve.people} people, 95 %", "95 %, people drawn again"
+
+    def line(
+        name: str, values: Array, low: Array | None = None, high: Array | None = None, **more: Any
+    ) -> Line:
+        dots = [
+            Dot(
+                float(x),
+                float(values[i]),
+                None if low is None else float(low[i]),
+                None if high is None else float(high[i]),
+            )
+            for i, x in enumerate(curve.ratings)
+        ]
+        return Line(name, dots, marks=False, **more)
+
+    lines = [
+        line(own, curve.mean, curve.low, curve.high),
+        line(again, curve.mean, curve.outer[0], curve.outer[1], colour=palette.SERIES[5], joined=False),
+        line(f"prior alone, {curve.prior_bend:.3f} at half the scale", curve.prior, dashed=True),
+        line("no diminishing, 0.5", curve.ratings / TOP, dashed=True, colour=palette.SERIES[-1]),
+    ]
+    plane = Plane("rating", "utility", unit="number", bottom=0.0, height=280)
+    name = "Utility of a rating, scaled to 1 at the highest"
+    note = (
+        f"At half the scale {estimate:.3f} ({low:.3f} to {high:.3f} over people); above 0.5 returns diminish."
     )
-    for place, (text, colour) in enumerate(rows):
-        parts.append(label(axes.right + 12, 90 + 20 * place, text, "small", style=f"fill:{colour}"))
-    return picture(790, 380, f"Utility of ratings, {curve.people} people", parts)
+    return replace(curves(lines, name=name, plane=plane), note=note)

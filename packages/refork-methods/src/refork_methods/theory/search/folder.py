@@ -27,7 +27,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.theory.domains import Domain, domain_named
 from refork_methods.theory.read import Foreign
-from refork_methods.theory.report.leaderboard import leaderboard_picture
+from refork_methods.theory.report.leaderboard import leaderboard_figure
 from refork_methods.theory.search.chat import ChatScientist
 from refork_methods.theory.search.loop import Outcome, TheorySearch
 from refork_methods.theory.search.on_tree import record_on_tree
@@ -195,7 +195,7 @@ def write_out(out: Path, search: TheorySearch, outcome: Outcome) -> None:
     _write_board(out / "leaderboard.csv", search, outcome)
     standings = outcome.pool.replay()
     if standings:
-        (out / "leaderboard.svg").write_text(leaderboard_picture(search, standings), encoding="utf-8")
+        (out / "leaderboard.svg").write_text(leaderboard_figure(search, standings).svg(), encoding="utf-8")
     with Tree.open(out / "tree.db") as tree:
         record_on_tree(search, tree)
 
