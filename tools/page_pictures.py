@@ -113,26 +113,14 @@ PICTURES: dict[str, Drawn | Bars] = {
 
 def bars(picture: Bars) -> str:
     """A bar for each figure, from what is stored."""
-    from refork.report.svg import label, svg, tag
+    from refork.report import charts
 
     figures = json.loads((STORED / f"{picture.benchmark}.json").read_text())["figures"]
     found = [(name, key if isinstance(key, float) else look_up(figures, key)) for name, key in picture.rows]
     rows = [(name, value) for name, value in found if value is not None]
     if len(rows) < len(found):
         sys.exit(f"{picture.benchmark}: not all of {[key for _, key in picture.rows]} are stored")
-    wide, left, high = 640, 210, 44 + 30 * len(rows)
-    most = max(value for _, value in rows)
-    font = {"font_family": "sans-serif", "font_size": "13", "fill": "#333"}
-    parts = [tag("rect", width=wide, height=high, fill="#fff")]
-    parts.append(label(12, 22, picture.title, **{**font, "font_size": "14", "font_weight": "600"}))
-    for place, (name, value) in enumerate(rows):
-        top = 38 + 30 * place
-        long = value / most * (wide - left - 70)
-        colour = "#00796b" if value == most else "#9fb8b4"
-        parts.append(label(left - 10, top + 15, name, text_anchor="end", **font))
-        parts.append(tag("rect", x=left, y=top, width=max(long, 1), height=20, rx=2, fill=colour))
-        parts.append(label(left + long + 8, top + 15, number(value), **font))
-    return alone(str(svg(wide, high, picture.title, *parts)))
+    return charts.bars(rows, name=picture.title, say=number).svg(640)
 
 
 def alone(text: str) -> str:

@@ -191,7 +191,7 @@ def _tidy(text: str, name: str) -> str:
 def _short(tag: str) -> str:
     """A tag without what only scripts and the one name of the picture replace, its numbers rounded."""
     bare = re.sub(r' (?:aria-\w+|role|class|pointer-events)="[^"]*"| opacity="1"', "", tag)
-    return re.sub(r"(?<!opacity=\")-?\b\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), bare)
+    return re.sub(r"(?<!opacity=\")-?\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), bare)
 
 
 def _height(text: str) -> float:
@@ -574,7 +574,8 @@ def _intervals(rows: Sequence[Row], across: Across, width: int) -> Any:
     # A wide row has its name on the left and its words on the right; a narrow one has both above.
     beside = width >= WIDE and name_wide + text_wide < 0.6 * width
     scale = across.scale(rows)
-    grid = axis(across.unit, int(width * (0.5 if beside else 0.9)), across.name, grid=True, domain=False)
+    below = "; ".join(filter(None, (across.name, across.ring and f"ring: {across.ring}"))) or None
+    grid = axis(across.unit, int(width * (0.5 if beside else 0.9)), below, grid=True, domain=False)
     down = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
     shade = alt.Color("colour:N", scale=None)
     base = alt.Chart(data(table))
@@ -819,14 +820,14 @@ def _heat(
     return chart.properties(height=rise * len(ys))
 
 
-def bars(rows: Sequence[tuple[str, float]], *, name: str, unit: Unit = "number") -> Figure:
-    """A bar for each name with its value at the end; the longest is in the accent."""
+def bars(rows: Sequence[tuple[str, float]], *, name: str, say: Callable[[float], str] = words.mean) -> Figure:
+    """A bar for each name with its value at the end, as ``say`` writes it; the longest is in the accent."""
 
     def draw(width: int) -> Any:
         alt = altair()
         most = max((value for _, value in rows), default=1.0)
         table = [
-            {"row": visible(name), "value": value, "text": write(value, unit), "most": value == most}
+            {"row": visible(name), "value": value, "text": say(value), "most": value == most}
             for name, value in rows
         ]
         base = alt.Chart(data(table))
@@ -834,12 +835,10 @@ def bars(rows: Sequence[tuple[str, float]], *, name: str, unit: Unit = "number")
         beside = alt.Axis(title=None, labelLimit=300, labelColor=_INK, labelFontSize=13)
         down = alt.Y("row:N", sort=[row["row"] for row in table], axis=beside)
         tone = alt.condition("datum.most", alt.value(ACCENT), alt.value(palette.LIGHT[7]))
-        bar = base.mark_bar(cornerRadius=2, aria=False, height={"band": 0.7}).encode(
-            x=along, y=down, color=tone
-        )
+        bar = base.mark_bar(aria=False, height={"band": 0.7}).encode(x=along, y=down, color=tone)
         text = base.mark_text(align="left", dx=8, fontSize=13, aria=False).encode(
             x=along, y=down, text="text:N"
         )
         return alt.layer(bar, text).properties(height=30 * len(rows))
 
-    return Figure(name, ("", "Value"), tuple((row, write(value, unit)) for row, value in rows), draw)
+    return Figure(name, ("", "Value"), tuple((row, say(value)) for row, value in rows), draw)
