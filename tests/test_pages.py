@@ -1,4 +1,4 @@
-"""Pages that list what is there list all of it: design decisions, papers, questions, rooms."""
+"""Pages that list what is there list all of it: design decisions, papers, questions, rooms, modules."""
 
 import re
 import shlex
@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from refork.cli import app
+from refork.registry import KINDS
 from support.toolbox import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,3 +114,38 @@ def test_seams_and_steps_of_a_fork_are_where_the_page_says():
     for file, name in [*seams, *steps]:
         source = (PRODUCT / file.strip("`")).read_text()
         assert re.search(rf"^ *(def|class) {name.strip('`')}\b", source, re.MULTILINE), (file, name)
+
+
+#: A name in our packages, as ``refork.forking.compare``; a link to a file is none.
+DOTTED = re.compile(r"(?<![/\w])refork(?:_methods|_worlds|_testbed)?(?:\.[A-Za-z_]\w*)+")
+NAMING = [path for path in DOCS.rglob("*.md") if path.name not in ("cli.md", "observability.md")]
+
+
+def gone(name):
+    """Whether no module has a dotted name, as far as files show it; groups of entry points are none."""
+    package, *rest = name.split(".")
+    folder = ROOT / "packages" / package.replace("_", "-") / "src" / package
+    if package == "refork" and rest[0] in KINDS:
+        return False
+    while rest and (folder / rest[0]).is_dir():
+        folder /= rest.pop(0)
+    if not rest:
+        return False
+    module = folder / f"{rest[0]}.py"
+    if module.is_file():
+        return len(rest) > 1 and rest[1] not in module.read_text()
+    heads = [folder / "__init__.py", folder / "__init__.pyi"]
+    return not any(head.is_file() and rest[0] in head.read_text() for head in heads)
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_modules_that_a_page_names_are_there(page):
+    assert [name for name in DOTTED.findall(page.read_text()) if gone(name)] == []
+
+
+def test_a_module_that_is_gone_is_seen():
+    assert gone("refork.nowhere.Thing")
+    assert gone("refork.judge.Nobody")
+    assert gone("refork_methods.cliff.nothing")
+    assert not gone("refork.forking.compare")
+    assert not gone("refork.worlds")
