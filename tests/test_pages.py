@@ -71,6 +71,17 @@ def test_every_page_of_a_method_is_in_the_index_by_paper():
     assert {f"methods/{path.name}" for path in (DOCS / "methods").glob("*.md")} <= linked
 
 
+def test_a_paper_is_named_by_the_pages_of_its_row():
+    """The identifier of a paper stands in the table and in a page that the same row leads to."""
+    lines = (DOCS / "papers.md").read_text().split("## Folders")[0].splitlines()
+    rows = [line for line in lines if "arxiv.org" in line]
+    assert len(rows) == 18
+    for row in rows:
+        [paper] = re.findall(r"arxiv\.org/abs/([\d.]+)", row)
+        pages = [link for link in LINK.findall(row) if link.startswith("methods/")]
+        assert any(paper in (DOCS / page).read_text() for page in pages), paper
+
+
 @pytest.mark.parametrize("page", INDEXES)
 def test_what_an_index_names_is_there(page):
     text = (DOCS / page).read_text()
