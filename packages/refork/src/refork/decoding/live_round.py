@@ -45,17 +45,17 @@ class Rounds:
         if self._bound(living):
             return None
         branches = self._branches(living)
-        new_nodes = self.speculator.draft(branches)
-        if new_nodes is None:
+        drafts = self.speculator.draft(branches)
+        if drafts is None:
             return None
-        new_nodes = _within(new_nodes, branches)
-        spread = 1 + new_nodes.lengths
-        table = np.concatenate([branches.newest[:, None], new_nodes.tokens], axis=1)
+        drafts = _within(drafts, branches)
+        spread = 1 + drafts.lengths
+        table = np.concatenate([branches.newest[:, None], drafts.tokens], axis=1)
         tokens = table[np.arange(table.shape[1]) < spread[:, None]]
         lengths = np.zeros(len(rows.branches), dtype=np.int64)
         lengths[living] = spread
         logits, states = rows.spread(lengths, tokens)
-        verified, refused = self._settled(living, branches, new_nodes, logits)
+        verified, refused = self._settled(living, branches, drafts, logits)
         kept = np.ones(len(living), dtype=np.int64)
         kept[[item.place for item in verified]] = [1 + item.settled.accepted for item in verified]
         self.speculator.fed(branches, spread, kept, _some(states, logits))
@@ -91,10 +91,10 @@ class Rounds:
         )
 
     def _settled(
-        self, living: Ints, branches: ActiveRows, new_nodes: Drafts, logits: Tensor
+        self, living: Ints, branches: ActiveRows, drafts: Drafts, logits: Tensor
     ) -> tuple[list[Verified], list[Said]]:
         """What each branch says, and those that can say nothing."""
-        spread = 1 + new_nodes.lengths
+        spread = 1 + drafts.lengths
         first = np.cumsum(spread) - spread
         rows = self.rows
         broken = unusable(logits)
@@ -103,7 +103,7 @@ class Rounds:
             logits = logits.index_fill(0, torch.tensor(sorted(broken), device=logits.device), 0.0)
         refused: list[Said] = []
         try:
-            settled: Sequence[Settled | None] = self.speculator.settle(branches, new_nodes, logits)
+            settled: Sequence[Settled | None] = self.speculator.settle(branches, drafts, logits)
         except BadInput:
             settled = [None] * len(living)
             redo = np.arange(len(living))
@@ -165,10 +165,10 @@ def _room(branch: RunningRequest, said: int) -> int:
     return 1 if _stepwise(branch) else branch.limit - said
 
 
-def _within(new_nodes: Drafts, branches: ActiveRows) -> Drafts:
+def _within(drafts: Drafts, branches: ActiveRows) -> Drafts:
     """Drafts that leave room for the token that every round adds."""
-    lengths = np.minimum(new_nodes.lengths, branches.room - 1)
-    return new_nodes if (lengths == new_nodes.lengths).all() else replace(new_nodes, lengths=lengths)
+    lengths = np.minimum(drafts.lengths, branches.room - 1)
+    return drafts if (lengths == drafts.lengths).all() else replace(drafts, lengths=lengths)
 
 
 def _some(states: Tensor | None, like: Tensor) -> Tensor:

@@ -366,8 +366,8 @@ def _keep(name: str, found: DecodingPath) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Another process may write the same verdict now.
-        new_node = folder / f"{name}.{os.getpid()}.tmp"
-        new_node.write_text(json.dumps(asdict(found)))
-        new_node.replace(folder / f"{name}.json")
+        unfinished = folder / f"{name}.{os.getpid()}.tmp"
+        unfinished.write_text(json.dumps(asdict(found)))
+        unfinished.replace(folder / f"{name}.json")
     except OSError:
         return  # compared again next time
