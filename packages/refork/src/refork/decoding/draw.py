@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.live_prompts import Prompt, Prompts
 from refork.decoding.prefill import Ints
+from refork.decoding.prompts import Prompt, Prompts
 from refork.decoding.record import AHEAD
 from refork.decoding.session import NEVER, Ends
 from refork.errors import BadInput

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from refork.decoding.live_prefix_cache import PrefixCache
 from refork.decoding.plan import BLOCK
 from refork.decoding.prefill import CacheSlot
+from refork.decoding.prompts import PrefixCache
 from refork.decoding.stack import KvShape, LayerShape, Stack
 from refork.types import IntArray
 
