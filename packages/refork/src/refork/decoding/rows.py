@@ -1,4 +1,4 @@
-"""The running rows of a live decoder: which request is where, the passes over them, and what they generate."""
+"""The running rows of a live decoder: which request is where, passes over them, and what they generate."""
 
 from __future__ import annotations
 
