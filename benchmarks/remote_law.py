@@ -26,8 +26,8 @@ from parts.seeded_server import TOKENS, InProcess, enumerated, serving
 from refork.errors import CannotDo
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.remote import RemotePolicy
-from refork.policies.remote_ask import Asker
-from refork.policies.remote_probe import ServerAbilities
+from refork.policies.remote.draw import Asker
+from refork.policies.remote.probe import ServerAbilities
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array

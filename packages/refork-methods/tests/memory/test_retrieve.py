@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, MissingExtra, ServerError
-from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote.endpoint import Endpoint
 from refork_methods.memory.embedders import EndpointEmbedder, SentenceEmbedder
 from refork_methods.memory.retrieve import (
     Document,

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from refork.policies.remote import RemotePolicy
-from refork.policies.remote_call import Patience
+from refork.policies.remote.calls import Patience
 from support.openai_server import Script, serving
 
 

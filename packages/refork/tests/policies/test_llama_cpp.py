@@ -16,7 +16,7 @@ from refork.growing.rollouts import grow
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.policies.remote import RemotePolicy
-from refork.policies.remote_call import Patience
+from refork.policies.remote.calls import Patience
 from refork.sampling.noise import NoiseKey
 from refork.tree import Tree
 from refork.types import IntArray, token_array

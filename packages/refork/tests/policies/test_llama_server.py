@@ -19,9 +19,9 @@ from refork.errors import ServerError
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.policies.remote import RemotePolicy
-from refork.policies.remote_call import Patience
-from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_wire import Expected, first_choice, read_completion
+from refork.policies.remote.answers import Expected, first_choice, read_completion
+from refork.policies.remote.calls import Patience
+from refork.policies.remote.endpoint import Endpoint
 from refork.sampling.noise import NoiseKey
 from refork.tree import Tree
 from refork.types import token_array

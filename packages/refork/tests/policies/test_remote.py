@@ -8,8 +8,8 @@ import pytest
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Policy, Request, Sampling, sample_all
 from refork.policies.remote import RemotePolicy
-from refork.policies.remote_call import Caller, Patience, retry_after
-from refork.policies.remote_endpoint import server_name
+from refork.policies.remote.calls import Caller, Patience, retry_after
+from refork.policies.remote.endpoint import server_name
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from support.openai_server import CODEC, LETTERS, Refusal, Script, law

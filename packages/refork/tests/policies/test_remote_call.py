@@ -4,7 +4,7 @@ import httpx
 import openai
 import pytest
 
-from refork.policies.remote_call import Caller, CallFailed, Patience
+from refork.policies.remote.calls import Caller, CallFailed, Patience
 
 
 def failing(status, message, calls):

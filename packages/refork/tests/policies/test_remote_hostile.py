@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, ServerError
-from refork.policies import remote_endpoint
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.remote_call import CallFailed, Patience, TooLong, Unreadable, parsed
-from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_wire import Expected, read_completion, read_echo, read_message
+from refork.policies.remote import endpoint
+from refork.policies.remote.answers import Expected, read_completion, read_echo, read_message
+from refork.policies.remote.calls import CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.policies.remote.endpoint import Endpoint
 from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, Refusal, Script
 
@@ -76,7 +76,7 @@ def test_an_answer_that_trickles_is_given_up(remote):
 
 
 def test_a_flood_is_refused_at_once(remote, monkeypatch):
-    monkeypatch.setattr(remote_endpoint, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(endpoint, "_LARGEST", 1 << 20)
     policy = remote(tokenizer=CODEC, concurrency=1)
     _ = policy.card
     flood = writes(HEAD + b"Connection: close\r\n\r\n", *[b" " * (1 << 16)] * 40)

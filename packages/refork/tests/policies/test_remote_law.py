@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import chisquare
 
 from refork.errors import BadInput, CannotDo, ServerError
-from refork.policies import remote_ask
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.remote_ask import Asker
-from refork.policies.remote_probe import ServerAbilities, _seeds, honours
+from refork.policies.remote import draw as drawing
+from refork.policies.remote.draw import Asker
+from refork.policies.remote.probe import ServerAbilities, _seeds, honours
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, LETTERS, Script, complete, filtered, normal, penalised
@@ -176,7 +176,7 @@ def test_a_grammar_is_refused_before_anything_is_sent(remote):
 
 
 def test_the_excluded_token_that_is_all_there_is(remote, monkeypatch):
-    monkeypatch.setattr(remote_ask, "_TRIES", 20)
+    monkeypatch.setattr(drawing, "_TRIES", 20)
     policy = remote(Script(owner="vllm", logits=three), tokenizer=CODEC)
     best = int(np.argmax(three(PREFIX)))
     with pytest.raises(BadInput, match="only one was excluded"):

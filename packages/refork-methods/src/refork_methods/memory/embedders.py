@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from refork.errors import MissingExtra, ServerError
-from refork.policies.remote_endpoint import Endpoint
+from refork.policies.remote.endpoint import Endpoint
 
 
 @final

@@ -123,7 +123,7 @@ def _name_of(policy: Any) -> str:
 
 
 def _remote(policy: Any) -> bool:
-    return type(policy).__module__ == "refork.policies.remote"
+    return type(policy).__module__ == "refork.policies.remote.policy"
 
 
 def _sampling(policy: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, Json]:
@@ -281,7 +281,7 @@ _CODEC: Final = ("encode", "decode", "pieces", "raw", "render", "template_text",
 NAMED: Final[Named] = {
     "refork.policies.chat": {"Codec": {name: timed(TOKENS) for name in _CODEC}},
     "refork.decoding.cache": {"BlockCache": {"load": timed("prefix cache", heard=_from_cache)}},
-    "refork.policies.remote_ask": {
+    "refork.policies.remote.draw": {
         "Asker": {
             "tokens": timed("server call", "model", before=_called("text_completion"), heard=_answered),
             "chat": timed("server call", "model", before=_called("chat"), heard=_answered),

@@ -14,7 +14,7 @@ import openai
 
 from refork.errors import BadInput, ServerError
 from refork.policies.chat import tools_of
-from refork.policies.remote_call import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.policies.remote.calls import Caller, CallFailed, Patience, TooLong, Unreadable, parsed
 from refork.policies.sent import sent_message
 from refork.settings import variable
 from refork.types import IntArray, Json, Message, token_array

@@ -19,10 +19,10 @@ import numpy as np
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
 from refork.policies.chat import Codec
-from refork.policies.remote_ask import Asker, PartialTurn
-from refork.policies.remote_call import CallFailed, Patience
-from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_probe import ServerAbilities, probe
+from refork.policies.remote.calls import CallFailed, Patience
+from refork.policies.remote.draw import Asker, PartialTurn
+from refork.policies.remote.endpoint import Endpoint
+from refork.policies.remote.probe import ServerAbilities, probe
 from refork.types import FloatArray, IntArray, Message, token_array
 
 T = TypeVar("T")

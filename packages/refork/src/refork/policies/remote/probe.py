@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from refork.errors import ServerError
-from refork.policies.remote_call import CallFailed
-from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_wire import (
+from refork.policies.remote.answers import (
     Expected,
     Said,
     check_prompt_count,
@@ -21,6 +19,8 @@ from refork.policies.remote_wire import (
     read_echo,
     read_message,
 )
+from refork.policies.remote.calls import CallFailed
+from refork.policies.remote.endpoint import Endpoint
 from refork.types import Json
 
 LogprobLaw = Literal["t1", "sampled"]

@@ -11,10 +11,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Request, Sampling
 from refork.policies.chat import Codec, tools_of
-from refork.policies.remote_call import CallFailed
-from refork.policies.remote_endpoint import Endpoint
-from refork.policies.remote_probe import NO_FILTERS, TOKEN_IDS, ServerAbilities
-from refork.policies.remote_wire import (
+from refork.policies.remote.answers import (
     Expected,
     Said,
     check_prompt_count,
@@ -29,6 +26,9 @@ from refork.policies.remote_wire import (
     uncut,
     up_to,
 )
+from refork.policies.remote.calls import CallFailed
+from refork.policies.remote.endpoint import Endpoint
+from refork.policies.remote.probe import NO_FILTERS, TOKEN_IDS, ServerAbilities
 from refork.policies.sent import recorded_request
 from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
