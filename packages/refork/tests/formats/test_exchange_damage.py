@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput
 from refork.formats import reader_for, readers, writer_for
-from refork.formats.otlp_export import OTLPWriter
+from refork.formats.otlp.writer import OTLPWriter
 from refork.tree import Tree
 from refork.tree.node import NewNode
 from refork.tree.records import Position, Remark

@@ -20,8 +20,8 @@ from opentelemetry.trace import Status, StatusCode
 
 from refork.formats import reader_for
 from refork.formats.otlp import OTLP
-from refork.formats.otlp_export import OTLPWriter
-from refork.formats.otlp_json import attributes_list
+from refork.formats.otlp.batches import attributes_list
+from refork.formats.otlp.writer import OTLPWriter
 from refork.policies.base import Cost
 from refork.tree import NewNode, Producer, Score, Tree
 from support.foreign_logs import exported, imported, kinds, plain, whats

@@ -19,8 +19,8 @@ from refork.errors import BadInput
 from refork.formats.base import Head, whole
 from refork.formats.conversation import origin
 from refork.formats.grouped import Grouped
-from refork.formats.otlp_json import Event, Span, is_batch, logs_of, spans_of
-from refork.formats.otlp_messages import Talk, talk_of
+from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
+from refork.formats.otlp.messages import Talk, talk_of
 from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
 from refork.formats.spans import ModelCall, ToolRun, Walk
@@ -56,8 +56,8 @@ class OTLP:
         return start.startswith(("{", "[")) and any(name in start[:4096] for name in _BEGIN)
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
-        """Write records as :class:`.otlp_export.OTLPWriter` does; returns how many lines."""
-        from refork.formats.otlp_export import OTLPWriter
+        """Write records as :class:`.writer.OTLPWriter` does; returns how many lines."""
+        from refork.formats.otlp.writer import OTLPWriter
 
         return OTLPWriter().write(records, out)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 
 from refork.formats.answers import whole_message
 from refork.formats.conversation import tool_call
-from refork.formats.otlp_json import Event, Span
+from refork.formats.otlp.batches import Event, Span
 from refork.types import Json, Message
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
