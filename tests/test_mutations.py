@@ -109,13 +109,13 @@ MUTATIONS = [
     ),
     Mutation(
         "refork/forking/episodes.py",
-        "        episode.reseed(luck)\n",
+        "        episode.reseed(world_seed)\n",
         "",
         "packages/refork/tests/forking/test_world.py::test_each_draw_has_its_own_luck",
     ),
     Mutation(
         "refork/forking/context.py",
-        "if turn.luck != luck and turn.seed is not None",
+        "if turn.world_rng != luck and turn.seed is not None",
         "if False",
         "packages/refork/tests/forking/test_world.py::test_nested_forks_replay_the_luck_of_every_part",
     ),
@@ -217,8 +217,8 @@ MUTATIONS = [
     ),
     Mutation(
         "refork/sandbox/inside/seccomp.py",
-        "Step(ANY_BIT, 1, 0, PROT_EXEC)",
-        "Step(ANY_BIT, 0, 0, PROT_EXEC)",
+        "Instruction(ANY_BIT, 1, 0, PROT_EXEC)",
+        "Instruction(ANY_BIT, 0, 0, PROT_EXEC)",
         "packages/refork/tests/sandbox/test_seccomp.py::test_no_memory_is_made_executable",
     ),
 ]

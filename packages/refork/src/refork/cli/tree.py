@@ -17,7 +17,7 @@ from refork.cli.screen import data_stream, secho
 if TYPE_CHECKING:
     from refork.policies.base import Policy
     from refork.tree import Node, Tree
-    from refork.tree.outline import Line, Outline
+    from refork.tree.outline import Outline, OutlineLine
 
 app = typer.Typer(
     help="Look into recorded trees, check them, copy them.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -42,7 +42,7 @@ def _plain(node: Node) -> dict[str, Any]:
     return plain_node(node)
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: OutlineLine) -> dict[str, Any]:
     counts: dict[str, Any] = {
         "below": line.below,
         "leaves": line.leaves,

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from refork.tree.node import Node, Trajectory
-from refork.tree.outline import Line, Outline
+from refork.tree.outline import Outline, OutlineLine
 
 _MARKS = {"task": "◆", "observation": "○", "action": "▶", "rewrite": "↻", "verdict": "■"}
 _ASCII = {"task": "#", "observation": "o", "action": ">", "rewrite": "~", "verdict": "="}
@@ -52,7 +52,7 @@ def tone(value: float | None) -> str:
     return "red" if value < 0.25 else ("yellow" if value < 0.75 else "cyan")
 
 
-def _score(line: Line, ascii_only: bool) -> Text:
+def _score(line: OutlineLine, ascii_only: bool) -> Text:
     """A node's own score, else the means of what is under it: what is real, then what is simulated."""
     if line.own is not None:
         return _mean(line.own, line.scored + line.simulated_scored, ascii_only)
@@ -71,7 +71,7 @@ def _mean(value: float | None, of: int, ascii_only: bool) -> Text:
     return Text(f"{bar}{value:.2f}{count}", style=tone(value))
 
 
-def _label(line: Line, ascii_only: bool) -> Text:
+def _label(line: OutlineLine, ascii_only: bool) -> Text:
     guide = line.guide.translate(_GUIDES) if ascii_only else line.guide
     label = Text(no_wrap=True, overflow=_overflow(ascii_only)).append(guide, style="dim")
     node = line.node

@@ -39,7 +39,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutlineLine:
     """One line: a node, or ``more`` siblings that are not drawn (``node`` is None then).
 
     ``below`` counts nodes under it, ``leaves`` endings at or under it, ``mean`` is the mean of the
@@ -67,7 +67,7 @@ class Outline:
     Of all ``leaves``, drawn or not, ``simulated`` come after a simulator's answer.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[OutlineLine, ...]
     score: str | None
     total: int
     hidden: int
@@ -250,13 +250,13 @@ def _places(shape: TreeShape, first: int, options: Options) -> list[_Place]:
 
 def _line(
     shape: TreeShape, nodes: dict[int, Node], guide: str, index: int, rest: NDArray[np.int64] | None
-) -> Line:
+) -> OutlineLine:
     at = np.array([index]) if rest is None else rest
     size, leaves = int(shape.sizes[at].sum()), int(shape.leaves[at].sum())
     mean, scored = shape.mean(at)
     apart = int(shape.simulated[at].sum()), *shape.mean(at, 1)
     if rest is not None:
-        return Line(guide, None, len(rest), size - len(rest), leaves, mean, scored, None, *apart)
+        return OutlineLine(guide, None, len(rest), size - len(rest), leaves, mean, scored, None, *apart)
     own = None if np.isnan(shape.own[index]) else float(shape.own[index])
     node = nodes[int(shape.rows[index])]
-    return Line(guide, node, 0, size - 1, leaves, mean, scored, own, *apart)
+    return OutlineLine(guide, node, 0, size - 1, leaves, mean, scored, own, *apart)

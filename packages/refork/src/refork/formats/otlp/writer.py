@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from refork.formats.otlp.reader import EVALUATION, NODE, PRODUCER
 from refork.formats.otlp.batches import attributes_list
 from refork.formats.otlp.messages import INPUT, OUTPUT, TOOLS, parts_of_message
+from refork.formats.otlp.reader import EVALUATION, NODE, PRODUCER
 from refork.formats.recorded import recorded, scores_of, walks_of
 from refork.tree.node import Node, Trajectory
 from refork.tree.records import Record
