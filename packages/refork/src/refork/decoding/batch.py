@@ -98,6 +98,7 @@ class Batch:
         )
         if self.backbone.switch is not None:
             self._remember(source, keep)
+        # Only the living and newcomers are named in ``source``.
         self.alive = np.ones(len(source), dtype=np.bool_)
         self._arrange()
 
@@ -111,6 +112,7 @@ class Batch:
             for stack, rows, items in self._parts
             for made in products(stack, rows, items, self.keep[rows])
         ]
+        # Plans of spread passes hold row numbers, which now mean other branches.
         self._plans.clear()
         self._prefix = align(int(self.keep.max())) if len(self) else 0
         self._columns = 0
@@ -156,9 +158,11 @@ class Batch:
             probe = PassProbe(edits, (), all_prompt(item.places)) if edits else None
             self.backbone.run(item.tokens, item.places, item.step, item.wanted[:8], probe)
         for row, owner in zip(rows.tolist(), folded.owner.tolist(), strict=True):
+            # Negative names: those of traces count from 0 and stay what they are.
             name = min(self._crossed, default=0) - 1
             self._crossed[name] = forest.slots[owner]
             self.trace[row] = name
+        # What was said so far is prefix now; the newest token is not, it is fed by the next pass.
         self.base[rows] = self.said[rows] - 1
         self.keep[rows] += self.base[rows]
         self._beyond[rows] = True
@@ -172,6 +176,7 @@ class Batch:
                 # Copied once per reseating rather than gathered in every layer of every step.
                 return [(stack.take(torch.from_numpy(distinct).to(self.backbone.device)), rows, run)]
             return [(stack, rows, items)]
+        # A run that many rows read gets a product of its own; the others are stacked.
         light = counts <= stack.shape.row_unit
         if 2 * int(light.sum()) <= stack.count:
             light[:] = False
@@ -189,8 +194,10 @@ class Batch:
         keep[: len(self)] = self.keep
         own = torch.from_numpy(lengths).to(device)
         furthest = int(lengths.max())
+        # The mask is built for some columns ahead and opened one by one, not made anew for every token.
         if furthest >= self._columns:
             self._widen(furthest + 1, torch.from_numpy(keep).to(device), own)
+        # Rows of equal length (a fork's, mostly) share one column, which is a slice instead of an index.
         uniform = furthest if int(lengths[: len(self)].min()) == furthest else None
         if uniform is not None:
             own = torch.full_like(own, uniform)

@@ -44,6 +44,7 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> StackProduc
         distinct, run = np.arange(stack.count), items
     one_piece = len(distinct) == 1 and rows[-1] - rows[0] + 1 == len(rows)
     if one_piece:
+        # From DENSE rows on a product rounds as a larger one does; fewer are padded until it does.
         tall = 0 if len(rows) >= DENSE else align(len(rows), stack.shape.row_unit)
         piece = slice(int(rows[0]), int(rows[-1]) + 1)
         return StackProduct(stack, width, piece, item=int(distinct[0]), tall=tall)
@@ -52,6 +53,7 @@ def product(stack: Stack, rows: Ints, items: Ints, furthest: int) -> StackProduc
     order = np.argsort(run, kind="stable")
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     tall = align(int(counts.max()), stack.shape.row_unit)
+    # Padding repeats a real row: its result is computed and not taken.
     padded = np.full((len(distinct), tall), rows[0], dtype=np.int64)
     padded[run[order], place] = rows[order]
     taken = run[order] * tall + place
@@ -181,7 +183,9 @@ class Forest:
         """
         starts = np.array([slot.leaf.start for slot in self.slots], dtype=np.int64)
         representatives = np.array([slot.representative for slot in self.slots], dtype=np.int64)
+        # A position in a shared beginning belongs to one trace of it, so it is computed once for all.
         owner = np.where(position < starts[trace], representatives[trace], trace)
+        # (trace, position) as one number: sorting and looking up pairs is then one array operation.
         span = max((len(tokens) for tokens in self.tokens), default=0) + 1
         wanted = owner * span + position
         new = [wanted]
@@ -193,6 +197,7 @@ class Forest:
         traces, positions = keys // span, keys % span
         in_leaf = positions >= starts[traces]
         stack = np.array([id(slot.leaf) for slot in self.slots], dtype=np.int64)[traces]
+        # Shared beginnings first, for leaves read them; then stack by stack, so that a pass writes to few.
         keys = keys[np.lexsort((positions, traces, stack, in_leaf))]
         traces, positions = keys // span, keys % span
         known = np.where(positions < starts[traces], 0, self.filled[traces])

@@ -116,6 +116,7 @@ class Session:
         while seated < count or batch.alive.any():
             living = int(batch.alive.sum())
             joining = min(self.width - living, count - seated)
+            # Reseating copies keys and values, so it waits until enough rows would be put to use.
             if self._should_reseat(living, joining):
                 finished = self._reseat(np.arange(seated, seated + joining))
                 seated += joining
@@ -128,6 +129,7 @@ class Session:
         """Whether an eighth of the rows would be put to better use."""
         if joining:
             return joining * 8 >= self.width or living == 0
+        # Nobody waits: moving pays only where the pass over what is left has fewer rows, padding counted.
         before, after = self.batch.padded(len(self.batch)), self.batch.padded(living)
         return before > after and (before - after) * 8 >= before
 
@@ -175,6 +177,7 @@ class Session:
         forced = self.settings.forced
         fixed = first = None
         if forced:
+            # Beyond the last forced token every offset reads the -1 at the end: free.
             table = np.array([*forced, -1], dtype=np.int64)
             fixed = torch.from_numpy(table[np.minimum(offset, len(forced))]).to(logits.device)
         if self.settings.banned_first:
@@ -199,6 +202,7 @@ class Session:
             for i in np.flatnonzero(alive).tolist():
                 self._so_far[int(whose[i])].take(int(tokens[i]))
         self.record.put(rows, offset, alive, tokens, drawn)
+        # Dead rows were drawn for too, which costs nothing, and do not count.
         batch.said[rows] += alive
         return self._finished(rows, tokens, wrong)
 
@@ -251,6 +255,7 @@ class Session:
             if guide is None or (stop[i] and said[i] >= len(self.settings.forced)):
                 continue
             guide.take(int(tokens[i]))
+            # A grammar may be whole where no end id was drawn.
             stop[i] |= guide.over
 
     def _finished(self, rows: slice, tokens: Ints, wrong: dict[int, str]) -> list[Sampled]:
@@ -267,6 +272,7 @@ class Session:
         # A forced token never ends a turn before all forced tokens are out.
         stop &= said >= len(self.settings.forced)
         done = (stop | (said >= self.waiting.limit[request])) & batch.alive[rows]
+        # A row whose grammar allows nothing ends here, before the token that stands for none.
         done[list(wrong)] = True
         batch.alive[rows] &= ~done
         finished = []
@@ -292,6 +298,7 @@ class Session:
         if self.settings.coupling == "gumbel":
             values = gumbels(keys, offset, logits.shape[1])
             return torch.from_numpy(values).to(logits.device)
+        # One call for AHEAD tokens of a row: a call for a single number takes about as long.
         lane = offset % AHEAD
         for begin in np.unique(offset[lane == 0]):
             need = np.flatnonzero(offset == begin)

@@ -137,9 +137,11 @@ def restrict(
     if settings.temperature == 0.0:
         return scores
     if settings.min_p:
+        # In nats, so that no softmax is needed; in float64, so that the border does not move by a rounding.
         least = scores.amax(dim=1, keepdim=True).double() + math.log(settings.min_p)
         scores = scores.masked_fill(scores.double() < least, -torch.inf)
     if settings.top_k is not None and settings.top_k < scores.shape[1]:
+        # A cut by value, not by rank: among equals a rank would hang on how the sort breaks ties.
         least = scores.topk(settings.top_k).values[:, -1:]
         scores = scores.masked_fill(scores < least, -torch.inf)
     if settings.top_p is not None and settings.top_p < 1.0:
@@ -193,9 +195,12 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
 
     Source: arXiv 1904.09751.
     """
+    # Stable: equals stay in the order of their ids, on every machine.
     ordered, index = scores.sort(descending=True, stable=True)
     shares = torch.softmax(ordered, dim=1, dtype=torch.float64)
+    # The sum before a token decides, so the token that reaches top_p is still kept.
     drop = shares.cumsum(dim=1) - shares >= top_p
+    # With a tiny top_p nothing would be left.
     drop[:, 0] = False
     return scores.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
 
@@ -232,14 +237,17 @@ class _Mass:
 def _mass(scores: Tensor) -> _Mass:
     """Exponentials below the row maximum, padded so that every row is summed in the same order."""
     rows, size = scores.shape
+    # Whole lanes and whole groups of eight rows: how the sums below are split must not depend on the batch.
     width = -(-size // _LANE) * _LANE
     tall = -(-rows // 8) * 8
     peak = scores.amax(dim=1, keepdim=True)
     lanes = scores.new_empty((tall, width))
     lanes[:, size:] = -torch.inf
+    # Padding rows are never read; a finite value keeps NaN out of them.
     lanes[rows:] = 0.0
     torch.sub(scores, peak, out=lanes[:rows, :size])
     lanes = lanes.exp_().view(tall, width // _LANE, _LANE)
+    # 64 float32 terms lose little; a running float32 sum over a whole vocabulary would lose the tail.
     blocks = lanes.sum(dim=2).double().cumsum(dim=1)
     total = blocks[:, -1]
     log_total = total.log()
@@ -252,8 +260,10 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     Tokens lie in the order of their ids. Two arms with one uniform draw tokens from the same part of
     the law (inverse-CDF coupling).
     """
+    # A uniform near 1 may round up to the whole mass, behind which there is no token.
     below = torch.nextafter(mass.total, torch.zeros_like(mass.total))
     target = torch.minimum(uniforms * mass.total, below)[:, None]
+    # Two steps, the block and then the lane in it: a cumulative sum over all of V for each row costs more.
     block = (mass.blocks <= target).sum(dim=1, keepdim=True)
     base = torch.where(block > 0, mass.blocks.gather(1, (block - 1).clamp(min=0)), 0.0)
     lane = mass.lanes.gather(1, block[:, :, None].expand(*block.shape, _LANE))[:, 0].double()
@@ -264,6 +274,7 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     inside = torch.minimum(inside, last)
     high = edges.gather(1, inside)
     low = high - lane.gather(1, inside)
+    # The two outer ends of the distribution have no neighbour to tie with.
     near_low = (low > 0) & (target - low < TIE * mass.total[:, None])
     near_high = (high < below[:, None]) & (high - target < TIE * mass.total[:, None])
     return (block * _LANE + inside)[:, 0], (near_low | near_high)[:, 0]
@@ -286,6 +297,7 @@ def log_law(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
 def entropy_lower_bound(mass: _Mass, scores: Tensor, top_k: int) -> Tensor:
     """Entropy [B] in nats over the ``top_k`` likeliest tokens, not renormalised: a lower bound."""
     best = scores.topk(min(top_k, scores.shape[1])).values.double()
+    # 0 log 0 is 0, and -inf times 0 would be NaN.
     logs = best - mass.peak[:, None] - mass.log_total[:, None]
     return -torch.where(logs > -torch.inf, logs.exp() * logs, 0.0).sum(dim=1)
 
@@ -316,6 +328,7 @@ def draw(
     scores = restrict(logits, settings, first, allowed, history)
     if without is not None:
         scores = _without(scores, without, settings.temperature == 0.0)
+    # Where nothing filters, both distributions are one object and one pass over V is saved.
     plain = _mass(logits)
     mass = plain if scores is logits else _mass(scores)
     if settings.temperature == 0.0:
@@ -327,6 +340,7 @@ def draw(
         tokens, ties = _invert(mass, noise)
     law_choice = tokens
     if forced is not None:
+        # A forced token was not drawn, so no rounding could have changed it.
         ties = ties & (forced < 0)
         tokens = torch.where(forced >= 0, forced, tokens)
     logprobs_t1 = log_law(plain, logits, tokens)

@@ -26,6 +26,7 @@ _SHIFT = np.uint64(32)
 
 def stream_of(*parts: object) -> int:
     """A 64-bit stream number for whatever the parts name (a point, a task): stable across runs."""
+    # The unit separator: ("a", "bc") and ("ab", "c") must not name one stream.
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -93,6 +94,7 @@ def _keys(noise: list[NoiseKey]) -> tuple[UInt32, UInt32, UInt32]:
     key = np.empty((len(noise), 2), dtype=np.uint32)
     for row, item in enumerate(noise):
         name = (item.seed, item.stream)
+        # Draws of a fork share seed and stream: one hash for all of them.
         if name not in packed:
             mixed = stream_of("philox", *name)
             packed[name] = (mixed & 0xFFFFFFFF, mixed >> 32)
@@ -116,6 +118,7 @@ def uniforms(noise: list[NoiseKey], count: int, start: int | NDArray[np.int64] =
     key, draws, turns = _keys(noise)
     counter = np.empty((len(noise), count, 4), dtype=np.uint32)
     begin = np.broadcast_to(np.asarray(start, dtype=np.int64), (len(noise),))[:, None]
+    # One word for each coordinate, so no two addresses can meet; seed and stream are the key.
     counter[..., 0] = (begin + np.arange(count)).astype(np.uint32)
     counter[..., 1] = turns[:, None]
     counter[..., 2] = draws[:, None]
@@ -135,11 +138,13 @@ def gumbels(noise: list[NoiseKey], offset: int | NDArray[np.int64], size: int) -
     counter[..., 0] = np.broadcast_to(np.asarray(offset, dtype=np.uint32), (len(noise),))[:, None]
     counter[..., 1] = turns[:, None]
     counter[..., 2] = draws[:, None]
+    # From 1: the fourth word 0 is the uniforms' own.
     counter[..., 3] = np.arange(1, lanes + 1, dtype=np.uint32)
     words = philox(counter, key[:, None, :])
     pairs = np.stack(
         [_open_interval(words[..., 0], words[..., 1]), _open_interval(words[..., 2], words[..., 3])],
         axis=-1,
     )
+    # A word pair makes one double, so one block of four words serves two tokens of the vocabulary.
     flat = pairs.reshape(len(noise), lanes * 2)[:, :size]
     return np.asarray(-np.log(-np.log(flat)), dtype=np.float64)

@@ -74,6 +74,7 @@ def normal_keep(keep: int | None, length: int | None, where: str) -> int | None:
         )
     if not 0 <= keep <= length:
         raise BadPoint(f"keep is {keep}; the parent has {length} tokens", where=where)
+    # One spelling for "all": the id of a child is a digest of it.
     return None if keep == length else keep
 
 
@@ -88,6 +89,7 @@ class _Batch:
         self.stored = set(self.places)
         self.here: dict[str, Row] = {}
         self.ordinals: dict[tuple[str | None, int | None, str], int] = {}
+        # Keyed drafts may be stored already; one query for all of them asks, once ids are known.
         self.unsure: set[str] = set()
         self.new: list[list[Any]] = []
 
@@ -124,6 +126,7 @@ class _Batch:
         group = (parent, keep, kind)
         number = self.ordinals.get(group)
         while True:
+            # The search runs once for a group; its later siblings take the numbers behind.
             number = self.first_free(*group) if number is None else number + 1
             key = f"#{number}"
             id_ = node_id(parent, keep, kind, key)
@@ -135,6 +138,7 @@ class _Batch:
         """An ordinal that is free while the one before it is taken, found in logarithmic time."""
         if parent is not None and not self.exists(parent):
             return 0
+        # Ordinals are given in order, so doubling and then halving finds where they end.
         low, high = -1, 0
         while self.exists(node_id(parent, keep, kind, f"#{high}")):
             low, high = high, 2 * high + 1
@@ -164,6 +168,7 @@ class _Batch:
         rows |= {id_: place.row for id_, place in known.items()}
         again = [id_ for id_, _, _ in addressed if id_ in rows]
         old = self.read(again) if again else {}
+        # One draft may stand in a batch twice (a draw done by two workers): it gets one row.
         fresh = list(dict.fromkeys(id_ for id_, _, _ in addressed if id_ not in rows))
         snapshots = iter(put_blobs(self.db, [e.new_node.snapshot for e in self.entries]))
         # Taken after all that was read: a parent has a smaller number than its children.
@@ -173,6 +178,7 @@ class _Batch:
         for entry, (id_, place, body) in zip(self.entries, addressed, strict=True):
             row = row_of((rows[id_], *place[1:]), body, next(snapshots) or entry.snapshot, entry.created)
             if id_ in old or id_ in self.here:
+                # Written before, in the store or in this batch: it must say the same.
                 self.here.setdefault(id_, old.get(id_, row))
                 self.agree(id_, self.here[id_], row)
             else:
@@ -181,6 +187,7 @@ class _Batch:
                 whole = list(row)
                 if parent is not None:
                     whole[2] = rows[parent.hex()]
+                # The seal covers the parent's row, so it is made once that is known.
                 seal_node(whole)
                 self.new.append(whole)
             stored.append(self.here[id_])
