@@ -197,19 +197,6 @@ def test_what_was_said_is_counted_however_much_it_is():
     assert distribution.History.of([None], torch.device("cpu")).tokens.tolist() == []
 
 
-@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_the_first_row_that_is_not_finite_is_named(wrong):
-    logits = torch.zeros(3, 4)
-    logits[0, :3] = -torch.inf
-    distribution.check_finite(logits)
-    logits[1, 2] = wrong
-    logits[2] = -torch.inf
-    with pytest.raises(BadInput, match=rf"maximum {wrong}\) \(row 1\)"):
-        distribution.check_finite(logits)
-    with pytest.raises(BadInput, match=r"maximum -inf\) \(request 1\)"):
-        distribution.check_finite(logits[[0, 2]], "request")
-
-
 def test_of_equals_the_nucleus_holds_the_first():
     size = 1000
     kept = distribution.restrict(torch.zeros(2, size), Sampling(top_p=0.2505), None).isfinite()

@@ -58,11 +58,6 @@ def mixed_probability(p: ArrayLike, n: int) -> Float64:
     return np.asarray(np.maximum(some - small**n, 0.0))
 
 
-def mixed_bound(q: float, decisions: int, n: int) -> float:
-    """Upper bound ``min(1, n q**h)`` of the mixed share, ``h`` decisions being right at most ``q`` each."""
-    return min(1.0, _size(n) * float(_rates(q)) ** decisions)
-
-
 def required_group_size(p: float, target: float) -> int | None:
     """The smallest group that is mixed with probability ``target`` or more; None where none is (p is 0 or 1).
 

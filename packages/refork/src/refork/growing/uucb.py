@@ -50,13 +50,6 @@ def exploration(children: ArrayLike, drawn: int) -> Float64:
     return np.asarray(np.sqrt(np.log1p(drawn) / (1.0 + np.asarray(children, dtype=np.float64))))
 
 
-def entropy_of(law: ArrayLike) -> float:
-    """Shannon entropy of a law, in nats."""
-    q = np.asarray(law, dtype=np.float64)
-    q = q[q > 0]
-    return float(-(q * np.log(q)).sum()) + 0.0
-
-
 def coverage(law: ArrayLike, draws: int) -> float:
     """Expected number of different tokens among ``draws`` draws: sum of 1 - (1 - q)^n."""
     q = np.asarray(law, dtype=np.float64)

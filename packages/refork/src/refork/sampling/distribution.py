@@ -98,23 +98,6 @@ class History:
         return cls(*(torch.from_numpy(part).to(device) for part in parts))
 
 
-def check_finite(logits: Tensor, name_row: str = "row") -> None:
-    """Refuse rows of logits [B, V] that hold NaN or +inf, or nothing but -inf.
-
-    Raises:
-        BadInput: naming the first such row.
-    """
-    peak = logits.amax(dim=1)
-    bad = ~torch.isfinite(peak)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0, 0])
-        raise BadInput(
-            f"the model gave logits that are not finite (maximum {float(peak[row])})",
-            where=f"{name_row} {row}",
-            hint="check the weights and the dtype; float32 rarely overflows",
-        )
-
-
 def restrict(
     logits: Tensor,
     settings: Sampling,
