@@ -25,6 +25,7 @@ from refork.forking import (
 )
 from refork.forking import effect as effect_module
 from refork.forking.effect import is_paired
+from refork.forking.settings import ForkSettings
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.scripted import ScriptedPolicy
@@ -540,7 +541,8 @@ def test_looks_of_thirty_two_up_to_five_hundred_and_twelve_draws(start, policy, 
     seen = []
 
     def drawn(point, given, draws, change, **shared):
-        seen.append((draws, shared["seed"], shared["progress"]))
+        on = ForkSettings(**shared)
+        seen.append((draws, on.seed, on.progress))
         made = told(arm, [0.0, 1.0, 1.0, 0.0])
         return made, told(arm, [1.0, 0.0, 1.0, 0.0])
 

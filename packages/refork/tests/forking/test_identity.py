@@ -195,7 +195,9 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
             "stream": [(5, OTHER_ID)],
             "simulator": [(SIMULATOR, SAME)],
             "room": [(1, OTHER_ID), (2, OTHER_ID)],
-            "away": [],
+            "judge": [(MatchJudge("2"), SAME)],
+            "progress": [(lambda *_, **__: None, SAME)],
+            "backend": [],
         },
     ),
     sweep: (
@@ -212,6 +214,8 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
             "world": [(Shelf(saves=False), "rows")],
             "judge": [(MatchJudge("submit 2"), "rows")],
             "seed": [(4, "rows")],
+            "max_turns": [(2, "rows")],
+            "any_weights": [(True, "rows")],
             "simulator": [(SIMULATOR, "rows")],
             "progress": [(lambda *_, **__: None, "rows")],
             "backend": [],
@@ -228,6 +232,8 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
             "settings": [(LAW.but(temperature=0.7), OTHER_ID)],
             "seed": [(4, OTHER_ID)],
             "max_turns": [(2, OTHER_ID), (WORLD.max_turns, SAME)],
+            "any_weights": [(True, SAME)],
+            "simulator": [(SIMULATOR, SAME)],
             "judge": [(MatchJudge("2"), SAME)],
             "tasks_at_once": [(1, SAME)],
             "progress": [(lambda *_, **__: None, SAME)],
@@ -247,6 +253,9 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
             "floor": [(1.0, "rows")],
             "settings": [(LAW.but(temperature=0.7), "rows"), (LAW.but(max_tokens=2), "rows")],
             "seed": [(4, "rows")],
+            "max_turns": [(2, "rows")],
+            "any_weights": [(True, "rows")],
+            "simulator": [(SIMULATOR, "rows")],
             "judge": [(MatchJudge("2"), "rows")],
             "allocator": [(AdaptiveBudgetAllocator, "rows")],
             "speculation": [(Speculation(1), "rows")],
@@ -259,7 +268,6 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
 #: What has no other value here, and where it is tried instead.
 ELSEWHERE = {
     "backend": "forking/backend/test_backend.py: workers write the same bytes as one process",
-    "away": "only says who opens episodes; every backend test uses it",
     "tree": "where it is written",
     "policy": "the recorded policy alone may go on inside a turn; the others are tried with fork",
 }

@@ -32,6 +32,7 @@ from refork.forking.potential import (
     pair_up,
     run_sweep,
 )
+from refork.forking.settings import ForkSettings
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge, Verdict
 from refork.policies.base import Sampling
@@ -330,10 +331,10 @@ def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
     assert [(point, draws, options["exclude_first"]) for point, _, draws, options in made] == wanted
     for point, given, _, options in made:
         assert given is policy
-        assert options["away"] is (backend is not None)
+        assert options["backend"] == backend
         assert (options["seed"], options["world"], options["simulator"]) == (5, None, None)
         assert options["stream"] == stream_of("sweep", point.address)
-        assert options["settings"] == plan.arms.settings
+        assert options["settings"] == plan.arms.on.settings
 
 
 @pytest.mark.parametrize(
@@ -407,7 +408,7 @@ def test_the_usual_sweep_has_64_draws_of_the_first_seed(cut, policy, judge):
     usual = plan_sweep(cut, policy, judge=judge)
     mine = plan_sweep(cut, policy, 64, judge=judge, seed=0)
     np.testing.assert_array_equal(usual.passage.leave, mine.passage.leave)
-    assert usual.arms.seed == 0
+    assert usual.arms.on.seed == 0
     assert (plan_sweep(cut, policy, 64, judge=judge, seed=1).passage.leave != mine.passage.leave).any()
 
 
@@ -477,13 +478,11 @@ def test_who_said_a_node():
 def test_an_arm_of_a_sweep_has_what_all_have_and_a_stream_of_its_own(cut, monkeypatch):
     asked = []
     monkeypatch.setattr(potential, "prepare", lambda *given, **options: asked.append((given, options)))
-    potential._Shared("policy", PLAIN, "world", 3, "simulator").arm(cut, [2, 5], 7, True)
-    options = {
-        "settings": PLAIN, "world": "world", "seed": 3, "exclude_first": 7, "away": True,
-        "simulator": "simulator", "stream": stream_of("sweep", cut.address),
-    }  # fmt: skip
+    mine = ForkSettings(settings=PLAIN, world="world", seed=3, max_turns=2, simulator="simulator")
+    potential._Shared("policy", mine).arm(cut, [2, 5], 7, "crew")
+    options = {**mine.options(), "backend": "crew", "exclude_first": 7}
+    options["stream"] = stream_of("sweep", cut.address)
     assert asked == [((cut, "policy", [2, 5]), options)]
-    assert potential._Shared("policy", None, None, 3).simulator is None
 
 
 def test_where_no_draw_may_follow_no_token_is_excluded(tree, cut, monkeypatch):
@@ -491,15 +490,15 @@ def test_where_no_draw_may_follow_no_token_is_excluded(tree, cut, monkeypatch):
     monkeypatch.setattr(
         potential, "prepare", lambda *given, **options: asked.append((given, options)) or "job"
     )
-    shared = potential._Shared("policy", PLAIN, None, 3)
+    shared = potential._Shared("policy", ForkSettings(settings=PLAIN, seed=3))
     boundaries = [Point(cut.node, token, tree) for token in range(3)]
     passage = Passage(np.array([0, 0, 1, 1]), np.array([2, 0, 3, 0]))
-    jobs, owners = potential._departures(boundaries, passage, np.array([0.5, 0.5, 0.0]), shared, False)
+    jobs, owners = potential._departures(boundaries, passage, np.array([0.5, 0.5, 0.0]), shared, "crew")
     assert (jobs, owners) == (["job", "job"], [{1, 3}, {0}])
-    told = [(given[0], given[2], options["exclude_first"], options["away"]) for given, options in asked]
+    told = [(given[0], given[2], options["exclude_first"], options["backend"]) for given, options in asked]
     assert told == [
-        (boundaries[0], [1, 3], int(cut.node.tokens[0]), False),
-        (boundaries[2], [0], None, False),
+        (boundaries[0], [1, 3], int(cut.node.tokens[0]), "crew"),
+        (boundaries[2], [0], None, "crew"),
     ]
 
 
@@ -511,24 +510,21 @@ def test_a_sweep_is_its_plan_run(monkeypatch):
 
     monkeypatch.setattr(potential, "plan_sweep", noted("plan"))
     monkeypatch.setattr(potential, "run_sweep", noted("run"))
-    mine = {
-        "every": "turn", "at": [1], "score": "marks", "reuse": False, "settings": PLAIN, "world": "world",
-        "judge": "judge", "seed": 3, "simulator": "simulator",
-    }  # fmt: skip
-    usual = {
-        "every": "token", "at": None, "score": "success", "reuse": True, "settings": None, "world": None,
-        "judge": None, "seed": 0, "simulator": None,
-    }  # fmt: skip
-    assert sweep("end", "policy", 9, **mine, progress=print, backend="workers") == "result"
+    points = {"every": "turn", "at": [1], "score": "marks", "reuse": False}
+    mine = {"settings": PLAIN, "world": "world", "judge": "judge", "seed": 3, "simulator": "simulator"}
+    mine |= {"progress": print, "backend": "workers"}
+    usual = {"every": "token", "at": None, "score": "success", "reuse": True}
+    assert sweep("end", "policy", 9, **points, **mine) == "result"
     sweep("end", "policy")
     assert asked == [
-        ("plan", ("end", "policy", 9), mine),
+        ("plan", ("end", "policy", 9), points | mine),
         ("run", ("result",), {"judge": "judge", "progress": print, "backend": "workers"}),
         ("plan", ("end", "policy", 64), usual),
         ("run", ("result",), {"judge": None, "progress": silent, "backend": None}),
     ]
     given = inspect.signature(plan_sweep).parameters
-    assert {name: one.default for name, one in given.items() if name in usual} == usual
+    shared = ForkSettings().options()
+    assert {name: one.default for name, one in given.items() if name in usual | shared} == usual | shared
     assert given["draws"].default == 64
 
 

@@ -31,6 +31,7 @@ from refork.errors import BadInput
 if TYPE_CHECKING:
     from refork.forking.change import Diff
     from refork.forking.recorded import Pair
+    from refork.forking.settings import ForkOptions
     from refork.tree import Tree
 
 SimulatorSpec = Annotated[
@@ -99,7 +100,7 @@ def fork_command(
             what = parse_change(change, opened, open_world)
             maker = simulator_for(simulator, simulator_control, live)
             law = settings_for(recorded_settings(point, walk), settings)
-            more: dict[str, Any] = {
+            more: ForkOptions = {
                 "settings": law, "world": place, "judge": grader, "seed": seed, "simulator": maker,
                 "progress": live, "backend": crew,
             }  # fmt: skip

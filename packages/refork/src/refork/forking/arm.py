@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from refork.forking.context import (
 )
 from refork.forking.episodes import TURNS, Episodes
 from refork.forking.run_on import Branch, judge_draws, run_on, world_producer
+from refork.forking.settings import ForkOptions, ForkSettings, takes_fork_settings
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.policies.sent import REQUEST
@@ -382,29 +383,25 @@ class Used:
         return replace(self, tokens=self.tokens + tokens, ties=self.ties + ties)
 
 
+@takes_fork_settings
 def prepare(
     point: Point,
     policy: Policy,
     draws: int | Sequence[int],
     *,
     change: Change | None = None,
-    settings: Sampling | None = None,
-    world: World | None = None,
-    seed: int = 0,
-    max_turns: int | None = None,
-    any_weights: bool = False,
     exclude_first: int | None = None,
     stream: int | None = None,
-    simulator: Simulator | None = None,
     room: int | None = None,
-    away: bool = False,
+    **options: Unpack[ForkOptions],
 ) -> ReadyArm:
     """Check an arm, record it, and list the draws that are not on the tree yet.
 
-    ``away``: the draws are for a backend, whose workers open the episodes that they need. ``room``: tokens
+    Where a backend is named, its workers open the episodes that they need. ``room``: tokens
     that the first turn may still say, instead of what its limit leaves; for callers that read something else
     than a whole turn, such as an answer behind thinking that was closed by force.
     """
+    on = ForkSettings(**options)
     tree = point.tree
     if tree is None:
         raise BadPoint("this point belongs to no tree; take it with tree.at(node, token)")
@@ -412,34 +409,35 @@ def prepare(
     if not wanted:
         raise BadInput(f"draws is {draws!r}; at least 1 is needed")
     walk = tree.path(point)
-    plan = Plan(point, walk, policy, settings or recorded_settings(point, walk), world)
+    plan = Plan(point, walk, policy, on.settings or recorded_settings(point, walk), on.world)
     diff = change.diff(plan) if change is not None else None
     if change is not None:
         plan = change.apply(plan)
-    check_policy(walk, policy, swapped=plan.swapped, any_weights=any_weights)
-    start = _begin(tree, plan, answered=simulator is not None)
+    check_policy(walk, policy, swapped=plan.swapped, any_weights=on.any_weights)
+    start = _begin(tree, plan, answered=on.simulator is not None)
     if plan.policy.card.can("tokens") and not (start.complete and not len(start.tokens)):
         check_ids(start.tokens, plan.policy.card, plan.where)
     start, left = _within_limit(plan, start, room)
-    answering = plan.world is not None or simulator is not None
+    answering = plan.world is not None or on.simulator is not None
     if start.complete and not answering:
         raise BadPoint(
             "the turn is over at this point and there is no world to answer it",
             where=plan.where,
             hint="fork earlier in the step, or name the world",
         )
-    episodes = Episodes(tree, plan.walk, plan.world, simulator) if answering else None
-    limits = _Limits(_turns_left(walk, plan.world, max_turns, simulated=simulator is not None), left)
+    episodes = Episodes(tree, plan.walk, plan.world, on.simulator) if answering else None
+    simulated = on.simulator is not None
+    limits = _Limits(_turns_left(walk, plan.world, on.max_turns, simulated=simulated), left)
     record = _recorded(
-        tree, plan, change, start=start, limits=limits, seed=seed, episodes=episodes,
+        tree, plan, change, start=start, limits=limits, seed=on.seed, episodes=episodes,
         exclude_first=exclude_first, stream=stream,
     )  # fmt: skip
-    job = ReadyArm(record, point, plan, diff, simulator=simulator)
+    job = ReadyArm(record, point, plan, diff, simulator=on.simulator)
     done = {d.draw for d in tree.draws(record.id)}
     missing = [draw for draw in wanted if draw not in done]
     template = Branch(
         record.id, start.at, start.keep, start.tokens, list(start.messages),
-        NoiseKey(seed, record.stream, 0), start.pending, start.mid_turn, start.complete,
+        NoiseKey(on.seed, record.stream, 0), start.pending, start.mid_turn, start.complete,
         turns_left=limits.turns,
         exclude_first=exclude_first,
         max_tokens=limits.room,
@@ -448,7 +446,7 @@ def prepare(
         said=start.said,
     )  # fmt: skip
     try:
-        job.branches = _branches(tree, plan, template, missing, None if away else episodes)
+        job.branches = _branches(tree, plan, template, missing, episodes if on.backend is None else None)
     finally:
         if episodes is not None:
             episodes.close()
@@ -691,33 +689,18 @@ def _run_here(
     return used
 
 
+@takes_fork_settings
 def fork(
     point: Point,
     policy: Policy,
     draws: int = 64,
     change: Change | None = None,
-    *,
-    settings: Sampling | None = None,
-    world: World | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
-    max_turns: int | None = None,
-    any_weights: bool = False,
-    simulator: Simulator | None = None,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    **options: Unpack[ForkOptions],
 ) -> Fork:
     """Let the agent run on ``draws`` times from a point, with at most one change; all is recorded.
 
-    ``settings`` default to those the turn was recorded with. With ``world`` every draw goes on until
-    the world ends it; without, a draw is the rest of the policy's turn. Draws already on the tree
-    are not done again, so an interrupted call is finished by repeating it.
-
-    ``simulator`` answers where there is no world, or where it can neither restore nor replay what is
-    recorded; the record, every answer and the scores say so. Where no world limits the turns, it answers
-    ``max_turns`` of them (default 8).
-
-    ``backend`` says who does the draws (default: this process); what is recorded is the same.
+    ``options`` are the fields of :class:`ForkSettings`. Draws already on the tree are not done again, so an
+    interrupted call is finished by repeating it.
 
     Raises:
         BadInput, BadPoint, BadChange: the arm makes no sense.
@@ -725,47 +708,32 @@ def fork(
         CannotDo: the policy or world lacks what the arm needs.
         ReplayDiverged: the world answers its recorded actions differently now.
     """
-    if draws < 1:
-        raise BadInput(f"draws is {draws}; at least 1 is needed")
-    job = prepare(
-        point, policy, draws, change=change, settings=settings, world=world, seed=seed,
-        max_turns=max_turns, any_weights=any_weights, simulator=simulator, away=backend is not None,
-    )  # fmt: skip
-    return _first(run_jobs([job], judge=judge, progress=progress, backend=backend)[0], draws)
+    return _drawn(point, policy, draws, [change], ForkSettings(**options))[0]
 
 
+@takes_fork_settings
 def fork_both(
-    point: Point,
-    policy: Policy,
-    draws: int,
-    change: Change,
-    *,
-    settings: Sampling | None = None,
-    world: World | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
-    max_turns: int | None = None,
-    any_weights: bool = False,
-    simulator: Simulator | None = None,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    point: Point, policy: Policy, draws: int, change: Change, **options: Unpack[ForkOptions]
 ) -> tuple[Fork, Fork]:
     """The control and the changed arm, as two calls of :func:`fork` give them.
 
     Both are checked before anything is drawn, so a change that cannot be made costs nothing; and arms that
     share policy, settings and world are one batch. Raises what :func:`fork` raises.
     """
+    base, other = _drawn(point, policy, draws, [None, change], ForkSettings(**options))
+    return base, other
+
+
+def _drawn(
+    point: Point, policy: Policy, draws: int, changes: Sequence[Change | None], on: ForkSettings
+) -> list[Fork]:
+    """The arms of some changes at a point, each with the first ``draws`` draws."""
     if draws < 1:
         raise BadInput(f"draws is {draws}; at least 1 is needed")
-    changed, control = (
-        prepare(
-            point, policy, draws, change=what, settings=settings, world=world, seed=seed, max_turns=max_turns,
-            any_weights=any_weights, simulator=simulator, away=backend is not None,
-        )
-        for what in (change, None)
-    )  # fmt: skip
-    base, other = run_jobs([control, changed], judge=judge, progress=progress, backend=backend)
-    return _first(base, draws), _first(other, draws)
+    # From the last on: a change may be refused, and then no control has been begun.
+    jobs = [prepare(point, policy, draws, change=change, **on.options()) for change in reversed(changes)]
+    arms = run_jobs(jobs[::-1], judge=on.judge, progress=on.progress, backend=on.backend)
+    return [_first(arm, draws) for arm in arms]
 
 
 def _first(arm: Fork, draws: int) -> Fork:

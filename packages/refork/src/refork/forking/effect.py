@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, overload
+from typing import Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,10 @@ from refork.errors import BadInput
 from refork.forking.arm import Fork, fork_both, graded
 from refork.forking.change import Change
 from refork.forking.grading import need_grader
-from refork.judge import Judge
-from refork.policies.base import Policy, Sampling
-from refork.progress import Progress, silent
+from refork.forking.settings import ForkOptions, takes_fork_settings
+from refork.policies.base import Policy
 from refork.tree.node import Point, Trajectory
 from refork.types import Json
-from refork.worlds.base import World
-from refork.worlds.simulated import Simulator
-
-if TYPE_CHECKING:
-    from refork.forking.backend import Backend
 
 ScoreOf = str | Callable[[Trajectory], float | None]
 
@@ -285,6 +279,7 @@ def _rate(interval: stats.Interval) -> Rate:
     return Rate(interval.estimate, interval.low, interval.high)
 
 
+@takes_fork_settings
 def compare_until(
     point: Point,
     policy: Policy,
@@ -295,13 +290,7 @@ def compare_until(
     max_draws: int = 512,
     margin: float = 0.0,
     score: str = "success",
-    settings: Sampling | None = None,
-    world: World | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
-    simulator: Simulator | None = None,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    **options: Unpack[ForkOptions],
 ) -> Effect:
     """Draw both arms in batches and stop as soon as the answer is clear, at a stated error rate.
 
@@ -314,16 +303,12 @@ def compare_until(
     """
     if not 0 < error < 1:
         raise BadInput(f"the error rate is {error!r}; it must lie strictly between 0 and 1", hint="0.05")
-    need_grader(score, world, judge, point.address)
+    need_grader(score, options.get("world"), options.get("judge"), point.address)
     looks, tokens, seconds = 0, 0, 0.0
     while True:
         looks += 1
         draws = min(looks * batch, max_draws)
-        shared = {
-            "settings": settings, "world": world, "judge": judge, "seed": seed, "progress": progress,
-            "simulator": simulator, "backend": backend,
-        }  # fmt: skip
-        base, other = fork_both(point, policy, draws, change, **shared)  # type: ignore[arg-type]
+        base, other = fork_both(point, policy, draws, change, **options)
         tokens += base.tokens + other.tokens
         seconds += base.seconds + other.seconds
         left, right, _ = _pairs(base, other, score)

@@ -13,9 +13,9 @@ Source: token-wise potential is arXiv 2606.25524; the reuse and its unbiasedness
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import ReadyArm, graded, prepare, recorded_settings, run_jobs
 from refork.forking.grading import need_grader
+from refork.forking.settings import ForkOptions, ForkSettings, takes_fork_settings
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
@@ -30,8 +31,6 @@ from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.tree.node import Node, Point, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
-from refork.worlds.base import World
-from refork.worlds.simulated import Simulator
 
 if TYPE_CHECKING:
     from refork.forking.backend import Backend
@@ -268,6 +267,7 @@ class SweepPlan:
         return self.outcome is None and bool(self.whole) and not _over(self.end)
 
 
+@takes_fork_settings
 def plan_sweep(
     end: Point,
     policy: Policy,
@@ -277,11 +277,7 @@ def plan_sweep(
     at: Collection[int] | None = None,
     score: str = "success",
     reuse: bool = True,
-    settings: Sampling | None = None,
-    world: World | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
-    simulator: Simulator | None = None,
+    **options: Unpack[ForkOptions],
 ) -> SweepPlan:
     """Decide which draws serve which points; nothing is sampled and nothing written.
 
@@ -293,8 +289,9 @@ def plan_sweep(
         BadInput: nothing to sweep, an unknown ``every``, a boundary that is not there, or nobody who grades.
         CannotDo: log-probs that reuse needs are missing.
     """
+    on = ForkSettings(**options)
     tree, walk, steps = _trace(end, draws, every)
-    need_grader(score, world, judge, f"node {end.node.id[:12]}")
+    need_grader(score, on.world, on.judge, f"node {end.node.id[:12]}")
     bare = not steps
     if bare:
         # Nobody recorded token ids: a turn can be valued where it begins, which is where the messages end.
@@ -313,14 +310,14 @@ def plan_sweep(
                 hint=f"boundaries are 0 to {len(boundaries) - 1}",
             )
         wanted = np.isin(np.arange(len(boundaries)), np.array(sorted(at)))
-    law = settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
+    law = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
     follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
-    if not bare and (simulator is not None or (world is not None and not world.deterministic)):
+    if not bare and (on.simulator is not None or (on.world is not None and not on.world.deterministic)):
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
 
     def noise(draw: int, length: int) -> Floats:
-        return np.asarray(uniforms([NoiseKey(seed, stream, draw)], length)[0])
+        return np.asarray(uniforms([NoiseKey(on.seed, stream, draw)], length)[0])
 
     return SweepPlan(
         end,
@@ -330,10 +327,10 @@ def plan_sweep(
         follow,
         first_passage(follow, wanted, draws, noise),
         # What a turn scored is no outcome of its beginning.
-        None if end.mid_node else _outcome(tree, walk, score, judge),
+        None if end.mid_node else _outcome(tree, walk, score, on.judge),
         score,
         # One law for every arm: the one under which the chances of the trace's tokens were taken.
-        _Shared(policy, settings if bare else law, world, seed, simulator),
+        _Shared(policy, on if bare else replace(on, settings=law)),
     )
 
 
@@ -346,10 +343,9 @@ def run_sweep(
 ) -> Sweep:
     """Sample what a plan needs and hand every score to the points its draw serves."""
     passage, shared, whole = plan.passage, plan.arms, plan.whole
-    away = backend is not None
-    jobs, owners = _departures(list(plan.boundaries), passage, plan.follow, shared, away)
+    jobs, owners = _departures(list(plan.boundaries), passage, plan.follow, shared, backend)
     if plan.runs_on:
-        jobs.append(shared.arm(plan.end, whole, None, away))
+        jobs.append(shared.arm(plan.end, whole, None, backend))
         owners.append(set(whole))
     forks = run_jobs(jobs, judge=judge, progress=progress, stage="sweeping", backend=backend)
     values = np.full(len(passage.start), np.nan)
@@ -377,6 +373,7 @@ def run_sweep(
     )
 
 
+@takes_fork_settings
 def sweep(
     end: Point,
     policy: Policy,
@@ -386,13 +383,7 @@ def sweep(
     at: Collection[int] | None = None,
     score: str = "success",
     reuse: bool = True,
-    settings: Sampling | None = None,
-    world: World | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
-    simulator: Simulator | None = None,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    **options: Unpack[ForkOptions],
 ) -> Sweep:
     """Value of every token boundary (or every turn's beginning) of the walk that ends at ``end``.
 
@@ -402,11 +393,9 @@ def sweep(
         BadInput: nothing to sweep, an unknown ``every``, or a boundary that is not there.
         CannotDo: log-probs that reuse needs are missing.
     """
-    plan = plan_sweep(
-        end, policy, draws, every=every, at=at, score=score, reuse=reuse, settings=settings, world=world,
-        judge=judge, seed=seed, simulator=simulator,
-    )  # fmt: skip
-    return run_sweep(plan, judge=judge, progress=progress, backend=backend)
+    plan = plan_sweep(end, policy, draws, every=every, at=at, score=score, reuse=reuse, **options)
+    on = ForkSettings(**options)
+    return run_sweep(plan, judge=on.judge, progress=on.progress, backend=on.backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,22 +403,20 @@ class _Shared:
     """What all arms of a sweep have in common."""
 
     policy: Policy
-    settings: Sampling | None
-    world: World | None
-    seed: int
-    simulator: Simulator | None = None
+    on: ForkSettings
 
-    def arm(self, point: Point, draws: list[int], exclude_first: int | None, away: bool) -> ReadyArm:
+    def arm(
+        self, point: Point, draws: list[int], exclude_first: int | None, backend: Backend | None
+    ) -> ReadyArm:
         """An arm with a stream of its own: what decided the passage must not decide what follows."""
         return prepare(
-            point, self.policy, draws, settings=self.settings, world=self.world, seed=self.seed,
-            exclude_first=exclude_first, stream=stream_of("sweep", point.address), simulator=self.simulator,
-            away=away,
+            point, self.policy, draws, exclude_first=exclude_first,
+            stream=stream_of("sweep", point.address), **replace(self.on, backend=backend).options(),
         )  # fmt: skip
 
 
 def _departures(
-    boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared, away: bool
+    boundaries: list[Point], passage: Passage, follow: Floats, shared: _Shared, backend: Backend | None
 ) -> tuple[list[ReadyArm], list[set[int]]]:
     """An arm per boundary where draws leave the trace, and the draws it holds."""
     jobs, owners = [], []
@@ -437,7 +424,7 @@ def _departures(
         leavers = [int(i) for i in np.flatnonzero(passage.leave == boundary)]
         # Where no draw may follow the trace, its next token is as good as any other.
         token = _token(boundaries[boundary]) if follow[boundary] > 0 else None
-        jobs.append(shared.arm(boundaries[boundary], leavers, token, away))
+        jobs.append(shared.arm(boundaries[boundary], leavers, token, backend))
         owners.append(set(leavers))
     return jobs, owners
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, ReadyArm, prepare
+from refork.forking.settings import ForkSettings
 from refork.growing.laws import next_laws
 from refork.growing.points import PointArrays, candidates
 from refork.growing.selector import Candidates, ForkChoice, Needs, Selector, needs_of
@@ -67,15 +68,14 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class GrowSetup:
-    """What all tasks of one call share; ``away``: their draws are for a backend."""
+    """What all tasks of one call share."""
 
     tree: Tree
     policy: Policy
     world: World
     selector: Selector
     settings: Sampling
-    seed: int = 0
-    away: bool = False
+    on: ForkSettings
 
     @property
     def needs(self) -> Needs:
@@ -226,10 +226,7 @@ class Growing:
         """An arm with this task's next draws from a point, ready to run."""
         address = point.address
         first = self.claimed.get(address, 0)
-        job = prepare(
-            point, plan.policy, list(range(first, first + count)), settings=plan.settings, world=plan.world,
-            seed=plan.seed, away=plan.away,
-        )  # fmt: skip
+        job = prepare(point, plan.policy, list(range(first, first + count)), **plan.on.options())
         return job, self.claim(job.record.id, address, count)
 
     def kept(self, arm: Fork) -> tuple[DrawRecord, ...]:

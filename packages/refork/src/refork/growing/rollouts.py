@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, ReadyArm, prepare, run_jobs
+from refork.forking.settings import DrawOptions, ForkSettings, takes_fork_settings
 from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.growing import Budget, Growing, GrowSetup, Logged, settings_for
 from refork.growing.plant import plant
 from refork.growing.selector import Selector, needs_of
 from refork.growing.speculate import Speculation, grow_speculatively
-from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
-from refork.progress import Progress, silent
 from refork.tree.node import Point
 from refork.tree.tree import Tree
 from refork.worlds.base import Task, World
-
-if TYPE_CHECKING:
-    from refork.forking.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +43,7 @@ class Group:
         return sum(arm.tokens for arm in self.forks)
 
 
+@takes_fork_settings
 def grow(
     tree: Tree,
     policy: Policy,
@@ -55,12 +52,8 @@ def grow(
     *,
     draws: int,
     settings: Sampling,
-    seed: int = 0,
-    max_turns: int | None = None,
-    judge: Judge | None = None,
     tasks_at_once: int = 64,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    **options: Unpack[DrawOptions],
 ) -> list[Group]:
     """Draw ``draws`` independent rollouts of every task; what is on the tree already is not redone.
 
@@ -71,25 +64,21 @@ def grow(
         raise BadInput(f"draws is {draws}; at least 1 is needed")
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
+    on = ForkSettings(settings=settings, world=world, **options)
     groups: list[Group] = []
     for first in range(0, len(tasks), tasks_at_once):
         block = tasks[first : first + tasks_at_once]
         points = plant(tree, policy, world, block)
-        jobs = [
-            prepare(
-                point, policy, draws, settings=settings, world=world, seed=seed, max_turns=max_turns,
-                away=backend is not None,
-            )
-            for point in points
-        ]  # fmt: skip
+        jobs = [prepare(point, policy, draws, **on.options()) for point in points]
         stage = "rollouts" if len(tasks) <= tasks_at_once else f"rollouts {first + 1}-{first + len(block)}"
-        arms = run_jobs(jobs, judge=judge, progress=progress, stage=stage, backend=backend)
+        arms = run_jobs(jobs, judge=on.judge, progress=on.progress, stage=stage, backend=on.backend)
         # An earlier call may have drawn more of the same arm; a group holds what this one asked for.
         kept = [replace(arm, draws=tuple(d for d in arm.draws if d.draw < draws)) for arm in arms]
         groups += [Group(t, p, (a,)) for t, p, a in zip(block, points, kept, strict=True)]
     return groups
 
 
+@takes_fork_settings
 def grow_trees(
     tree: Tree,
     policy: Policy,
@@ -101,12 +90,9 @@ def grow_trees(
     tokens: int | None = None,
     floor: float | None = None,
     settings: Sampling,
-    seed: int = 0,
-    judge: Judge | None = None,
     allocator: AdaptiveBudgetAllocator | None = None,
     speculation: Speculation | None = None,
-    progress: Progress = silent,
-    backend: Backend | None = None,
+    **options: Unpack[DrawOptions],
 ) -> tuple[list[Group], list[Logged]]:
     """Grow a tree of rollouts per task, the selector choosing where each one starts.
 
@@ -128,21 +114,22 @@ def grow_trees(
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
     law = settings_for(needs_of(selector), settings, policy.card)
-    plan = GrowSetup(tree, policy, world, selector, law, seed, away=backend is not None)
+    on = ForkSettings(settings=law, world=world, **options)
+    plan = GrowSetup(tree, policy, world, selector, law, on)
     roots = plant(tree, policy, world, tasks)
     growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
     log: list[Logged] = []
     if speculation is not None:
         if allocator is not None:
             raise BadInput("an allocator and speculation cannot be combined", hint="use one of them")
-        if backend is not None:
+        if on.backend is not None:
             raise CannotDo(
                 "speculation decides after every turn, and a backend answers after whole rollouts",
                 hint="leave --backend or the staleness away",
             )
-        grow_speculatively(plan, growing, speculation, log, judge=judge, progress=progress)
+        grow_speculatively(plan, growing, speculation, log, judge=on.judge, progress=on.progress)
     else:
-        _grow_in_rounds(plan, growing, log, allocator, judge, progress, backend)
+        _grow_in_rounds(plan, growing, log, allocator)
     if allocator is not None:
         allocator.observe(plan, growing)
     reason = _bias(selector, budget, allocator)
@@ -163,12 +150,9 @@ def _grow_in_rounds(
     growing: Sequence[Growing],
     log: list[Logged],
     allocator: AdaptiveBudgetAllocator | None,
-    judge: Judge | None,
-    progress: Progress,
-    backend: Backend | None,
 ) -> None:
     """Every round, each task's choices; all of them are one batch."""
-    round_ = 0
+    on, round_ = plan.on, 0
     while True:
         jobs: list[ReadyArm] = []
         owners: list[tuple[Growing, list[int]]] = []
@@ -180,7 +164,7 @@ def _grow_in_rounds(
                 log.append(Logged(one.task.id, round_, pick, point.address))
         if not jobs:
             return
-        arms = run_jobs(jobs, judge=judge, stage=f"growing, round {round_}", backend=backend)
+        arms = run_jobs(jobs, judge=on.judge, stage=f"growing, round {round_}", backend=on.backend)
         counted: set[str] = set()
         for (one, mine), arm in zip(owners, arms, strict=True):
             wanted = set(mine)
@@ -192,5 +176,5 @@ def _grow_in_rounds(
         if allocator is not None and round_ == 0:
             allocator.allot(plan, growing)
         done, total = (sum(part) for part in zip(*(one.used for one in growing), strict=True))
-        progress("growing", done, total, tokens=sum(one.tokens for one in growing))
+        on.progress("growing", done, total, tokens=sum(one.tokens for one in growing))
         round_ += 1
