@@ -64,6 +64,7 @@ def test_a_template_holds_every_key_its_default_and_a_line_of_help(path):
     keys = re.findall(r"^#(\w+) =", text, re.MULTILINE)
     hidden = set(recipe.options) - recipe.shown()
     assert hidden <= set(keys)
+    assert not re.findall(r"(?:^|\n)\n#(\w+) =", text), "a key without a line of help"
     defaults = tomllib.loads(re.sub(r"^#(\[[\w.]+\]$|\w+ = )", r"\1", text, flags=re.MULTILINE))
     for key, value in defaults.items():  # what the template says is what the command takes
         if key in recipe.options and key not in recipe._own():

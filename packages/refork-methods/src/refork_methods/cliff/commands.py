@@ -190,9 +190,11 @@ def train(
         str,
         typer.Option("--kinds", help="all, deterministic, uncertain, sampled-off, uncertain+sampled-off."),
     ] = "all",
-    learning_rate: Annotated[float, typer.Option("--learning-rate")] = 5e-6,
-    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 1,
-    beta: Annotated[float, typer.Option("--beta")] = 0.05,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Of the optimizer.")] = 5e-6,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Times over the pairs.")] = 1,
+    beta: Annotated[
+        float, typer.Option("--beta", help="How far the policy may leave its reference; smaller is further.")
+    ] = 0.05,
     full: Annotated[bool, typer.Option("--full", help="All weights instead of a LoRA adapter.")] = False,
     eos_compat: Annotated[
         bool, typer.Option("--eos-compat", help="Add the end of sequence, as the released trainer does.")

@@ -49,20 +49,33 @@ if TYPE_CHECKING:
 
 
 class CliffRecipe(RecipePart):
-    """What a run is. ``world`` None: the one each trace was recorded in."""
+    """What a run is."""
 
+    #: The tree file.
     tree: str
+    #: The policy that made the traces.
     policy: str
+    #: Who grades; default: the world that each trace was recorded in.
     world: str | None = None
+    #: Without a world: what a right last turn matches.
     success_regex: str | None = None
+    #: Which traces, by outcome.
     traces: Which = "wrong"
+    #: Draws that serve each token.
     draws: int = Field(default=64, ge=16)
+    #: Begin with 16 draws and go on only where a cliff is in doubt.
     sequential: bool = True
+    #: The test that nominates tokens: paired, or the published one.
     rule: Rule = "paired"
+    #: A drop that does not count.
     delta0: float = Field(default=0.1, ge=0, lt=1)
+    #: Level of the nominating test.
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    #: Fresh draws of either side of a nominee.
     retest: int = Field(default=64, ge=16)
+    #: Share of false cliffs among those that survive.
     fdr: float = Field(default=0.1, gt=0, lt=1)
+    #: Address of the noise.
     seed: int = 0
 
 

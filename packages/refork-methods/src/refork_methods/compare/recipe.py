@@ -73,24 +73,34 @@ def places_named(worlds: Sequence[str]) -> list[Json]:
 class CompareRecipe(RecipePart):
     """Arms by worlds by seeds, each one training run of ``updates`` updates of the same token budget.
 
-    Run i of every arm has seed ``first_seed + i``: the same starting weights, training tasks and evaluation
-    noise. ``roots`` plain rollouts begin every tree, then ``at_once`` forks a round up to ``leaves``; the
-    independent arms draw ``leaves`` rollouts. Success is measured before, every ``evaluate_every`` updates,
-    and at the end, on ``held_out`` tasks x ``draws``. ``rates`` sets the learning rate of single arms.
+    Run i of every arm has the same starting weights, training tasks and evaluation noise.
     """
 
+    #: Worlds, each with its policy and the size of an update.
     worlds: tuple[Place, ...] = (HOUSEHOLD, ARITHMETIC)
+    #: SELECTOR+CREDIT[+implicit], each once.
     arms: tuple[str, ...] = ARMS
+    #: The arm that all others are compared with.
     baseline: str = "independent+grpo"
+    #: Training runs of each arm and world.
     seeds: int = Field(default=3, ge=1)
+    #: Run i of every arm has seed first_seed + i.
     first_seed: int = 0
+    #: Updates of a run.
     updates: int = Field(default=10, ge=1)
+    #: Rollouts of each task.
     leaves: int = Field(default=8, ge=2)
+    #: Plain rollouts that begin every tree.
     roots: int = Field(default=6, ge=1)
+    #: Forks of a round.
     at_once: int = Field(default=2, ge=1)
+    #: Learning rates of single arms.
     rates: dict[str, float] = Field(default_factory=dict)
+    #: Updates between two measurements of success.
     evaluate_every: int = Field(default=2, ge=1)
+    #: Tasks that success is measured on.
     held_out: int = Field(default=96, ge=2)
+    #: Rollouts of each of them.
     draws: int = Field(default=2, ge=1)
 
     @field_validator("arms")

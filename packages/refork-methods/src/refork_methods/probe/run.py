@@ -37,23 +37,39 @@ STATES: Final = "states"
 
 
 class ProbeRecipe(RecipePart):
-    """What a probe run reads and how. ``labels``: rollouts of each prompt that are rows, all unless set."""
+    """What a probe run reads and how."""
 
+    #: The tree file.
     tree: str
+    #: The model that is read: hf:DIR or organism:NAME.
     policy: str
+    #: JSON lines of prompt, intent, source; default: the tree's own tasks.
     prompts: str | None = None
+    #: The score that says refused.
     score: str = "refusal"
+    #: Grade ungraded rollouts: what a refusal matches.
     refusal_regex: str | None = None
+    #: What opens the thinking.
     opening: str = "<think>"
+    #: What closes it.
     close: str = "</think>"
+    #: Rollouts of each prompt that are drawn first.
     draws: int = Field(default=0, ge=0)
+    #: How they are drawn.
     sampling: Law = Law()
+    #: Layer whose hidden state is read; negative from the last.
     layer: int | Literal["raw"] = -1
+    #: How the probe is fitted.
     recipe: Recipe = "pca"
+    #: Rollouts of each prompt that are rows; default: all.
     labels: int | None = Field(default=None, ge=1)
+    #: Also follow the probe along the thinking.
     curve: Literal["hopping", "pooling", "none"] = "hopping"
+    #: Shuffled fits that give the level of chance.
     permutations: int = Field(default=200, ge=20)
+    #: Also probe 20 positions of the prompt at five depths.
     sweep: bool = False
+    #: Of folds and noise.
     seed: int = 0
 
 

@@ -631,7 +631,7 @@ def conduct_command(
     Example: refork route conduct --train --set updates=60 --out runs/conductor
     """
     if train:
-        _train(conductor, pool, queries, settings, out, as_json)
+        _train(conductor, pool, queries, rounds, settings, out, as_json)
         return
     from refork_methods.route.conduct.training import pool_named
 
@@ -720,7 +720,13 @@ def _show(done: Conducted) -> None:
 
 
 def _train(
-    conductor: str | None, pool: str, queries: str, settings: list[str], out: Path | None, as_json: bool
+    conductor: str | None,
+    pool: str,
+    queries: str,
+    rounds: int,
+    settings: list[str],
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     from refork.cli.live import LiveProgress
     from refork.errors import BadInput
@@ -729,7 +735,9 @@ def _train(
 
     if out is None:
         raise BadInput("training needs a folder", hint="--out runs/conductor")
-    recipe = resolve(ConductRecipe, None, settings, conductor=conductor, pool=pool, queries=queries)
+    recipe = resolve(
+        ConductRecipe, None, settings, conductor=conductor, pool=pool, queries=queries, rounds=rounds
+    )
     with LiveProgress() as live:
         summary = run_conduct(recipe, out, live)
     if as_json:

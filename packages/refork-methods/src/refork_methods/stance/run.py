@@ -54,50 +54,73 @@ from refork_methods.stance.variance import CONFOUNDED, MODES, Mode, Unit, readin
 
 
 class StanceRecipe(RecipePart):
-    """What every stance run is: prompts, the policy that thinks, how its thinking ends, and who judges.
+    """What every stance run is: prompts, the policy that thinks, how its thinking ends, and who judges."""
 
-    ``prompts`` None: the tree's own tasks, which then carry intents. ``rollouts`` None: the recorded ones.
-    ``banned``: ids kept from being said while thinking is carried on (none: the first of the closing marker).
-    ``files``: digests of the files that the recipe names.
-    """
-
+    #: The tree file.
     tree: str
+    #: The policy that thinks.
     policy: str
+    #: File of prompts; default: the tree's own tasks, which then carry intents.
     prompts: str | None = None
+    #: Rollouts of each prompt; default: the recorded ones.
     rollouts: int | None = Field(default=None, ge=1)
+    #: How thinking is drawn.
     sampling: Law = Law(max_tokens=2048)
+    #: What ends the thinking.
     close: str = "</think>"
+    #: What opens it; empty where it begins with the turn.
     open: str = "<think>"
+    #: Ids kept from being generated while thinking is carried on; default: the first of the closing marker.
     banned: tuple[int, ...] = ()
+    #: Who says refuse or comply.
     guards: tuple[str, ...]
+    #: What an even split of the guards means.
     tie: Tie | None = None
+    #: Close by force what never closes by itself.
     force_close: bool = False
+    #: Tokens of an answer at most.
     answer_tokens: int = Field(default=ANSWER_TOKENS, ge=1)
+    #: Address of the noise.
     seed: int = 0
+    #: Digests of the files that the recipe names; filled in.
     files: dict[str, str] = Field(default_factory=dict)
 
 
 class VarianceRecipe(StanceRecipe):
-    """A variance run. ``no_think``: answers per prompt that are also drawn without thinking."""
+    """A variance run."""
 
+    #: Shares of the thinking that are kept.
     cuts: tuple[float, ...] = CUTS
+    #: Whether the thinking is closed by force at a cut, or goes on freely.
     modes: tuple[Mode, ...] = MODES
+    #: Rollouts that are cut, of each prompt.
     prefixes: int = Field(default=8, ge=1)
+    #: Draws of each cut.
     continuations: int = Field(default=8, ge=2)
+    #: Answers of each prompt that are also drawn without thinking.
     no_think: int = Field(default=0, ge=0)
+    #: What intervals draw again: prompts and then prefixes, or pairs of them as if independent.
     unit: Unit = "nested"
 
 
 class CutsRecipe(StanceRecipe):
-    """A run of causal cuts over ``traces`` rollouts per prompt. ``words``: every word is a chunk."""
+    """A run of causal cuts."""
 
+    #: Who says what a chunk leans to.
     annotators: tuple[str, ...]
+    #: Rollouts of each prompt that are cut.
     traces: int = Field(default=1, ge=1)
+    #: Answers that are drawn at each cut.
     answers: int = Field(default=100, ge=2)
+    #: Level of the tests.
     alpha: float = Field(default=0.05, gt=0, lt=1)
+    #: Where a cut is locked: by the rate before it, or on each side of it.
     locked: Locked = "pre"
+    #: Every word is a chunk.
     words: bool = False
+    #: Characters that sentences are merged up to.
     most: int = Field(default=MOST, ge=1)
+    #: Chunks of so many characters or fewer are dropped.
     least: int = Field(default=LEAST, ge=0)
 
 

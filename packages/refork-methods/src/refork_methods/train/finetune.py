@@ -31,8 +31,11 @@ from refork_methods.train.tracker import open_tracker
 class _Source(RecipePart):
     """Where the training data is: a tree or a file, one of them."""
 
+    #: hf:DIR or organism:NAME; a local model.
     policy: str
+    #: Take the data from this tree.
     tree: str | None = None
+    #: Take the data from this JSON-lines file.
     data: str | None = None
 
     @model_validator(mode="after")
@@ -45,44 +48,68 @@ class _Source(RecipePart):
 class SftRates(Rates):
     """Rates of supervised fine-tuning; its own class, so that setting one key leaves the others."""
 
+    #: The largest learning rate.
     peak: float = Field(default=1e-4, gt=0)
+    #: How it falls after the warm-up.
     shape: Literal["constant", "linear", "cosine"] = "cosine"
+    #: Steps of linear rise.
     warmup: int = Field(default=10, ge=0)
 
 
 class DpoRates(Rates):
     """Rates of preference training."""
 
+    #: The largest learning rate.
     peak: float = Field(default=5e-6, gt=0)
+    #: How it falls after the warm-up.
     shape: Literal["constant", "linear", "cosine"] = "cosine"
 
 
 class SftRecipe(_Source):
     """Supervised fine-tuning on conversations (``data``) or a tree's walks of ``least`` success or more."""
 
+    #: Success that a trajectory of the tree has at least.
     least: float = 1.0
+    #: Optimizer steps.
     steps: int = Field(default=100, ge=1)
+    #: Examples of a step.
     rows: int = Field(default=16, ge=1)
+    #: Examples computed at a time; default: all of a step.
     micro_rows: int | None = Field(default=None, ge=1)
+    #: The learning rate.
     rate: SftRates = SftRates()
+    #: Of the optimizer.
     weight_decay: float = Field(default=0.01, ge=0)
+    #: Train an adapter instead of all weights.
     lora: Lora | None = None
+    #: Steps between two checkpoints.
     checkpoint_every: int = Field(default=50, ge=0)
+    #: Of the order.
     seed: int = 0
 
 
 class DpoRecipe(_Source):
     """Preference training on pairs (``data``) or on a tree's forks whose branches differ by ``least``."""
 
+    #: Difference of the branches of a fork at least.
     least: float = 0.25
+    #: How far the policy may leave its reference; smaller is further.
     beta: float = Field(default=0.1, gt=0)
+    #: Optimizer steps.
     steps: int = Field(default=100, ge=1)
+    #: Examples of a step.
     rows: int = Field(default=8, ge=1)
+    #: Examples computed at a time; default: all of a step.
     micro_rows: int | None = Field(default=None, ge=1)
+    #: The learning rate.
     rate: DpoRates = DpoRates()
+    #: Of the optimizer.
     weight_decay: float = Field(default=0.0, ge=0)
+    #: Train an adapter instead of all weights.
     lora: Lora | None = None
+    #: Steps between two checkpoints.
     checkpoint_every: int = Field(default=50, ge=0)
+    #: Of the order.
     seed: int = 0
 
 

@@ -36,71 +36,107 @@ from refork_methods.train.tracker import open_tracker
 class Lora(RecipePart):
     """A LoRA adapter; see :class:`refork_methods.train.lora.LoraSettings`."""
 
+    #: Rank of the adapter.
     rank: int = Field(default=8, ge=1)
+    #: Its scale is alpha / rank.
     alpha: float = Field(default=16.0, gt=0)
+    #: Layers that get one.
     targets: tuple[str, ...] | str = "all-linear"
+    #: Of its first weights.
     seed: int = 0
 
 
 class Rates(RecipePart):
     """The learning rate; see :class:`refork_methods.train.schedule.Schedule`."""
 
+    #: The largest learning rate.
     peak: float = Field(default=5e-4, gt=0)
+    #: How it falls after the warm-up.
     shape: Literal["constant", "linear", "cosine"] = "constant"
+    #: Steps of linear rise.
     warmup: int = Field(default=0, ge=0)
+    #: The last rate, as a share of the peak.
     final: float = Field(default=0.0, ge=0, le=1)
 
 
 class TrainTasks(Tasks):
     """Which tasks are trained on; its own class, so that setting the count leaves the split."""
 
+    #: Which part of the world's tasks.
     split: Literal["train", "held-out"] = "train"
+    #: How many tasks.
     count: int = Field(default=192, ge=1)
 
 
 class Evaluation(RecipePart):
     """Held-out success: ``count`` tasks (0: none), ``draws`` rollouts each, every so many updates."""
 
+    #: Held-out tasks; 0: nothing is measured.
     count: int = Field(default=0, ge=0)
+    #: Rollouts of each.
     draws: int = Field(default=2, ge=1)
+    #: Updates between two measurements.
     every: int = Field(default=4, ge=1)
+    #: Address of their noise.
     seed: int = 0
 
 
 class PolicyRecipe(RecipePart):
-    """Group policy gradient on rollout trees: everything that decides what a run does.
+    """Group policy gradient on rollout trees: everything that decides what a run does."""
 
-    ``selector``, ``credit`` and ``objective`` are names; their options stand beside them. ``credit_pair``:
-    the two fixed checkpoints of implicit credit. Each update takes ``per_update`` of ``tasks``, in turn.
-    ``sampling`` is at temperature 1 without filters.
-    """
-
+    #: The world's name.
     world: str
+    #: hf:DIR or organism:NAME; a local model.
     policy: str
+    #: Which points of a tree are forked.
     selector: str = "random"
+    #: Its options.
     selector_options: dict[str, Any] = Field(default_factory=dict)
+    #: How rollouts are credited.
     credit: str = "siblings"
+    #: Its options.
     credit_options: dict[str, Any] = Field(default_factory=dict)
+    #: The two fixed checkpoints of implicit credit.
     credit_pair: tuple[str, str] | None = None
+    #: The objective of the policy gradient.
     objective: str = "plain"
+    #: Its options.
     objective_options: dict[str, Any] = Field(default_factory=dict)
+    #: Tasks that are trained on.
     tasks: TrainTasks = TrainTasks()
+    #: Updates in all.
     updates: int = Field(default=8, ge=1)
+    #: Tasks of each update, taken in turn.
     per_update: int = Field(default=24, ge=1)
+    #: Rollouts of each task's tree.
     leaves: int = Field(default=8, ge=1)
+    #: Go on with blocks of tasks until an update has sampled so many tokens.
     budget: int | None = Field(default=None, ge=1)
+    #: Times over the rollouts.
     passes: int = Field(default=1, ge=1)
+    #: Parts of each pass, one gradient step each.
     minibatches: int = Field(default=1, ge=1)
+    #: A token that several rollouts share is learned once, with the mean of their advantages, or in each.
     shared: Literal["once", "each"] = "once"
+    #: Rollouts that ran into their limit count, are masked, or lose reward over their last tokens.
     overlong: Literal["keep", "mask", "soft"] = "keep"
+    #: Tokens beyond which the whole penalty of 1 is taken (soft).
     longest: int | None = Field(default=None, ge=1)
+    #: Tokens before that over which it grows (soft).
     soft: int | None = Field(default=None, ge=1)
+    #: The learning rate.
     rate: Rates = Rates()
+    #: Of the optimizer.
     weight_decay: float = Field(default=0.0, ge=0)
+    #: Train an adapter instead of all weights.
     lora: Lora | None = None
+    #: How rollouts are drawn; temperature 1 without filters.
     sampling: Law = Law()
+    #: Success on held-out tasks.
     evaluation: Evaluation = Evaluation()
+    #: Updates between two checkpoints.
     checkpoint_every: int = Field(default=1, ge=1)
+    #: Address of tasks and noise.
     seed: int = 0
 
 

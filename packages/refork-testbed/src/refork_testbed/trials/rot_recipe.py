@@ -25,33 +25,47 @@ _INJECTED = frozenset({"attack_inject", "defense_pin_attack"})
 
 
 class RotRecipe(RecipePart):
-    """Models x conditions x tasks x repetitions, and every list of setups that is to be crossed with them.
+    """Models x conditions x tasks x repetitions, and every list of setups that is to be crossed with them."""
 
-    ``policies``: the agents. ``summarisers``: who writes summaries, ``self`` for the agent itself.
-    ``framing``: one of the six, or ``search``: all six are tried first, on sessions of their own, and
-    the worst for each model is used. ``rounds`` 0: no compaction at all, the reference of repeated rounds.
-    ``twins``: ask the allowed counterpart of each request too. ``hardened``: the pin says who pinned it.
-    """
-
+    #: The agents.
     policies: tuple[str, ...] = Field(min_length=1)
+    #: Who writes summaries; self for the agent itself.
     summarisers: tuple[str, ...] = (SELF,)
+    #: How contexts are compacted.
     compactors: tuple[str, ...] = Field(default=("truncate",), min_length=1)
+    #: What happens to the rules.
     conditions: tuple[str, ...] = Field(default=CONDITIONS, min_length=1)
+    #: The tasks, by name.
     tasks: tuple[str, ...] = Field(default=tuple(TASKS), min_length=1)
+    #: Sessions of each task.
     reps: int = Field(default=3, ge=1)
+    #: Tokens at which the compactor fires.
     max_tokens: int = Field(default=MAX_TOKENS, ge=1)
+    #: Limits of a summary.
     words: tuple[int, ...] = Field(default=(WORDS,), min_length=1)
+    #: Compactions in a row; 0: none, the reference of repeated rounds.
     rounds: tuple[int, ...] = Field(default=(1,), min_length=1)
+    #: Turns of a session, for each round.
     turns: int = Field(default=12, ge=1)
+    #: The whole scene with its tools, or a small one whose agents write their calls as text.
     wording: Literal["full", "small"] = "full"
+    #: Who says the rules.
     channel: str = "user"
+    #: Language of the session.
     language: str = "en"
+    #: One of the six, or search: all are tried first, and the worst for each model is used.
     framing: str = SEARCH
+    #: Sessions of each framing in that search.
     search_reps: int = Field(default=1, ge=1)
+    #: Ask the allowed counterpart of each request, too.
     twins: bool = False
+    #: The pin says who pinned it.
     hardened: bool = True
+    #: Where the pin stands.
     placement: Literal["head", "tail"] = "head"
+    #: Address of the noise.
     seed: int = 0
+    #: How agents answer.
     sampling: Law = Law(temperature=0.7, max_tokens=256)
 
     @property

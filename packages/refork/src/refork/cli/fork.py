@@ -183,8 +183,8 @@ def sweep_command(
     policy: PolicySpec,
     every: Annotated[str, typer.Option("--every", help="token or turn.")] = "token",
     draws: Annotated[int, typer.Option("--draws", help="Draws that serve each point.")] = 64,
-    world: WorldSpec = None,
     success_regex: Regex = None,
+    world: WorldSpec = None,
     judge: JudgeSpec = None,
     settings: SamplingSettings = [],  # noqa: B006
     reuse: Annotated[bool, typer.Option(help="Let a draw serve every point it passes.")] = True,

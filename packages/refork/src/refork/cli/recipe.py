@@ -35,6 +35,8 @@ from refork.types import Json
 MOST: Final = 8
 #: They say how a command answers, not what it does: always shown, and no keys.
 _ALWAYS: Final = ("json", "dry_run")
+#: Always shown where a command has them: where its answer goes, and how much it draws.
+_DAILY: Final = ("out", "draws")
 #: What the recipe of the command that runs now sets, for the record of its run.
 CHOSEN: Final[ContextVar[Json]] = ContextVar("CHOSEN")
 _HELP: Final = (
@@ -149,10 +151,9 @@ class _Recipe:
         self.long = self.keys is not None or len(self.options) + (self.set is not None) > MOST
 
     def shown(self) -> set[str]:
-        """Keys of the options that the help shows: needed ones, those of every command, the first others."""
-        ranked = sorted(
-            self.options, key=lambda key: not (self.options[key].needed or key in _ALWAYS)
-        )  # stable: as they are declared
+        """Keys of the options that the help shows: needed and daily ones, then the first declared."""
+        daily = (*_ALWAYS, *_DAILY)
+        ranked = sorted(self.options, key=lambda key: not (self.options[key].needed or key in daily))
         return set(ranked[: MOST - 1])
 
     def signature_with_recipe(self) -> inspect.Signature:

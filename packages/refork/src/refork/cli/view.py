@@ -34,14 +34,14 @@ Json = Annotated[bool, typer.Option("--json", help="With --export: print what wa
 def view_command(
     places: Places,
     policy: PolicySpec = None,
-    world: WorldSpec = None,
     success_regex: Regex = None,
-    host: Host = "127.0.0.1",
     port: Port = 8080,
-    names: AllowHost = [],  # noqa: B006
     open_browser: Browser = False,
     export: ExportTo = None,
     tasks: Tasks = [],  # noqa: B006
+    world: WorldSpec = None,
+    host: Host = "127.0.0.1",
+    names: AllowHost = [],  # noqa: B006
     scores: Score = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:

@@ -37,8 +37,11 @@ class RecipePart(BaseModel):
 class Tasks(RecipePart):
     """Which tasks of the world."""
 
+    #: Which part of the world's tasks.
     split: Literal["train", "held-out"] = "held-out"
+    #: How many tasks.
     count: int = Field(default=16, ge=1)
+    #: Which of them: another seed, other tasks.
     seed: int = 0
 
 
@@ -49,16 +52,27 @@ _LATER = frozenset({"grammar", "min_p", "repetition_penalty", "presence_penalty"
 class Law(RecipePart):
     """How tokens are drawn; the fields of :class:`Sampling` that a recipe sets."""
 
+    #: 0 is greedy; 1 the model's own distribution.
     temperature: float = Field(default=1.0, ge=0)
+    #: Only the likeliest so many tokens.
     top_k: int | None = Field(default=None, ge=1)
+    #: Only the likeliest tokens that together have this probability.
     top_p: float | None = Field(default=None, gt=0, le=1)
+    #: Tokens of a turn at most.
     max_tokens: int = Field(default=64, ge=1)
+    #: Texts at which a turn ends.
     stop: tuple[str, ...] = ()
+    #: How noise chooses a token: by the inverse distribution function, or by Gumbel noise.
     coupling: Literal["inverse", "gumbel"] = "inverse"
+    #: Record the entropy over so many likeliest tokens.
     entropy_top_k: int | None = None
+    #: Only tokens with at least this share of the likeliest one's probability.
     min_p: float | None = Field(default=None, ge=0, le=1)
+    #: Divides the scores of tokens that stand in the context.
     repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    #: Taken off the score of each generated token.
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    #: Taken off a score for each time that its token was generated.
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
 
     @model_serializer(mode="wrap")
@@ -78,6 +92,7 @@ class TurnLaw(Law):
     Training takes a :class:`Law`: its gradients are of the model's own chances.
     """
 
+    #: Form of every turn: { kind = "regex", text = "..." }; json_schema and lark are others.
     grammar: Json | None = None
 
     @field_validator("grammar")
@@ -103,23 +118,42 @@ class Selection(RecipePart):
 
     OWN: ClassVar[tuple[str, ...]] = ("independent", "random", "surprisal", "uucb")
 
+    #: A selector's name.
     kind: str = "independent"
+    #: Weight of exploration (uucb).
     c: float = 0.5
+    #: Weight of uncertainty (uucb).
     entropy_coef: float = 1.0
+    #: What a point is worth: its win rate, or how mixed its outcomes are (uucb).
     value: Literal["win_rate", "mixed"] = "win_rate"
+    #: Uncertainty: the entropy, what the next draw is expected to cover, or the chance of a new token
+    #: (uucb).
     entropy: Literal["plain", "coverage", "unseen"] = "plain"
+    #: The bound of uucb, or the exact posterior gain of a mixed group.
     score: Literal["uucb", "mixed_gain"] = "uucb"
+    #: Divide the score by the expected tokens of the leaf (uucb).
     per_token: bool = False
+    #: Nats that count as entropy 1; default: the largest among the candidates (uucb).
     scale: float | None = None
+    #: Plain rollouts before the first choice.
     roots: int = Field(default=2, ge=1)
+    #: Choices per round.
     at_once: int = Field(default=1, ge=1)
+    #: Points per turn that may be chosen; -1 all, 0 the beginnings of turns only.
     inside: int | None = Field(default=None, ge=-1)
+    #: Points that are chosen in a round (surprisal).
     top: int = Field(default=2, ge=1)
+    #: Draws of each (surprisal).
     draws: int = Field(default=2, ge=1)
+    #: Rounds of them (surprisal).
     rounds: int = Field(default=1, ge=1)
+    #: Seed of ties and of random choices.
     seed: int = 0
+    #: Start new rollouts while so many turns of others may still be missing.
     staleness: int | None = Field(default=None, ge=0)
+    #: Move leaves between tasks after the first round.
     allocate: bool = False
+    #: Settings of any other selector.
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
@@ -130,20 +164,27 @@ class Selection(RecipePart):
 
 
 class GrowRecipe(RecipePart):
-    """Rollouts of a policy in a world over tasks: ``draws`` independent ones, or a tree per task.
+    """Rollouts of a policy in a world over tasks: independent ones, or with ``selector`` a tree per task."""
 
-    With ``selector``, the budget of each task is ``leaves`` (default: ``draws``) or ``budget_tokens``.
-    """
-
+    #: The world's name, e.g. household:2.
     world: str
+    #: hf:DIR, organism:NAME, openai:URL#MODEL or scripted:NAME.
     policy: str
+    #: Which tasks of the world.
     tasks: Tasks = Tasks()
+    #: Rollouts of each task.
     draws: int = Field(default=8, ge=1)
+    #: Address of the noise.
     seed: int = 0
+    #: Turns of a rollout at most; default: the world's own limit.
     max_turns: int | None = Field(default=None, ge=1)
+    #: How tokens are drawn.
     sampling: TurnLaw = TurnLaw()
+    #: Grow trees instead: how points to fork are chosen.
     selector: Selection | None = None
+    #: Leaves of each tree; default: draws.
     leaves: int | None = Field(default=None, ge=1)
+    #: Instead: sampled tokens of each tree.
     budget_tokens: int | None = Field(default=None, ge=1)
 
 

@@ -19,52 +19,63 @@ from refork.serve.keys import check_address
 class ServerSettings:
     """Address, keys, limits and options of a server. None stands for no limit.
 
-    ``keys``: what clients may send as API key; none: nobody needs one. ``hosts``: names that requests may
-    name the server by, beside this machine's and the address listened on (with keys: any, where none are
-    given). ``origins``: pages that may ask from elsewhere, as browsers write them. ``lanes``: questions that
-    a chat model is asked at the same time; ``width``: answers that a local model draws at the same time.
-    ``waiting``: choices that may wait for a lane or a row of one model; more are refused (429).
-    ``per_key_requests`` at the same time and ``per_key_per_minute`` are those of one key (of everybody,
-    where there are no keys). ``timeout_s``: of a whole answer, waiting included; ``body_s``: of a request's
-    arrival; ``drain_s``: what running answers get when the server stops. ``max_body``: bytes of a request.
-    ``max_tokens``: of one choice; a request that names none gets ``default_tokens`` or less.
-    ``max_choices``: of one request. ``connections``: open at the same time. ``record``: the tree that every
-    answer is written to; ``record_strict``: an answer that cannot be recorded is not given. ``record_s``:
-    seconds that an answer waits for its record. ``pin``: a policy file whose rules stand in every chat;
-    ``pin_withhold``: tool calls that break one are taken out of the answer. ``otlp``: where spans go;
-    ``trace_content``: texts too. ``world_sessions``: episodes of simulated worlds that may be open;
-    ``world_idle_s``: seconds after which one that nobody acts in is forgotten.
-
     Raises:
         BadInput: a limit, name or origin that is none, or an address beyond this machine without a key.
     """
 
+    #: Address to listen on; beyond this machine only with a key.
     host: str = "127.0.0.1"
+    #: Port to listen on; 0 takes a free one.
     port: int = 8000
+    #: What clients may send as API key; none: nobody needs one.
     keys: frozenset[str] = field(default=frozenset(), repr=False)
+    #: Names that requests may name the server by, beside this machine's and the address listened on.
     hosts: frozenset[str] = frozenset()
+    #: Pages that may ask from elsewhere, as browsers write them.
     origins: frozenset[str] = frozenset()
+    #: Questions that a chat model is asked at the same time.
     lanes: int = 1
+    #: Answers that a local model draws at the same time.
     width: int = 16
+    #: Choices that may wait for a lane or a row of one model; more are refused (429).
     waiting: int = 256
+    #: Requests of one key at the same time (of everybody, where there are no keys).
     per_key_requests: int | None = None
+    #: Requests of one key in a minute.
     per_key_per_minute: int | None = None
+    #: Seconds of a whole answer, waiting included.
     timeout_s: float | None = 600.0
+    #: Seconds of a request's arrival.
     body_s: float = 30.0
+    #: Seconds that running answers get when the server stops.
     drain_s: float = 30.0
+    #: Bytes of a request.
     max_body: int = 16 << 20
+    #: Tokens of one choice.
     max_tokens: int | None = None
+    #: Tokens of a choice whose request names none.
     default_tokens: int = 256
+    #: Choices of one request.
     max_choices: int = 64
+    #: Connections that are open at the same time.
     connections: int = 1024
+    #: The tree that every answer is written to.
     record: Path | None = None
+    #: An answer that cannot be recorded is not given.
     record_strict: bool = False
+    #: Seconds that an answer waits for its record.
     record_s: float = 30.0
+    #: A policy file whose rules stand in every chat.
     pin: Path | None = None
+    #: Tool calls that break a rule are taken out of the answer.
     pin_withhold: bool = True
+    #: Where spans go.
     otlp: str | None = None
+    #: Texts are in the spans, too.
     trace_content: bool = False
+    #: Episodes of simulated worlds that may be open.
     world_sessions: int = 1024
+    #: Seconds after which an episode that nobody acts in is forgotten.
     world_idle_s: float = 1800.0
 
     def __post_init__(self) -> None:

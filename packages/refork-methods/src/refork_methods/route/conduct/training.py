@@ -27,33 +27,46 @@ TESTBED = "refork-testbed"
 class ConductEvaluation(RecipePart):
     """Held-out queries and plans of each that are measured before and after; 0 queries: nothing is."""
 
+    #: Held-out queries that are measured before and after; 0: none.
     count: int = Field(default=200, ge=0)
+    #: Plans of each.
     draws: int = Field(default=1, ge=1)
 
 
 class ConductRecipe(RecipePart):
-    """Group policy gradient on what plans earn: everything that decides what a run does.
+    """Group policy gradient on what plans earn: everything that decides what a run does."""
 
-    ``conductor`` is ``organism:conductor`` or any local policy; ``pool`` and ``queries`` are files, or
-    ``expressions``. ``sub_pools``: every query offers random workers, their number one of these. ``per_call``
-    and ``per_money`` are taken off the reward. Later rounds of plans inside plans count by ``discount``.
-    """
-
+    #: Who writes plans: organism:conductor, or any local policy.
     conductor: str = "organism:conductor"
+    #: A pool file, or expressions.
     pool: str = BUILT_IN
+    #: A file of queries, or expressions.
     queries: str = BUILT_IN
+    #: Updates in all.
     updates: int = Field(default=60, ge=1)
+    #: Queries of an update.
     per_update: int = Field(default=32, ge=1)
+    #: Plans of each query.
     plans: int = Field(default=8, ge=2)
+    #: Parts of an update, one gradient step each.
     minibatches: int = Field(default=2, ge=1)
+    #: The learning rate.
     rate: Rates = Rates(peak=1.5e-3, shape="cosine", final=0.1)
+    #: Tokens of a plan at most.
     max_tokens: int = Field(default=24, ge=1)
+    #: Every query offers random workers, their number one of these.
     sub_pools: tuple[int, ...] = ()
+    #: How deep plans may ask for plans.
     rounds: int = Field(default=1, ge=1)
+    #: What a deeper plan counts.
     discount: float = Field(default=0.2, ge=0, le=1)
+    #: Taken off the reward for each call.
     per_call: float = Field(default=0.0, ge=0)
+    #: Taken off the reward for each unit of cost.
     per_money: float = Field(default=0.0, ge=0)
+    #: Success on held-out queries.
     evaluation: ConductEvaluation = ConductEvaluation()
+    #: Of queries and noise.
     seed: int = 0
 
 
