@@ -91,8 +91,8 @@ def serve_command(
     """Serve local models, remote ones and routed pools to any OpenAI client, at http://HOST:PORT/v1.
 
     Local models are served by continuous batching, with shared prefixes, and a drafter where one is given.
-    Ctrl-C lets running answers end, a second one does not. --set takes the settings that pydoc
-    refork.serve.settings lists.
+    Ctrl-C lets running answers end, a second one does not. --template prints all
+    other settings; --recipe and --set give them.
 
     Example: refork serve --model runs/model --drafter runs/draft --record served.db --set per_key_requests=8
     """
