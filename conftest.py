@@ -29,7 +29,6 @@ PURE = [
     "refork_methods.speculate.attention",
     "refork_methods.speculate.heads",
     "refork_methods.speculate.loss",
-    "refork_methods.speculate.metrics",
 ]
 
 install_import_hook(PURE, "beartype.beartype")

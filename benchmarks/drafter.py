@@ -30,11 +30,11 @@ from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, token_array
 from refork_methods.speculate.calibrate import Calibrated, calibrate
+from refork_methods.speculate.context import Proposer
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import DraftModel
-from refork_methods.speculate.proposer import Proposer
 from refork_methods.speculate.rounds import Round, Rounds
-from refork_methods.speculate.tally import SpeculationStats
+from refork_methods.speculate.speculator import SpeculationStats
 from refork_testbed.models.recipes.phrases import ASK
 
 #: Requests decoded for one tau, in groups, from whose spread its interval is made.

@@ -22,20 +22,27 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.types import IntArray, token_array
-from refork_methods.speculate.chain import Rule
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import Prompt, answers
 from refork_methods.speculate.decoder import SpeculativeDecoder
-from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from refork_methods.speculate.lossless import Certificate, check_lossless, first_token, worlds
+from refork_methods.speculate.lossless import (
+    Certificate,
+    DropUnlikely,
+    RetrospectiveArgmax,
+    StopAfterUnlikely,
+    check_decoder,
+    check_lossless,
+    counterexample,
+    first_token,
+    single_draft,
+    worlds,
+)
 from refork_methods.speculate.model import DraftModel, as_draft_model
-from refork_methods.speculate.named import schedule_of
 from refork_methods.speculate.policy import SpeculativePolicy
-from refork_methods.speculate.sampled import check_decoder
-from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.schedule import PrefixScheduler, schedule_of
 from refork_methods.speculate.step_cost import StepCost, shapes
-from refork_methods.speculate.tiny import counterexample, single_draft
 from refork_methods.speculate.train import DraftTraining, train_draft
+from refork_methods.speculate.verification import Rule
 from refork_testbed.models.tokenizer import make_tokenizer
 
 RULES = (

@@ -1,7 +1,7 @@
 """Scheduling by load: as good as the best static choice at every load, and better somewhere?
 
 Simulated requests with known conditional acceptances (the law is stated in
-refork_methods.speculate.traffic): every choice meets the same rounds and the same luck. Two step-cost
+refork_methods.speculate.replay): every choice meets the same rounds and the same luck. Two step-cost
 tables: max(1, B / 64), whose first 64 tokens are free, and one shaped like a measured table, a roofline
 knee with a draft that has to be paid for. Static choices, each for all loads and steps, are: plain
 decoding, 1 to 7 drafts, and four thresholds on the survival; the best of them is picked anew at every load,
@@ -19,9 +19,9 @@ from statistics import median
 
 import numpy as np
 
+from refork_methods.speculate.replay import Served, Traffic, serve, traffic
 from refork_methods.speculate.schedule import Mode, PrefixScheduler, survival_of
 from refork_methods.speculate.step_cost import StepCost, shapes
-from refork_methods.speculate.traffic import Served, Traffic, serve, traffic
 
 LOADS = (4, 8, 16, 32, 64, 128, 256)
 OURS: tuple[Mode, ...] = ("early_stop", "stale_topk")

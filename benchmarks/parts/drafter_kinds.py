@@ -18,9 +18,9 @@ from refork.settings import home
 from refork_methods import speculate
 from refork_methods.speculate.checkpoint import CONFIG, load_draft
 from refork_methods.speculate.config import DraftKind, draft_config
+from refork_methods.speculate.context import Proposer, as_proposer
 from refork_methods.speculate.data import Answered, Prompt, answers
 from refork_methods.speculate.loss import CODE_DECAY, LossWeights
-from refork_methods.speculate.proposer import Proposer, as_proposer
 from refork_methods.speculate.train import DraftTraining, train_draft
 from refork_testbed.models import build
 from refork_testbed.models.recipes.phrases import ASK

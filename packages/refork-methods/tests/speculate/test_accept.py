@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from refork.errors import BadInput
-from refork_methods.speculate.accept import acceptance, couple, expected_tokens, keep_chance, reject, residual
-from refork_methods.speculate.laws import check_law, draw_from
+from refork_methods.speculate.accept import (
+    acceptance,
+    check_law,
+    couple,
+    draw_from,
+    expected_tokens,
+    keep_chance,
+    reject,
+    residual,
+)
 
 EXACT = 1e-12
 LAWS = {

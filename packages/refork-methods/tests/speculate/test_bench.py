@@ -8,7 +8,7 @@ from refork.policies.base import Sampling
 from refork_methods.speculate.bench import BatchResult, bench, prompt_tokens
 from refork_methods.speculate.data import Prompt
 from refork_methods.speculate.decoder import SpeculativeDecoder
-from refork_methods.speculate.tally import Tally
+from refork_methods.speculate.speculator import Tally
 from support.drafters import gqa, knowing
 
 

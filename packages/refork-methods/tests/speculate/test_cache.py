@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from refork_methods.speculate.cache import ContextCache, LateStates
+from refork_methods.speculate.context import ContextCache, LateStates
 
 
 def entry(request_id, place):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from refork.sampling.noise import NoiseKey, gumbels, uniforms
-from refork_methods.speculate.chances import PlainChances, plain_gumbels, round_chances
+from refork_methods.speculate.accept import PlainChances, plain_gumbels, round_chances
 
 KEYS = [NoiseKey(3, 8, draw) for draw in range(4)]
 

@@ -10,10 +10,10 @@ from refork_methods.speculate.checkpoint import save_draft
 from refork_methods.speculate.commands import app
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.model import build_draft
+from refork_methods.speculate.replay import log, serve, traffic
 from refork_methods.speculate.rounds import RoundLog
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.step_cost import StepCost, shapes
-from refork_methods.speculate.traffic import log, serve, traffic
 from support.models import tiny_policy
 
 COST = StepCost.of({b: max(1.0, b / 16) for b in shapes(128)})

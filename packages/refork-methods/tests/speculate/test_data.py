@@ -5,19 +5,21 @@ import pytest
 
 from refork.errors import BadInput, DiskFull, Mismatch
 from refork.policies.base import Sampling
+from refork_methods.speculate import data as cache_module
 from refork_methods.speculate import data as module
-from refork_methods.speculate import features as cache_module
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import (
     Example,
     Prompt,
+    Recomputed,
     answers,
+    cache_bytes,
+    cache_features,
     data_digest,
     own_settings,
     parse_prompt,
     read_prompts,
 )
-from refork_methods.speculate.features import Recomputed, cache_bytes, cache_features
 from support.models import CONTEXT, tiny_policy
 
 SHORT = Sampling(max_tokens=6)

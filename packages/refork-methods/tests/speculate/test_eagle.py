@@ -10,9 +10,9 @@ from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork_methods.speculate.checkpoint import load_draft, save_draft
 from refork_methods.speculate.config import draft_config, eagle_layers
+from refork_methods.speculate.context import as_proposer
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import Lesson, build_draft
-from refork_methods.speculate.proposer import as_proposer
 from support.models import make_tokenizer
 
 WIDTH, LENGTH, BLOCK = 32, 24, 4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.config import HeldOut
 
 
 def test_each_law_has_its_own_and_lends_it_where_the_other_was_not_measured():

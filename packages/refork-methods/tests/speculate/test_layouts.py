@@ -8,8 +8,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from refork.policies.local import LocalPolicy
 from refork_methods.speculate.config import draft_config
-from refork_methods.speculate.layout_config import layout_of, read_fields, write_fields
-from refork_methods.speculate.layouts import export_draft, import_draft, layout_of_folder
+from refork_methods.speculate.layouts import (
+    export_draft,
+    import_draft,
+    layout_of,
+    layout_of_folder,
+    read_fields,
+    write_fields,
+)
 from refork_methods.speculate.model import build_draft
 from support.models import make_tokenizer
 

@@ -3,19 +3,23 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.speculate.certify import CONTROLS, EXACT_MODES, certify_rules
-from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
 from refork_methods.speculate.lossless import (
     JAGGED,
+    DropUnlikely,
+    RetrospectiveArgmax,
+    StopAfterUnlikely,
     check_lossless,
+    counterexample,
     emitted,
     first_token,
+    jagged,
+    random_world,
+    single_draft,
     total_variation,
     worlds,
 )
-from refork_methods.speculate.named import schedule_of, schedules_of
-from refork_methods.speculate.schedule import PrefixScheduler
+from refork_methods.speculate.schedule import PrefixScheduler, schedule_of, schedules_of
 from refork_methods.speculate.step_cost import StepCost
-from refork_methods.speculate.tiny import counterexample, jagged, random_world, single_draft
 
 TABLE = StepCost.of({1: 1.0})
 EXACT = 1e-12

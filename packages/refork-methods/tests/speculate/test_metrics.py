@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork_methods.speculate.metrics import (
+from refork_methods.speculate.loss import (
     DraftMetrics,
     accept_rates,
     confidence_cumprod_bias,

@@ -10,8 +10,7 @@ from refork.policies.base import Request, Sampling, sample_all
 from refork.sampling.noise import NoiseKey
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import parse_prompt
-from refork_methods.speculate.on_prompts import ANSWERS, GREEDY, plan_on_prompts, train_on_prompts
-from refork_methods.speculate.train import DraftTraining
+from refork_methods.speculate.train import ANSWERS, GREEDY, DraftTraining, plan_on_prompts, train_on_prompts
 from support.models import tiny_policy
 
 PROMPTS = [parse_prompt({"text": text}, "test") for text in ("once", "upon", "a time")]

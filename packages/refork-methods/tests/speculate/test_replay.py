@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.speculate.replay import got, replay
+from refork_methods.speculate.replay import got, log, replay, serve, traffic
 from refork_methods.speculate.rounds import Round, Rounds
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.schedule_picture import schedule_figure
 from refork_methods.speculate.step_cost import StepCost
-from refork_methods.speculate.traffic import log, serve, traffic
 
 COST = StepCost.of({b: max(1.0, b / 16) for b in range(1, 129)})
 

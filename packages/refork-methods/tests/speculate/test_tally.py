@@ -6,9 +6,8 @@ import pytest
 from refork.decoding.speculator import ActiveRows, Drafts
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
-from refork_methods.speculate.held_out import HeldOut
-from refork_methods.speculate.outcome import Outcome
-from refork_methods.speculate.tally import DECAY, Tally
+from refork_methods.speculate.config import HeldOut
+from refork_methods.speculate.speculator import DECAY, Outcome, Tally
 
 
 def counted(lengths, accepted, ended=None):

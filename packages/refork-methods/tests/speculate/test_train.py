@@ -14,8 +14,7 @@ from refork.policies.weights import weights_digest
 from refork.types import token_array
 from refork_methods.speculate.checkpoint import load_draft, save_draft
 from refork_methods.speculate.config import draft_config
-from refork_methods.speculate.data import Example, Prompt, answers
-from refork_methods.speculate.features import Recomputed
+from refork_methods.speculate.data import Example, Prompt, Recomputed, answers
 from refork_methods.speculate.lessons import Chosen, make_lesson, parts, study
 from refork_methods.speculate.loss import LossWeights, position_weights
 from refork_methods.speculate.model import build_draft

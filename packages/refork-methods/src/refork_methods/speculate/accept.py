@@ -1,26 +1,206 @@
-"""Which drafted tokens are kept, and what is said after them: two exact rules, as pure functions.
-
-``rejection`` keeps a draft with probability min(1, p/q) and else draws from what p has more than q: of all
-exact rules that see one draft at a time it keeps most. ``coupled`` draws the model's own token with the noise
-that plain decoding uses, and keeps the draft while it is the same token: what is said is then, token for
-token, what plain decoding says, whatever drafter, schedule or batch. At temperature 0 the two are one.
-
-Source: arXiv 2607.05147, section 2 (rejection); the coupled rule is ours, in the sense of arXiv 2408.07978
-(drafter-invariant coupling), by addressed noise.
-"""
+"""Which drafted tokens are kept, and what follows them: two exact rules over distributions in float64."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int, Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.sampling.distribution import TIE
-from refork_methods.speculate.laws import check_law, draw_from
+from refork.policies.base import Sampling
+from refork.sampling.distribution import TIE, restrict
+from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
+
+# Laws of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
+#
+# The model's law and the drafter's go through the same filters in the same precision, so that what is
+# compared
+# is what was sampled from. Every function is row-wise.
+
+_SUM = 1e-9
+"""How far the sum of a law may be from 1: float64 stays far below, float32 and half precision do not."""
+
+_BELOW = 1.0 - 2.0**-52
+"""A uniform rounded up to 1 must not go beyond the last token."""
+
+_AT_ONCE = 1 << 25
+"""Numbers turned to float64 at a time, where only a sum over them is wanted."""
+
+
+def law_scores(
+    logits: Float[Tensor, "n vocabulary"], settings: Sampling, first: Bool[Tensor, "n"] | None = None
+) -> Float[Tensor, "n vocabulary"]:
+    """Float32 logits of the law that is sampled from: after bans, temperature, top-k and top-p.
+
+    -inf is never drawn. At temperature 0 the law is all on the likeliest token (the lowest id of equals).
+    ``first`` marks first free tokens.
+
+    Raises:
+        BadInput: no token is left in some row.
+    """
+    scores = restrict(logits.float(), settings, first)
+    if settings.temperature != 0.0:
+        return scores
+    best = (scores == scores.amax(dim=-1, keepdim=True)).to(torch.uint8).argmax(dim=-1, keepdim=True)
+    return torch.full_like(scores, -torch.inf).scatter_(1, best, 0.0)
+
+
+def law_of(scores: Float[Tensor, "*n vocabulary"]) -> Float64[Tensor, "*n vocabulary"]:
+    """Probabilities in float64 of scores that :func:`law_scores` gave."""
+    return torch.softmax(scores, dim=-1, dtype=torch.float64)
+
+
+def chance_of(scores: Float[Tensor, "n vocabulary"], tokens: Int64[Tensor, "n"]) -> Float64[Tensor, "n"]:
+    """The probabilities of one token per row, without holding the whole law of all rows in float64."""
+    step = max(_AT_ONCE // scores.shape[-1], 1)
+    parts = [torch.logsumexp(scores[at : at + step].double(), dim=-1) for at in range(0, len(scores), step)]
+    total = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else scores.new_zeros(0).double()
+    return (scores.gather(1, tokens[:, None])[:, 0].double() - total).exp()
+
+
+def pick(law: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+    """The tokens of :func:`draw_from`."""
+    edges = law.cumsum(dim=-1)
+    return (edges <= uniforms[:, None] * (edges[:, -1:] * _BELOW)).sum(dim=-1)
+
+
+def draw_from(
+    law: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]
+) -> tuple[Int64[Tensor, "n"], Bool[Tensor, "n"]]:
+    """Tokens by inverse CDF, none of probability 0; and where rounding might have chosen a neighbour.
+
+    The law need not be normalised.
+    """
+    edges = law.cumsum(dim=-1)
+    total = edges[:, -1:]
+    target = uniforms[:, None] * (total * _BELOW)
+    tokens = (edges <= target).sum(dim=-1, keepdim=True)
+    high = edges.gather(1, tokens)
+    low = high - law.gather(1, tokens)
+    near = ((low > 0) & (target - low < TIE * total)) | ((high < total) & (high - target < TIE * total))
+    return tokens[:, 0], near[:, 0]
+
+
+def check_law(law: Float[Tensor, "*n vocabulary"], name: str) -> None:
+    """Refuse what is no law in float64.
+
+    Raises:
+        BadInput: another precision, a negative number or NaN, or a row that does not sum to 1.
+    """
+    if law.dtype != torch.float64:
+        raise BadInput(
+            f"{name} is in {str(law.dtype).removeprefix('torch.')}",
+            hint="acceptance is exact only where both laws are in one precision: float64",
+        )
+    if bool((law < 0).any()) or not bool((law.sum(dim=-1) - 1.0).abs().le(_SUM).all()):
+        raise BadInput(f"{name} is no probability law", hint="rows must be 0 or more and sum to 1")
+
+
+# The random numbers of a round: those of plain decoding for the coupled rule, else streams of their own.
+#
+# Numbers of the rejection rule are addressed by where the round begins and the place in it, never by a
+# token's
+# place alone: what a discarded draft was drawn with is not used again, so no earlier confidence can know of
+# it.
+
+Ints = NDArray[np.int64]
+
+_AHEAD = 64
+"""Uniforms of plain decoding are made for this many tokens at a time."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundChances:
+    """Uniforms of a rejection round: ``draft`` and ``accept`` [rows, g], ``residual`` [rows]."""
+
+    draft: Float64[np.ndarray, "rows g"]
+    accept: Float64[np.ndarray, "rows g"]
+    residual: Float64[np.ndarray, "rows"]
+
+    def some(self, part: Ints) -> RoundChances:
+        """Those of some rows."""
+        return RoundChances(self.draft[part], self.accept[part], self.residual[part])
+
+
+def round_chances(noise: Sequence[NoiseKey], said: Int[np.ndarray, "rows"], g: int) -> RoundChances:
+    """The numbers of the rounds that begin after ``said`` tokens; a pure function of the address."""
+    own = [replace(key, stream=_stream(key.stream)) for key in noise]
+    lanes = 2 * g + 1
+    found = uniforms(own, lanes, np.asarray(said, dtype=np.int64) * lanes)
+    return RoundChances(found[:, :g], found[:, g : 2 * g], found[:, 2 * g])
+
+
+_streams: dict[int, int] = {}
+
+
+def _stream(stream: int) -> int:
+    """The stream of drafts, acceptances and residuals that belongs to a stream of plain decoding."""
+    found = _streams.get(stream)
+    if found is None:
+        if len(_streams) > 1 << 16:
+            _streams.clear()
+        found = _streams[stream] = stream_of("speculate", stream)
+    return found
+
+
+@final
+class PlainChances:
+    """What plain decoding draws the next tokens with, held ahead by request id."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[int, Float64[np.ndarray, "n"]]] = {}
+
+    def forget(self, request_ids: Ints) -> None:
+        """Drop what was made for branches that ended."""
+        for request_id in request_ids:
+            self._held.pop(int(request_id), None)
+
+    def uniforms(
+        self, request_ids: Ints, noise: Sequence[NoiseKey], said: Ints, count: int
+    ) -> Float64[np.ndarray, "rows count"]:
+        """Uniforms of the tokens at offsets ``said .. said + count - 1`` of each branch."""
+        out = np.empty((len(request_ids), count), dtype=np.float64)
+        missing = []
+        for row, (request_id, begin) in enumerate(zip(request_ids.tolist(), said.tolist(), strict=True)):
+            held = self._held.get(request_id)
+            at = -1 if held is None else begin - held[0]
+            if held is None or at < 0 or at + count > len(held[1]):
+                missing.append(row)
+            else:
+                out[row] = held[1][at : at + count]
+        if missing:
+            length = max(_AHEAD, 2 * count)
+            made = uniforms([noise[row] for row in missing], length, said[missing])
+            for row, values in zip(missing, made, strict=True):
+                self._held[int(request_ids[row])] = (int(said[row]), values)
+                out[row] = values[:count]
+        return out
+
+
+def plain_gumbels(noise: Sequence[NoiseKey], said: Ints, count: int, size: int) -> NDArray[np.float64]:
+    """Gumbel noise [rows, count, size] of the tokens at offsets ``said .. said + count - 1``."""
+    keys = [key for key in noise for _ in range(count)]
+    offsets = (said[:, None] + np.arange(count)).reshape(-1)
+    return gumbels(keys, offsets, size).reshape(len(noise), count, size)
+
+
+# Which drafted tokens are kept, and what is said after them: two exact rules, as pure functions.
+#
+# ``rejection`` keeps a draft with probability min(1, p/q) and else draws from what p has more than q: of all
+# exact rules that see one draft at a time it keeps most. ``coupled`` draws the model's own token with the
+# noise
+# that plain decoding uses, and keeps the draft while it is the same token: what is said is then, token for
+# token, what plain decoding says, whatever drafter, schedule or batch. At temperature 0 the two are one.
+#
+# Source: arXiv 2607.05147, section 2 (rejection); the coupled rule is ours, in the sense of arXiv 2408.07978
+# (drafter-invariant coupling), by addressed noise.
 
 
 @final

@@ -18,7 +18,7 @@ from refork.types import FloatArray, IntArray, Json, token_array
 from refork_methods.speculate.data import Prompt
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.policy import SpeculativePolicy
-from refork_methods.speculate.tally import SpeculationStats
+from refork_methods.speculate.speculator import SpeculationStats
 
 
 @final

@@ -8,11 +8,17 @@ from pathlib import Path
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork_methods.speculate.chain import Rule
-from refork_methods.speculate.leaky import DropUnlikely, RetrospectiveArgmax, StopAfterUnlikely
-from refork_methods.speculate.lossless import Certificate, Make, check_lossless
-from refork_methods.speculate.named import schedule_of
+from refork_methods.speculate.lossless import (
+    Certificate,
+    DropUnlikely,
+    Make,
+    RetrospectiveArgmax,
+    StopAfterUnlikely,
+    check_lossless,
+)
+from refork_methods.speculate.schedule import schedule_of
 from refork_methods.speculate.step_cost import StepCost, shapes
+from refork_methods.speculate.verification import Rule
 
 #: Rules that are there to be caught, and the lossless twin of the second.
 CONTROLS: dict[str, Make] = {
@@ -71,9 +77,9 @@ def certify_decoder(
         BadInput: no drafter, no or several schedules, or no prompt that has a token.
     """
     from refork_methods.speculate.decoder import SpeculativeDecoder
+    from refork_methods.speculate.lossless import check_decoder
     from refork_methods.speculate.policy import SpeculativePolicy, open_drafter
     from refork_methods.speculate.profile import profile
-    from refork_methods.speculate.sampled import check_decoder
 
     if drafter is None:
         raise BadInput("sampling a decoder needs its drafter", hint="--drafter FOLDER")

@@ -15,8 +15,7 @@ from refork.policies.local import LocalPolicy
 from refork.policies.weights import weights_digest
 from refork.settings import present_mark
 from refork.types import Json
-from refork_methods.speculate.config import DraftConfig
-from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.config import DraftConfig, HeldOut
 from refork_methods.speculate.model import Drafter, build_draft
 
 TENSORS: Final = "draft.safetensors"

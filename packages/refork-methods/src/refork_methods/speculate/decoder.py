@@ -15,12 +15,10 @@ from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import FloatArray, IntArray
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
-from refork_methods.speculate.chain import Rule
-from refork_methods.speculate.outcome import Rejected
-from refork_methods.speculate.proposer import Proposer
+from refork_methods.speculate.context import Proposer
 from refork_methods.speculate.schedule import Scheduler
-from refork_methods.speculate.speculator import Listener, ModelSpeculator
-from refork_methods.speculate.tally import SpeculationStats
+from refork_methods.speculate.speculator import Listener, ModelSpeculator, Rejected, SpeculationStats
+from refork_methods.speculate.verification import Rule
 
 WIDTH = 64
 """Branches drawn at the same time, unless told otherwise."""

@@ -25,10 +25,8 @@ from torch.nn import functional as F
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.speculate.attention import rotate
-from refork_methods.speculate.config import DraftConfig
-from refork_methods.speculate.held_out import HeldOut
-from refork_methods.speculate.model import KeysValues, Lesson, Mlp, Taught
-from refork_methods.speculate.target import TargetEnds
+from refork_methods.speculate.config import DraftConfig, HeldOut
+from refork_methods.speculate.model import KeysValues, Lesson, Mlp, TargetEnds, Taught
 
 
 @final

@@ -14,13 +14,14 @@ from torch import Tensor
 from refork.types import FloatArray, IntArray
 from refork_methods.speculate.anchors import block_mask, block_tokens
 from refork_methods.speculate.config import DraftConfig
-from refork_methods.speculate.data import Example
-from refork_methods.speculate.features import Features
-from refork_methods.speculate.loss import DraftLoss, LossWeights, draft_loss
-from refork_methods.speculate.metrics import (
+from refork_methods.speculate.data import Example, Features
+from refork_methods.speculate.loss import (
+    DraftLoss,
     DraftMetrics,
+    LossWeights,
     accept_rates,
     confidence_cumprod_bias,
+    draft_loss,
     kept_rates,
     tau_prob,
 )

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Literal, final
 
+from refork.errors import CannotDo
 from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling
 from refork.policies.chat import Codec
 from refork.policies.local import LocalPolicy
 from refork.policies.weights import weights_digest
 from refork.types import FloatArray, IntArray, Message
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
-from refork_methods.speculate.chain import Rule
 from refork_methods.speculate.checkpoint import load_draft
+from refork_methods.speculate.context import Proposer, as_proposer
 from refork_methods.speculate.decoder import WIDTH, SpeculativeDecoder
-from refork_methods.speculate.proposer import Proposer, as_proposer
+from refork_methods.speculate.model import DraftModel
 from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
-from refork_methods.speculate.speculator import Listener
+from refork_methods.speculate.speculator import Listener, ModelSpeculator, SpeculationStats
 from refork_methods.speculate.step_cost import StepCost
-from refork_methods.speculate.tally import SpeculationStats
+from refork_methods.speculate.verification import Rule
 
 
 @final
@@ -134,3 +135,41 @@ def speculative(
         on_rounds=on_rounds,
     )
     return SpeculativePolicy(decoder)
+
+
+# A drafter as a server drafts with it.
+
+
+def open_speculator(
+    folder: Path,
+    policy: LocalPolicy,
+    *,
+    rule: Literal["coupled", "rejection"],
+    cost: Path | None,
+    calibration: Path | None,
+    most: int | None,
+) -> ModelSpeculator:
+    """The speculator of a drafter's folder, scheduled by a cost table where there is one.
+
+    Raises:
+        BadInput: there is no drafter, or no table or calibration.
+        Mismatch: it was trained for another model.
+        CannotDo: its layout is not one that a batch of branches can be drafted with.
+    """
+    draft = load_draft(folder, policy)
+    if not isinstance(draft, DraftModel):
+        raise CannotDo(
+            "this kind of drafter cannot draft for a batch of branches",
+            where=str(folder),
+            hint="train one of kind dspark or dflash",
+        )
+    return ModelSpeculator(
+        draft,
+        rule=rule,
+        scheduler=None
+        if cost is None
+        else PrefixScheduler(StepCost.load(cost), beyond="cap", margin=MEASURED),
+        calibration=None if calibration is None else SequentialTemperatureScaling.load(calibration),
+        max_draft_tokens=most,
+        eos=policy.end_ids,
+    )

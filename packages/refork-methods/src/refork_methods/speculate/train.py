@@ -1,9 +1,13 @@
-"""Train a drafter for a target on text that the target said itself."""
+"""Train a drafter on text that its target wrote itself; a stopped training goes on bit for bit."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,18 +16,31 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-from refork.errors import BadInput, DiskFull
+from refork.errors import BadInput, DiskFull, Mismatch
 from refork.interrupt import Interrupt
+from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
+from refork.policies.weights import weights_digest
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import put, save_draft
-from refork_methods.speculate.config import DraftConfig, DraftKind, draft_config
-from refork_methods.speculate.data import Example, data_digest
-from refork_methods.speculate.features import Features, Precision, Recomputed, cache_features
-from refork_methods.speculate.held_out import HeldOut
+from refork_methods.speculate.config import DraftConfig, DraftKind, HeldOut, draft_config
+from refork_methods.speculate.data import (
+    Example,
+    Features,
+    Precision,
+    Prompt,
+    Recomputed,
+    answers,
+    cache_features,
+    data_digest,
+    feature_bytes,
+    own_settings,
+)
 from refork_methods.speculate.lessons import (
     Chosen,
     Number,
@@ -35,10 +52,93 @@ from refork_methods.speculate.lessons import (
     study,
     summarise,
 )
-from refork_methods.speculate.loss import LossWeights, position_weights
-from refork_methods.speculate.metrics import DraftMetrics
+from refork_methods.speculate.loss import DraftMetrics, LossWeights, position_weights
 from refork_methods.speculate.model import Drafter, build_draft
-from refork_methods.speculate.resume import restore_state, save_state
+
+# Checkpoints of a drafter's training, from which it goes on bit for bit.
+
+_STATE: Final = "state.json"
+_KEEP: Final = 2
+
+
+def save_state(folder: Path, step: int, model: Any, optimizer: torch.optim.Optimizer, run: Json) -> None:
+    """Write a checkpoint, whole or not at all, and drop all but the newest two.
+
+    Nothing in training has a random state: orders and anchors come from the seed and the step.
+
+    Raises:
+        DiskFull: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+            part = Path(scratch) / "checkpoint"
+            part.mkdir()
+            save_file(
+                {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, part / "draft"
+            )
+            torch.save(optimizer.state_dict(), part / "optimizer.pt")
+            moments = hashlib.sha256((part / "optimizer.pt").read_bytes()).hexdigest()
+            body = {"step": step, "digest": weights_digest(model), "optimizer": moments, "run": run}
+            (part / _STATE).write_text(json.dumps(body) + "\n")
+            target = folder / f"{step:08d}"
+            if target.exists():
+                shutil.rmtree(target)
+            part.replace(target)
+        for old in _all(folder)[:-_KEEP]:
+            shutil.rmtree(old)
+    except OSError as error:
+        raise DiskFull(f"the checkpoint could not be written: {error}", where=str(folder)) from error
+
+
+def restore_state(folder: Path, model: Any, optimizer: torch.optim.Optimizer, run: Json) -> int:
+    """Put model and optimizer in the state of the newest checkpoint; how many steps are done, 0 without one.
+
+    Raises:
+        Mismatch: it is of another run (the keys that differ are named), or its tensors are not those saved.
+        BadInput: it cannot be read.
+    """
+    found = _all(folder)
+    if not found:
+        return 0
+    place = found[-1]
+    try:
+        body = json.loads((place / _STATE).read_text())
+        differ = sorted(key for key in run if body["run"].get(key) != run[key])
+        if differ:
+            raise Mismatch(
+                f"this folder holds a run with other {', '.join(differ)}",
+                where=str(folder),
+                hint="resume with the same target, data and settings, or use another folder",
+            )
+        model.load_state_dict(load_file(place / "draft"))
+        moments = (place / "optimizer.pt").read_bytes()
+        if hashlib.sha256(moments).hexdigest() != body["optimizer"]:
+            raise ValueError("the optimizer's file is not the one that was saved")
+        optimizer.load_state_dict(torch.load(io.BytesIO(moments), weights_only=True))
+        step, digest = int(body["step"]), str(body["digest"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise BadInput(
+            f"this checkpoint cannot be read: {error}",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        ) from error
+    if weights_digest(model) != digest:
+        raise Mismatch(
+            "the tensors in this checkpoint are not those that were saved",
+            where=str(place),
+            hint="remove it; training goes on from the one before",
+        )
+    return step
+
+
+def _all(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(item for item in folder.iterdir() if item.is_dir() and item.name.isdigit())
+
+
+# Train a drafter for a target on text that the target said itself.
 
 LOG: Final = "log.jsonl"
 CHECKPOINTS: Final = "checkpoints"
@@ -407,3 +507,91 @@ class _Log:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise DiskFull(f"the log could not be written: {error}", where=str(self._path)) from error
+
+
+# From a file of prompts to a trained drafter in a folder, which says what it would cost before it begins.
+
+ANSWERS: Final = "answers.jsonl"
+GREEDY: Final = "answers-greedy.jsonl"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do: the answers of the target, the drafter's size, what cached features take.
+
+    ``tokens`` are those of the answers, an upper bound, since they may end early. ``features``
+    in bytes (None: not kept) is an estimate: a chat template adds tokens that are not counted.
+    """
+
+    conversations: int
+    tokens: int
+    parameters: int
+    features: int | None
+    settings: Sampling
+
+    def to_json(self) -> Json:
+        """Plain figures."""
+        return {
+            "conversations": self.conversations,
+            "tokens_at_most": self.tokens,
+            "parameters": self.parameters,
+            "feature_bytes": self.features,
+            "sampling": self.settings.to_json(),
+        }
+
+
+def plan_on_prompts(
+    target: LocalPolicy,
+    prompts: Sequence[Prompt],
+    config: DraftConfig,
+    training: DraftTraining,
+    law: Sampling | None = None,
+    samples: int = 1,
+    *,
+    greedy: bool = False,
+) -> Plan:
+    """What :func:`train_on_prompts` would do; nothing is sampled."""
+    settings = law or own_settings(target)
+    samples += greedy
+    spoken = sum(prompt.answers for prompt in prompts) * samples * settings.max_tokens
+    given = sum(len(target.encode(prompt.words)) for prompt in prompts) * samples
+    size = sum(part.numel() for part in build_draft(config, target).parameters())
+    held = None
+    if training.features == "cache":
+        held = feature_bytes(spoken + given, config, training.precision)
+    return Plan(len(prompts) * samples, spoken, size, held, settings)
+
+
+def train_on_prompts(
+    target: LocalPolicy,
+    prompts: Sequence[Prompt],
+    config: DraftConfig,
+    training: DraftTraining,
+    out: Path,
+    law: Sampling | None = None,
+    *,
+    samples: int = 1,
+    greedy: bool = False,
+    resume: bool = True,
+    progress: Progress = silent,
+) -> Json:
+    """Let the target answer prompts, train a drafter on the answers, and report; the same call again resumes.
+
+    ``greedy``: every prompt is answered once more at temperature 0. Greedy text repeats itself as drawn text
+    does not, and a drafter that never read it drafts it badly.
+
+    Raises: as :func:`answers` and :func:`train_draft`.
+    """
+    seed, settings = training.seed, law or own_settings(target)
+    parts = [
+        answers(target, prompts, settings, samples=samples, seed=seed, path=out / ANSWERS, progress=progress)
+    ]
+    if greedy:
+        cold = settings.but(temperature=0.0)
+        parts.append(answers(target, prompts, cold, seed=seed, path=out / GREEDY, progress=progress))
+    examples = [example for part in parts for example in part.examples]
+    trained = train_draft(target, examples, config, training, out=out, resume=resume, progress=progress)
+    tokens = sum(int(example.supervised.sum()) for example in examples)
+    said = {"sequences": len(examples), "tokens": tokens, "too_long": sum(part.too_long for part in parts)}
+    return trained.to_json() | {"data": said}
