@@ -25,7 +25,7 @@ from parts.memory_streams import ARMS, SHIFTS, Comparison, Tested, compare, live
 from refork.sandbox import Limits, Sandbox
 from refork.sandbox.escapes import ESCAPES, try_all
 from refork.stats import Difference, paired_difference
-from refork_methods.memory.accounts import break_even
+from refork_methods.memory.state import break_even
 
 #: Seeds of the streams; the agent's rates were settled on others.
 FIRST_SEED = 0

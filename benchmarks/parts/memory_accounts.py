@@ -16,14 +16,13 @@ from refork.chat import ScriptedChat
 from refork.errors import ServerError
 from refork.policies.base import Cost
 from refork.types import Json
-from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
 from refork_methods.memory.codifier import Codified, Codifier, CodifierInput, SkeletonCodifier
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.retrieve import Candidate
-from refork_methods.memory.roles.by_model import ModelManager, ModelReflector
+from refork_methods.memory.roles.by_model import ModelCodifier, ModelManager, ModelReflector
 from refork_methods.memory.roles.by_rule import RuleManager
-from refork_methods.memory.roles.code_by_model import ModelCodifier
 from refork_methods.memory.roles.lesson import Chosen, Most, Reflection, Reflector
+from refork_methods.memory.stream import Help, Outcome, StreamAgent, StreamTask
 from refork_methods.memory.trajectory import RunTrajectory
 
 

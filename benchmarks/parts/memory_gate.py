@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from refork.sandbox import Sandbox
 from refork_methods.memory import AdmissionGuard, ExperienceMemory, RecurrenceGate, codify_due
-from refork_methods.memory.gate import rent_or_buy_theta
-from refork_methods.memory.recurrence import (
+from refork_methods.memory.gate import (
     expected_invocations,
     expected_never_invoked,
     expected_tools,
     gate_cost,
     offline_cost,
+    rent_or_buy_theta,
     simulate_gate,
     zipf,
 )

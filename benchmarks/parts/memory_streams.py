@@ -13,14 +13,13 @@ from parts.memory_accounts import CountedAgent, CountedCodifier, CountedManager,
 from refork.sampling.noise import NoiseKey
 from refork.sandbox import Sandbox
 from refork.worlds.base import Task
-from refork_methods.memory.agent import Help, StreamTask
-from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.admission import AdmissionGuard
+from refork_methods.memory.gate import zipf
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.memory import ExperienceMemory
 from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
-from refork_methods.memory.recurrence import zipf
 from refork_methods.memory.roles.team import Roles
-from refork_methods.memory.stream import Arm, Row, StreamReport, arms, serve
+from refork_methods.memory.stream import Arm, Help, Row, StreamReport, StreamTask, arms, serve
 from refork_methods.memory.usage import demote_changed
 from refork_testbed.worlds.miniapps import MiniAppsWorld, Rates, Shift, expert, play
 

@@ -16,9 +16,8 @@ from refork.sandbox.jailed import jailed
 from refork.sandbox.jailed import shown as shows
 from refork.sandbox.shell import Shell, ShellState
 from refork.worlds.open import open_world
-from refork_methods.memory.admission import admit
+from refork_methods.memory.admission import AdmissionGuard, admit
 from refork_methods.memory.export.mcp_server import main as serve_tools
-from refork_methods.memory.guard import AdmissionGuard
 from refork_methods.memory.registry import ToolRegistry, invoke
 from refork_methods.memory.tool import Tool
 from refork_testbed.worlds.repair.runner import TestRunner

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from refork_methods.memory.admission import Admission
-from refork_methods.memory.guard import fingerprints
+from refork_methods.memory.admission import Admission, fingerprints
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
 

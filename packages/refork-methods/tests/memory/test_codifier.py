@@ -7,8 +7,8 @@ import pytest
 
 from memory.memory_parts import CATALOGUE, PEOPLE, asks, pay_run
 from refork.errors import BadInput
+from refork_methods.memory.admission import AdmissionGuard
 from refork_methods.memory.codifier import CodifierInput, SkeletonCodifier, codifier_input
-from refork_methods.memory.guard import AdmissionGuard
 from refork_methods.memory.induce import skeleton_of
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.skeleton import CallStep, Constant, Slot

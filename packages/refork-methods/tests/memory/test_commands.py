@@ -8,7 +8,7 @@ from memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run
 from refork.errors import UserError
 from refork_methods.memory.commands import app
 from refork_methods.memory.events import FILE
-from refork_methods.memory.sources.read import write_runs
+from refork_methods.memory.sources import write_runs
 
 
 def memory(*arguments, status=0):

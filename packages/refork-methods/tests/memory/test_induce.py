@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from memory.memory_parts import PEOPLE, pay_run
-from refork_methods.memory.emit import emit
+from refork_methods.memory.codifier import emit
 from refork_methods.memory.induce import only_reads, skeleton_of
 from refork_methods.memory.skeleton import checked, slots_of
 from refork_methods.memory.trajectory import RunStep, RunTrajectory

@@ -8,10 +8,9 @@ from memory.memory_parts import QUERIES, Everybody, asks, pay_run
 from refork.chat import ScriptedChat
 from refork.errors import BadInput, Mismatch, TreeBusy, TreeVersion
 from refork.policies.base import Cost
-from refork_methods.memory.build import codify_due
 from refork_methods.memory.events import EVENTS, FILE, checked_event, schema_lines
 from refork_methods.memory.gate import RecurrenceGate
-from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.memory import ExperienceMemory, codify_due
 from refork_methods.memory.roles.by_model import ModelReflector
 from refork_methods.memory.roles.lesson import Lesson
 from refork_methods.memory.roles.team import Roles

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.memory.gate import rent_or_buy_theta
-from refork_methods.memory.recurrence import (
+from refork_methods.memory.gate import (
     expected_invocations,
     expected_never_invoked,
     expected_tools,
     gate_cost,
     offline_cost,
+    rent_or_buy_theta,
     simulate_gate,
     zipf,
 )

@@ -7,11 +7,9 @@ import pytest
 from memory.memory_parts import CATALOGUE, QUERIES, Everybody, asks, pay_run
 from refork.errors import CannotDo
 from refork.sandbox import Sandbox
-from refork_methods.memory.build import codify_due
 from refork_methods.memory.events import FILE
 from refork_methods.memory.export import export_mcp, export_package, export_skills, record
-from refork_methods.memory.ingest import ingest
-from refork_methods.memory.memory import ExperienceMemory
+from refork_methods.memory.memory import ExperienceMemory, codify_due, ingest
 from refork_methods.memory.registry import ToolRegistry, invoke
 from refork_methods.memory.roles.lesson import Lesson
 from refork_methods.memory.runtime import filled, from_environment, variable

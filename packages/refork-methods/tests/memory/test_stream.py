@@ -4,10 +4,9 @@ import pytest
 
 from memory.memory_parts import QUERIES, Everybody, asks, pay_run
 from refork.errors import BadInput
-from refork_methods.memory.agent import Help, Outcome, StreamAgent, StreamTask
 from refork_methods.memory.gate import RecurrenceGate
 from refork_methods.memory.memory import ExperienceMemory
-from refork_methods.memory.stream import StreamReport, arms, serve
+from refork_methods.memory.stream import Help, Outcome, StreamAgent, StreamReport, StreamTask, arms, serve
 
 TASKS = [StreamTask(f"t{n}", asks(*one), "pay") for n, one in enumerate([*QUERIES, ("Bob May", 1, "tea")])]
 

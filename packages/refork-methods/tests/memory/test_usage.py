@@ -6,9 +6,9 @@ from memory.memory_parts import CATALOGUE, Everybody, asks, pay_run
 from memory.test_memory import lived, quiet, runs
 from refork.errors import BadInput
 from refork.policies.base import Cost
-from refork_methods.memory.accounts import Account, Accounts, break_even
 from refork_methods.memory.report import gate_rows, overview
 from refork_methods.memory.roles.lesson import Lesson
+from refork_methods.memory.state import Account, Accounts, break_even
 from refork_methods.memory.usage import audit, changed, demote_changed, demote_failing, failing, ledger
 
 

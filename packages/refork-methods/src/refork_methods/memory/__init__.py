@@ -1,10 +1,9 @@
 """Experience as text, and as code only where it was used again and again."""
 
-from refork_methods.memory.build import Built, codify_due
+from refork_methods.memory.admission import AdmissionGuard, Guard
 from refork_methods.memory.gate import RecurrenceGate
-from refork_methods.memory.guard import AdmissionGuard, Guard
 from refork_methods.memory.item import MemoryItem
-from refork_methods.memory.memory import ExperienceMemory, Selection
+from refork_methods.memory.memory import Built, ExperienceMemory, Selection, codify_due
 from refork_methods.memory.roles.lesson import Lesson
 from refork_methods.memory.roles.team import Roles, roles_by
 from refork_methods.memory.tool import Tool

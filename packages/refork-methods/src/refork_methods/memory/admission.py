@@ -1,20 +1,171 @@
-"""The guard at the registry's door: a tool is admitted whole, or the registry stays as it was."""
+"""The door of the registry: a tool is admitted whole, or the registry stays as it was."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput, ServerError
+from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.sandbox import Call, Sandbox, SandboxResult, screen
 from refork.types import Json
 from refork_methods.memory.registry import ToolRegistry, invoke
-from refork_methods.memory.roles.code_by_model import Repairer
-from refork_methods.memory.signature import call_sites, disagreement
+from refork_methods.memory.roles.by_model import Repairer
 from refork_methods.memory.tool import Tool
+
+# What a tool's source says of itself: function, parameters, docstring and calls, read without running it.
+
+#: Annotation -> JSON schema type.
+TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
+_FIRST = ["apis", "tools"]
+
+
+def disagreement(tool: Tool, tree: ast.Module) -> str | None:
+    """Where a tool's fields and its source differ, in words; None where they agree."""
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == tool.name]
+    if len(found) != 1:
+        return f"the source must define one function {tool.name!r}, not {len(found)}"
+    for reason in (*_signature(tool, found[0]), *_doc(tool, found[0]), *_calls(tool, tree)):
+        return reason
+    return None
+
+
+def _signature(tool: Tool, function: ast.FunctionDef) -> Iterator[str]:
+    given = function.args
+    if [one.arg for one in (*given.posonlyargs, *given.args)] != _FIRST or given.vararg or given.kwarg:
+        yield f"the function must be {tool.name}(apis, tools, *, parameter: type, ...)"
+        return
+    properties: Json = tool.parameters.get("properties", {})
+    names = [one.arg for one in given.kwonlyargs]
+    if tool.parameters.get("type", "object") != "object" or not isinstance(properties, dict):
+        yield "the parameters must be a JSON schema of an object"
+        return
+    if sorted(names) != sorted(properties):
+        yield f"the function takes {_told(names)}, the parameters say {_told(sorted(properties))}"
+        return
+    needed = [
+        one.arg for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is None
+    ]
+    if sorted(needed) != sorted(tool.parameters.get("required", [])):
+        required = sorted(tool.parameters.get("required", []))
+        yield f"without default are {_told(needed)}, required are {_told(required)}"
+    for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        if value is not None and not _constant(value):
+            yield f"the default of {one.arg!r} must be a constant"
+        wanted, schema = _type(one.annotation), properties[one.arg]
+        if wanted is None:
+            yield f"the parameter {one.arg!r} needs one of the types {', '.join(TYPES)}"
+        elif not isinstance(schema, dict) or schema.get("type") != wanted:
+            yield f"the parameter {one.arg!r} is {wanted} in the source and {schema!r} in the parameters"
+
+
+def _constant(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _type(annotation: ast.expr | None) -> str | None:
+    if isinstance(annotation, ast.Subscript):
+        annotation = annotation.value
+    return TYPES.get(annotation.id) if isinstance(annotation, ast.Name) else None
+
+
+def _doc(tool: Tool, function: ast.FunctionDef) -> Iterator[str]:
+    doc = ast.get_docstring(function)
+    if not doc or not doc.strip():
+        yield "the function has no docstring"
+    elif not tool.doc.strip() or _words(doc)[: len(_words(tool.doc))] != _words(tool.doc):
+        yield "the docstring does not begin with the tool's doc"
+
+
+def _words(text: str) -> list[str]:
+    return inspect.cleandoc(text).split()
+
+
+def _calls(tool: Tool, tree: ast.Module) -> Iterator[str]:
+    sites, odd = call_sites(tree)
+    used = {site.name for site in sites}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == tool.name:
+            yield f"it calls itself (line {node.lineno})"
+    if odd:
+        yield f"apis and tools may be used as apis.app.function(...) and tools.name(...) only (line {odd[0]})"
+    if f"tools.{tool.name}" in used | set(tool.needs):
+        yield "it depends on itself"
+    if extra := sorted(used - set(tool.needs)):
+        yield f"it calls {', '.join(extra)}, which its needs do not declare"
+    if idle := sorted(set(tool.needs) - used):
+        yield f"its needs declare {', '.join(idle)}, which it never calls"
+    for site in sites:
+        if site.positional:
+            yield f"{site.name} takes keyword arguments only (line {site.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """One call of an environment function or another tool; ``open`` where a ``**`` may add keywords."""
+
+    name: str
+    keywords: tuple[str, ...]
+    positional: bool
+    open: bool
+    line: int
+
+    def misfit(self, schema: Json) -> str | None:
+        """Why this call cannot fit a function of these parameters (a JSON schema); None where it can."""
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
+            return None
+        if schema.get("additionalProperties") is not True:
+            for unknown in (key for key in self.keywords if key not in properties):
+                return f"{self.name} has no parameter {unknown!r} (line {self.line})"
+        for missing in (
+            key for key in schema.get("required", ()) if key not in self.keywords and not self.open
+        ):
+            return f"{self.name} needs {missing!r} (line {self.line})"
+        return None
+
+
+def call_sites(tree: ast.AST) -> tuple[list[CallSite], list[int]]:
+    """The calls that a source makes, and the lines where ``apis`` or ``tools`` are used otherwise."""
+    sites: list[CallSite] = []
+    regular: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        parts, value = [], node.func
+        while isinstance(value, ast.Attribute):
+            parts.append(value.attr)
+            value = value.value
+        if isinstance(value, ast.Name) and (value.id, len(parts)) in {("apis", 2), ("tools", 1)}:
+            regular.add(id(value))
+            name = ".".join(reversed(parts)) if value.id == "apis" else f"tools.{parts[0]}"
+            keywords = tuple(one.arg for one in node.keywords if one.arg is not None)
+            opened = len(keywords) != len(node.keywords)
+            sites.append(CallSite(name, keywords, bool(node.args), opened, node.lineno))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in _FIRST]
+    return sites, sorted(node.lineno for node in names if id(node) not in regular)
+
+
+def _told(names: list[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+# The guard at the registry's door: a tool is admitted whole, or the registry stays as it was.
 
 #: What no repair costs.
 NOTHING = Cost(tokens_in=0, tokens_out=0)
@@ -150,3 +301,53 @@ def _misfit(tree: ast.Module, registry: ToolRegistry, catalogue: Mapping[str, Js
         if found := site.misfit(schema):
             return found
     return None
+
+
+# The admission seam: who says whether a tool may enter the memory.
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """Rules on tools."""
+
+    def admit(self, tool: Tool, admitted: Sequence[Tool]) -> Admission:
+        """The ruling on a tool beside those that were admitted before."""
+        ...
+
+    def fingerprints(self, tool: Tool) -> dict[str, str]:
+        """A digest of what is documented of every function that the tool calls."""
+        ...
+
+
+def fingerprints(tool: Tool, catalogue: Mapping[str, Json]) -> dict[str, str]:
+    """Digest of the schema (its descriptions too) of every function of the catalogue that a tool calls."""
+    return {name: content_hash(catalogue[name]) for name in tool.functions if name in catalogue}
+
+
+@final
+class AdmissionGuard:
+    """Closure, compilation, signature and sandbox, with one repair where there is a repairer.
+
+    ``catalogue``: "app.function" -> JSON schema of its parameters. ``replay``: recorded states to try on.
+    """
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, Json],
+        sandbox: Sandbox | None = None,
+        repairer: Repairer | None = None,
+        replay: Sequence[ReplayCase] = (),
+    ) -> None:
+        self.catalogue = dict(catalogue)
+        self._sandbox = sandbox or Sandbox()
+        self._repairer = repairer
+        self._replay = tuple(replay)
+
+    def admit(self, tool: Tool, admitted: Sequence[Tool]) -> Admission:
+        """The ruling on a tool."""
+        registry = ToolRegistry(tuple(admitted))
+        return admit(tool, registry, self.catalogue, self._sandbox, self._repairer, replay=self._replay)
+
+    def fingerprints(self, tool: Tool) -> dict[str, str]:
+        """Digests of what the catalogue says of the tool's functions."""
+        return fingerprints(tool, self.catalogue)

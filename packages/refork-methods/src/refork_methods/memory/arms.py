@@ -14,13 +14,12 @@ from refork.sandbox import Sandbox
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
-from refork_methods.memory.agent import Help, StreamTask
-from refork_methods.memory.guard import AdmissionGuard
+from refork_methods.memory.admission import AdmissionGuard
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.memory import ExperienceMemory
 from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
 from refork_methods.memory.roles.team import Roles
-from refork_methods.memory.stream import Arm, StreamReport, arms, serve
+from refork_methods.memory.stream import Arm, Help, StreamReport, StreamTask, arms, serve
 from refork_methods.memory.usage import demote_changed
 from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.world import MiniAppsWorld

@@ -8,7 +8,7 @@ from typing import Any
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.memory.sources.messages import function_name
+from refork_methods.memory.sources import function_name
 
 _HINT = '{"app.function": SCHEMA, ...}, a list of OpenAI function schemas, or miniapps'
 

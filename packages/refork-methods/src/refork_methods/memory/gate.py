@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, final
 
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import binom
+
 from refork.errors import BadInput
 
 #: Queries of consumed buffers that a plan keeps.
@@ -102,3 +106,110 @@ class Recurrence:
         """The buffer emptied into the history, of which the last ``keep`` queries stay."""
         history = tuple(dict.fromkeys((*self.history, *self.queries)))[-keep:] if keep else ()
         return Recurrence(history=history, counted=self.counted)
+
+
+# How many tools a gate builds and how many are never called: closed forms, a simulator, rent or buy.
+#
+# Tasks are drawn independently from families of which each has one plan. The plan is made at the first task
+# of its family and selected at every later one. Source: the setting is that of arXiv:2606.24151; the closed
+# forms follow from it and are ours.
+
+
+def zipf(families: int, exponent: float = 1.0) -> Float[np.ndarray, "families"]:
+    """Probabilities proportional to ``rank ** -exponent``."""
+    if families < 1:
+        raise BadInput("there must be at least one family", where="families")
+    weights = np.arange(1, families + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum())
+
+
+def expected_tools(tasks: int, shares: Float[np.ndarray, "families"], theta: int) -> float:
+    """Expected number of tools after ``tasks`` tasks: the sum of P(Bin(T, q_f) >= theta + 1).
+
+    Raises:
+        BadInput: shares that are no probabilities, or a negative count.
+    """
+    _check(tasks, shares, theta)
+    return float(binom.sf(theta, tasks, shares).sum())
+
+
+def expected_never_invoked(tasks: int, shares: Float[np.ndarray, "families"], theta: int) -> float:
+    """Expected number of tools that no task calls: the sum of P(Bin(T, q_f) = theta + 1).
+
+    Raises:
+        BadInput: shares that are no probabilities, or a negative count.
+    """
+    _check(tasks, shares, theta)
+    return float(binom.pmf(theta + 1, tasks, shares).sum())
+
+
+def expected_invocations(tasks: int, shares: Float[np.ndarray, "families"], theta: int) -> float:
+    """Expected number of tasks that meet a finished tool: the sum of E[max(0, Bin(T, q_f) - theta - 1)]."""
+    _check(tasks, shares, theta)
+    counts = np.arange(theta + 2, tasks + 1)
+    if not len(counts):
+        return 0.0
+    return float((binom.pmf(counts[:, None], tasks, shares[None, :]) * (counts - theta - 1)[:, None]).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class GateRuns:
+    """Simulated streams: tools built, tools never invoked and invocations of each run."""
+
+    tools: Int[np.ndarray, "runs"]
+    never_invoked: Int[np.ndarray, "runs"]
+    invocations: Int[np.ndarray, "runs"]
+
+
+def simulate_gate(
+    tasks: int, shares: Float[np.ndarray, "families"], theta: int, runs: int, seed: int
+) -> GateRuns:
+    """Streams run through the gate task by task, all runs at once.
+
+    A family's plan is created by its first task; each later one first calls the tool if there is one, else
+    counts as a selection, and at the theta-th the tool is built (theta 0: with the plan itself).
+
+    Raises:
+        BadInput: shares that are no probabilities, or a count below 1.
+    """
+    _check(tasks, shares, theta)
+    if runs < 1:
+        raise BadInput("there must be at least one run", where="runs")
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(len(shares), size=(tasks, runs), p=shares)
+    rows = np.arange(runs)
+    known = np.zeros((runs, len(shares)), dtype=bool)
+    built = np.zeros_like(known)
+    selected = np.zeros(known.shape, dtype=np.int64)
+    called = np.zeros_like(selected)
+    for family in drawn:
+        had_tool, had_plan = built[rows, family], known[rows, family]
+        called[rows, family] += had_tool
+        selected[rows, family] += had_plan & ~had_tool
+        known[rows, family] = True
+        built[rows, family] |= selected[rows, family] >= theta
+    return GateRuns(
+        tools=built.sum(axis=1),
+        never_invoked=(built & (called == 0)).sum(axis=1),
+        invocations=called.sum(axis=1),
+    )
+
+
+def gate_cost(arrivals: int, build_cost: float, text: float, code: float, theta: int) -> float:
+    """What ``arrivals`` tasks of one family cost if code is built after ``theta`` of them went by text."""
+    by_text = min(arrivals, theta)
+    built = build_cost if arrivals >= theta else 0.0
+    return by_text * text + built + (arrivals - by_text) * code
+
+
+def offline_cost(arrivals: int, build_cost: float, text: float, code: float) -> float:
+    """The least that they could have cost with the number of arrivals known: all text, or code at once."""
+    return min(arrivals * text, build_cost + arrivals * code)
+
+
+def _check(tasks: int, shares: Float[np.ndarray, "families"], theta: int) -> None:
+    if tasks < 0 or theta < 0:
+        raise BadInput("a count must be 0 or more", where="tasks, theta")
+    array = np.asarray(shares)
+    if array.ndim != 1 or not len(array) or (array < 0).any() or abs(float(array.sum()) - 1.0) > 1e-9:
+        raise BadInput("the shares of the families must be probabilities that sum to 1", where="shares")

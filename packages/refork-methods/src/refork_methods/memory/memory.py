@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from refork.errors import BadInput
+from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost
+from refork.progress import Progress, silent
 from refork.types import Json
+from refork_methods.memory.admission import Guard
+from refork_methods.memory.codifier import codifier_input
 from refork_methods.memory.events import added, checked_event, open_log
 from refork_methods.memory.gate import Recurrence, RecurrenceGate
 from refork_methods.memory.item import ItemKind, MemoryItem
@@ -313,3 +316,164 @@ class ExperienceMemory:
             if tool.name == name:
                 return tool
         raise BadInput(f"the memory has no tool {name!r} that may be called")
+
+
+# Plans that are due become tools: codifier, guard, and what the log says of it.
+
+NOTHING = Cost(tokens_in=0, tokens_out=0, seconds=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What became of a plan that was due: the tools admitted, or why there is none.
+
+    ``failed``: a model gave no usable reply, so nothing was recorded and the plan stays due.
+    """
+
+    plan: str
+    tasks: tuple[str, ...]
+    tools: tuple[Tool, ...] = ()
+    reasons: tuple[str, ...] = ()
+    failed: bool = False
+
+    def to_json(self) -> Json:
+        """Plan, tasks, tools whole, reasons."""
+        return {
+            "plan": self.plan,
+            "tasks": list(self.tasks),
+            "tools": [tool.to_json() for tool in self.tools],
+            "reasons": list(self.reasons),
+            "failed": self.failed,
+        }
+
+
+def codify_due(memory: ExperienceMemory, guard: Guard) -> list[Built]:
+    """Make code of every plan that is due, and empty its buffer into its history.
+
+    Rulings are written before the buffer is emptied: a crash between leaves the plan due or done, never lost.
+    """
+    return [_built(memory, plan, gathered, guard) for plan, gathered in memory.due()]
+
+
+def _built(memory: ExperienceMemory, plan: MemoryItem, gathered: Recurrence, guard: Guard) -> Built:
+    began = memory.clock()
+    given = codifier_input(
+        plan,
+        gathered.queries,
+        gathered.history,
+        support=1 if memory.gate.eager else 2,
+        taken=tuple(memory.state.tools),
+    )
+    codifier = memory.roles.codifier
+    try:
+        found = codifier.codify(given)
+    except ServerError as error:
+        return Built(plan.id, gathered.tasks, reasons=(str(error),), failed=True)
+    spent = memory.spent(began, found.cost)
+    admitted: list[Tool] = []
+    reasons = [found.refused] if found.refused else []
+    for tool in found.tools:
+        entered, reason = _ruled(memory, tool, guard)
+        admitted += [entered] if entered is not None else []
+        reasons += [reason] if entered is None else []
+    memory.record(
+        "codify",
+        {
+            "plan": plan.id,
+            "tasks": list(gathered.tasks),
+            "queries": list(gathered.queries),
+            "history": list(gathered.history),
+            "by": codifier.name,
+            "tools": [tool.name for tool in admitted],
+            "refused": "" if admitted else "; ".join(reasons),
+            "cost": spent,
+        },
+    )
+    return Built(plan.id, gathered.tasks, tuple(admitted), tuple(reasons))
+
+
+def _ruled(memory: ExperienceMemory, tool: Tool, guard: Guard) -> tuple[Tool | None, str]:
+    """The tool as it entered, or None and why not."""
+    ruling = guard.admit(tool, memory.state.live_tools())
+    told = {"repaired": ruling.repaired, "cost": (ruling.cost if ruling.repaired else NOTHING).to_json()}
+    if ruling.admitted:
+        digests = guard.fingerprints(ruling.tool)
+        memory.record("admit", {"tool": ruling.tool.to_json(), "functions": digests, **told})
+        return ruling.tool, ""
+    memory.record("reject", {"tool": ruling.tool.to_json(), "reason": ruling.reason, **told})
+    return None, f"{tool.name}: {ruling.reason}"
+
+
+# Reading finished runs into a memory, in order.
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What came of it: runs read, runs passed over, new items, and (task, reason) of runs that failed."""
+
+    read: int
+    skipped: int
+    items: tuple[MemoryItem, ...]
+    failed: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> Json:
+        """Counts, items, and failures."""
+        return {
+            "read": self.read,
+            "skipped": self.skipped,
+            "items": [item.to_json() for item in self.items],
+            "failed": [{"task": task, "reason": reason} for task, reason in self.failed],
+        }
+
+
+def ingest(
+    memory: ExperienceMemory,
+    runs: Sequence[RunTrajectory],
+    *,
+    observe: bool = True,
+    skip_known: bool = False,
+    progress: Progress = silent,
+) -> Ingested:
+    """Reflect on every run; ``observe`` first counts what the memory would have chosen for its query.
+
+    That is how recurrence is found in logs of agents that had no memory. A run on which a model gives no
+    usable reply is told among the failed and can be read again.
+
+    Raises:
+        BadInput: two runs of one task, or one that was read before (unless ``skip_known``).
+    """
+    _check(memory, runs, skip_known)
+    items: list[MemoryItem] = []
+    failed: list[tuple[str, str]] = []
+    read = skipped = 0
+    for place, whole in enumerate(runs):
+        progress("reading runs", place, len(runs))
+        run = hidden(whole).run if memory.hide_secrets else whole
+        if run.task in memory.state.reflected:
+            skipped += 1
+            continue
+        try:
+            if observe and run.task not in memory.state.observed:
+                chosen = memory.select(run.query, task=run.task)
+                given = memory.selection(run.query, [item.id for item in chosen.items])
+                memory.observe(run.task, given, success=run.success, steps=len(run.steps), cost=run.cost)
+            items += memory.reflect(run)
+            read += 1
+        except ServerError as error:
+            failed.append((run.task, error.what))
+    progress("reading runs", len(runs), len(runs))
+    return Ingested(read, skipped, tuple(items), tuple(failed))
+
+
+def _check(memory: ExperienceMemory, runs: Sequence[RunTrajectory], skip_known: bool) -> None:
+    """Refuse before anything is written."""
+    seen: set[str] = set()
+    for run in runs:
+        if run.task in seen:
+            raise BadInput(f"two runs have the task id {run.task!r}")
+        seen.add(run.task)
+    known = sorted(seen & memory.state.reflected)
+    if known and not skip_known:
+        raise BadInput(
+            f"a run of the task {known[0]!r} was read before", hint="pass over such runs: --skip-known"
+        )

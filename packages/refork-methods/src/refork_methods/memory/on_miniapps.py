@@ -16,13 +16,13 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.sandbox import Sandbox, SandboxResult
 from refork.types import Json
 from refork.worlds.base import Split, Task
-from refork_methods.memory.agent import Help, Outcome, StreamTask
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.queries import best_match
 from refork_methods.memory.registry import ToolRegistry, invoke
 from refork_methods.memory.roles.by_rule import RuleReflector
 from refork_methods.memory.roles.lesson import Lesson, Reflection
 from refork_methods.memory.skeleton import Slot, slots_of
+from refork_methods.memory.stream import Help, Outcome, StreamTask
 from refork_methods.memory.tool import Tool
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
 from refork_testbed.worlds.miniapps.advice import Text, documented, statement

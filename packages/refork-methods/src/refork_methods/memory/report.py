@@ -9,9 +9,8 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.memory.gate import Recurrence
+from refork_methods.memory.gate import Recurrence, expected_tools
 from refork_methods.memory.memory import ExperienceMemory
-from refork_methods.memory.recurrence import expected_tools
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.state import MemoryState
 from refork_methods.memory.usage import ledger

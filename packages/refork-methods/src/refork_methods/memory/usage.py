@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from refork.stats import Test, fisher
 from refork.types import Json
-from refork_methods.memory.guard import fingerprints
+from refork_methods.memory.admission import fingerprints
 from refork_methods.memory.memory import ExperienceMemory
 from refork_methods.memory.retrieve import Embedder, near_duplicates
 from refork_methods.memory.secrets import in_item, in_text, in_tool

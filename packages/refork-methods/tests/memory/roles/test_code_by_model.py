@@ -7,9 +7,9 @@ import pytest
 from memory.memory_parts import CATALOGUE, asks, pay_run
 from refork.chat import ScriptedChat
 from refork.errors import ServerError
+from refork_methods.memory.admission import AdmissionGuard
 from refork_methods.memory.codifier import CodifierInput
-from refork_methods.memory.guard import AdmissionGuard
-from refork_methods.memory.roles.code_by_model import ModelCodifier, ModelRepairer, literals_of
+from refork_methods.memory.roles.by_model import ModelCodifier, ModelRepairer, literals_of
 
 SOURCE = '''def pay_person(apis, tools, *, user_id: int, amount: float, note: str) -> object:
     """Pay a person."""

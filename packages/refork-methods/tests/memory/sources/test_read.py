@@ -7,9 +7,7 @@ import pytest
 from memory.memory_parts import PEOPLE, asks, pay_run
 from refork.errors import BadInput
 from refork_methods.memory.induce import skeleton_of
-from refork_methods.memory.sources import read_runs
-from refork_methods.memory.sources.messages import function_name, refuses, run_of_messages
-from refork_methods.memory.sources.read import write_runs
+from refork_methods.memory.sources import function_name, read_runs, refuses, run_of_messages, write_runs
 
 
 def called(number, name, arguments, result):

@@ -1,4 +1,4 @@
-"""Tools as a Python package: typed, documented, with tests that run."""
+"""Tools as a Python package: typed, documented, with tests that run on a recording."""
 
 from __future__ import annotations
 
@@ -6,16 +6,104 @@ import ast
 import json
 import keyword
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from refork.errors import BadInput
+from refork.sandbox import Call, Sandbox
+from refork.types import Json
 from refork_methods.memory import runtime
-from refork_methods.memory.export.folder import write_files
-from refork_methods.memory.export.recording import Recording
-from refork_methods.memory.registry import ToolRegistry
+from refork_methods.memory.registry import ToolRegistry, invoke
+from refork_methods.memory.runtime import Secrets, filled, from_environment
 from refork_methods.memory.secrets import names_in, refuse_secrets
 from refork_methods.memory.tool import Tool
+
+# Writing an export: into a new or empty folder, all files or none are there at the end.
+
+
+def write_files(folder: str | Path, files: Mapping[str, str]) -> list[Path]:
+    """Write texts by relative path into a folder that is not there or is empty; the paths written.
+
+    Raises:
+        BadInput: the folder holds something, or is a file.
+    """
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(f"{target} is not an empty folder", hint="name a new folder, or empty this one")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        for name, text in files.items():
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            (draft / name).write_text(text, encoding="utf-8")
+        draft.chmod(0o755)
+        if target.exists():
+            target.rmdir()
+        draft.rename(target)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return [target / name for name in files]
+
+
+# A tool's run on a real or replayed environment, kept so that an export can be tested without one.
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One run: which tool, its arguments, each call of the environment with its answer, and the value."""
+
+    tool: str
+    arguments: Json
+    calls: tuple[tuple[str, Json, Any], ...]
+    value: Any
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        calls = [{"name": name, "arguments": given, "answer": answer} for name, given, answer in self.calls]
+        return {"tool": self.tool, "arguments": self.arguments, "calls": calls, "value": self.value}
+
+    def told_calls(self) -> list[tuple[str, Json]]:
+        """Its calls with the arguments that no earlier answer held."""
+        seen: set[str] = set()
+        found = []
+        for name, given, answer in self.calls:
+            found.append((name, {k: v for k, v in given.items() if json.dumps(v) not in seen}))
+            seen |= set(re.findall(r'"[^"\\]*"|[\d.]+', json.dumps(answer)))
+        return found
+
+
+def record(
+    registry: ToolRegistry,
+    sandbox: Sandbox,
+    name: str,
+    arguments: Mapping[str, Any],
+    call: Call,
+    secrets: Secrets | None = from_environment,
+) -> Recording:
+    """Run a tool in the sandbox and keep what it asked the environment and what it gave; secrets by name.
+
+    Raises:
+        BadInput: the run gave no value.
+    """
+    calls: list[tuple[str, Json, Any]] = []
+
+    def kept(asked: str, given: Json) -> Any:
+        answer = call(asked, filled(asked, given, secrets))
+        calls.append((asked, given, answer))
+        return answer
+
+    result = invoke(registry, sandbox, name, arguments, kept, secrets=None)
+    if not result.ok:
+        raise BadInput(f"{name} gave no value ({result.kind}): {result.error}", where="recording")
+    return Recording(registry.tool(name).name, dict(arguments), tuple(calls), result.value)
+
+
+# Tools as a Python package: typed, documented, with tests that run.
 
 _PYPROJECT = """\
 [build-system]

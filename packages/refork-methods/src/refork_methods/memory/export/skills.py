@@ -10,8 +10,7 @@ from pathlib import Path
 import yaml
 
 from refork.errors import BadInput
-from refork_methods.memory.export.folder import write_files
-from refork_methods.memory.export.package import describe, one_line
+from refork_methods.memory.export.package import describe, one_line, write_files
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.secrets import refuse_secrets

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from refork.chat import ChatModel
 from refork_methods.memory.codifier import Codifier, SkeletonCodifier
-from refork_methods.memory.roles.by_model import ModelManager, ModelReflector, ModelScreener
+from refork_methods.memory.roles.by_model import ModelCodifier, ModelManager, ModelReflector, ModelScreener
 from refork_methods.memory.roles.by_rule import RuleManager, RuleReflector, RuleScreener
-from refork_methods.memory.roles.code_by_model import ModelCodifier
 from refork_methods.memory.roles.lesson import Manager, Reflector, Screener
 
 
