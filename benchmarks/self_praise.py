@@ -28,12 +28,10 @@ from refork.types import Json
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.draw import accuracy, draw
 from refork_methods.simulate.encode import Writer
-from refork_methods.simulate.extract import extract_prediction, matches
-from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.prompt import Target, answer, extract_prediction, matches, pick, targets
 from refork_methods.simulate.reward import HybridReward, Rubric
 from refork_methods.simulate.rl import Answer, RlSettings, train_rl
 from refork_methods.simulate.rubric import RuleRubric
-from refork_methods.simulate.target import Target, pick, targets
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted

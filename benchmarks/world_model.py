@@ -21,9 +21,9 @@ import torch
 from refork.policies.local import LocalPolicy
 from refork.worlds.environment import EnvTrajectory, Transition
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork_methods.simulate.compare import Gap, compare_simulators
+from refork_methods.simulate.data import loss_weights, sampled_turns, turn_stats
 from refork_methods.simulate.evaluate import Evaluation, Predictor, evaluate
-from refork_methods.simulate.turn_stats import loss_weights, sampled_turns, turn_stats
+from refork_methods.simulate.fidelity import Gap, compare_simulators
 from refork_testbed.models.build import build
 from refork_testbed.models.recipes.world_model_data import held_out, lessons, world_model
 

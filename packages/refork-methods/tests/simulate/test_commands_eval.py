@@ -10,11 +10,11 @@ from refork.errors import BadInput
 from refork.growing.recorder import record, trajectories, write_trajectories
 from refork.policies.open import open_policy
 from refork.tree.tree import Tree
-from refork_methods.simulate.asked import Prediction
 from refork_methods.simulate.baselines import CopyLast, NearestTurn
 from refork_methods.simulate.commands import app
 from refork_methods.simulate.evaluate import evaluate
 from refork_methods.simulate.fidelity_picture import fidelity_figure
+from refork_methods.simulate.prompt import Prediction
 from refork_methods.simulate.simulating import open_environment, simulated_worlds
 from refork_methods.simulate.world import WorldModel
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
 from refork_methods.simulate.commands import app
+from refork_methods.simulate.prompt import pick
 from refork_methods.simulate.refusals import refuse_trained_on, trained_on
 from refork_methods.simulate.simulating import open_simulator
-from refork_methods.simulate.target import pick
 from support.drawers import tiny, trajectory
 
 

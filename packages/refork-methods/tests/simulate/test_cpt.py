@@ -9,8 +9,7 @@ import torch
 from refork.errors import BadInput, Mismatch
 from refork_methods.simulate.cpt import encode_all, replay_sequences, train_cpt
 from refork_methods.simulate.encode import Writer, encode_target, encode_trajectory
-from refork_methods.simulate.prompt import answer, messages
-from refork_methods.simulate.target import Target
+from refork_methods.simulate.prompt import Target, answer, messages
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import (
     Weighted,

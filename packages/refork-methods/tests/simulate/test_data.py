@@ -11,15 +11,17 @@ from refork.errors import BadInput
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.commands import app
 from refork_methods.simulate.data import (
+    Choices,
     accepted,
     balanced,
     check,
     filtered,
     mixture,
+    prepare,
+    read_source,
     refuse_overlap,
     split_sources,
 )
-from refork_methods.simulate.prepare import Choices, prepare, read_source
 
 BRIEF = Brief(initial_state="a.txt b.txt")
 

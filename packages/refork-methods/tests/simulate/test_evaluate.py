@@ -12,23 +12,23 @@ from refork.policies.open import open_policy
 from refork.tree.tree import Tree
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork.worlds.open import open_world
-from refork_methods.simulate.asked import Prediction
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork_methods.simulate.compare import compare_simulators, rank_agreement
 from refork_methods.simulate.evaluate import evaluate
 from refork_methods.simulate.fidelity import (
     SCORERS,
     JudgedTurn,
+    compare_simulators,
     grade_of,
     mean_of_domains,
     overall,
+    rank_agreement,
     summarise,
 )
-from refork_methods.simulate.fidelity_on_tree import on_tree, write_scores
+from refork_methods.simulate.on_tree import on_tree, write_scores
 from refork_methods.simulate.planted import PlantedSimulator
+from refork_methods.simulate.prompt import Prediction, Target
 from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.rules import check
-from refork_methods.simulate.target import Target
 from refork_methods.simulate.world import WorldModel
 
 

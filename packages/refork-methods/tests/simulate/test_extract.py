@@ -7,8 +7,17 @@ from hypothesis import strategies as st
 from refork.policies.open import scripted
 from refork.worlds.environment import Brief
 from refork_methods.simulate.episode import SimulatedEpisode
-from refork_methods.simulate.extract import extract_prediction, matches, thoughts, without_think
-from refork_methods.simulate.prompt import TAG, answer, escaped, messages, unescaped
+from refork_methods.simulate.prompt import (
+    TAG,
+    answer,
+    escaped,
+    extract_prediction,
+    matches,
+    messages,
+    thoughts,
+    unescaped,
+    without_think,
+)
 from refork_methods.simulate.world import WorldModel
 
 P, Q = "<prediction>", "</prediction>"

@@ -4,10 +4,9 @@ import pytest
 
 from refork.errors import BadInput
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
-from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.prompt import Target, answer, one_each, pick, targets
 from refork_methods.simulate.reward import HybridReward, Rubric, default_rule, same_shape
-from refork_methods.simulate.rule_rubric import RuleRubric, rule_rubric, token_f1
-from refork_methods.simulate.target import Target, one_each, pick, targets
+from refork_methods.simulate.rubric import RuleRubric, rule_rubric, token_f1
 from support.drawers import trajectory
 
 

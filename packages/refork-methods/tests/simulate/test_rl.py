@@ -6,12 +6,11 @@ import pytest
 from refork.chat import PolicyChat
 from refork.errors import BadInput, Mismatch
 from refork_methods.simulate.draw import accuracy, draw
+from refork_methods.simulate.prompt import pick, targets
 from refork_methods.simulate.reward import HybridReward, Rubric
 from refork_methods.simulate.rl import RlSettings, _chosen, _sample, train_rl
-from refork_methods.simulate.rubric import RubricJudge
-from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.sft import demonstrations, train_sft
-from refork_methods.simulate.target import pick, targets
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings

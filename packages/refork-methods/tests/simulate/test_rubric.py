@@ -10,6 +10,7 @@ from refork.errors import BadInput, ServerError
 from refork.policies.base import PolicyCard
 from refork.policies.scripted import ScriptedPolicy
 from refork.worlds.environment import Transition
+from refork_methods.simulate.prompt import Target
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import default_rule
 from refork_methods.simulate.rubric import (
@@ -19,7 +20,6 @@ from refork_methods.simulate.rubric import (
     judge_messages,
     parse_rating,
 )
-from refork_methods.simulate.target import Target
 from support.drawers import tiny, trajectory
 
 GRADES = {"format": 5, "factuality": 4, "consistency": 3, "realism": 2, "quality": 1}

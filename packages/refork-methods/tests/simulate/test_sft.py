@@ -8,9 +8,9 @@ from refork.chat import ScriptedChat
 from refork.errors import Mismatch
 from refork.policies.scripted import ScriptedPolicy
 from refork_methods.simulate.encode import Writer
-from refork_methods.simulate.prompt import answer
+from refork_methods.simulate.prompt import answer, targets
 from refork_methods.simulate.reward import HybridReward
-from refork_methods.simulate.rule_rubric import RuleRubric
+from refork_methods.simulate.rubric import RuleRubric
 from refork_methods.simulate.sft import (
     Candidates,
     demonstrations,
@@ -18,7 +18,6 @@ from refork_methods.simulate.sft import (
     rejection_sample,
     train_sft,
 )
-from refork_methods.simulate.target import targets
 from refork_methods.train.weighted import WeightedSettings
 from support.drawers import tiny, trajectory
 

@@ -9,7 +9,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.worlds.environment import Transition
-from refork_methods.simulate.turn_stats import (
+from refork_methods.simulate.data import (
     CLASSES,
     SHARES,
     Thresholds,

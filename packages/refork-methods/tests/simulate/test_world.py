@@ -10,9 +10,9 @@ from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Episode, Task, World
 from refork.worlds.environment import Brief, Environment
 from refork.worlds.simulated import Simulated, Simulator, StepsTogether
-from refork_methods.simulate.asked import Asked
 from refork_methods.simulate.control.base import Controls
 from refork_methods.simulate.episode import NO_ANSWER, action_of
+from refork_methods.simulate.prompt import Asked
 from refork_methods.simulate.world import WorldModel
 from support.shelf import RIGHT, Shelf, model, respond, scripted_simulator
 

@@ -23,7 +23,7 @@ from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
-from refork_methods.simulate.simulator import LearnedSimulator
+from refork_methods.simulate.world import LearnedSimulator
 from support.shelf import Shelf, model
 
 SAYS = ["ls", "rm b", "touch z", "submit 2", "submit 1"]

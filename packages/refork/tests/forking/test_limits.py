@@ -281,7 +281,7 @@ def test_turns_already_used_are_subtracted_through_nested_forks(tree, most):
 
 
 def test_simulated_turns_already_used_are_subtracted(tree):
-    from refork_methods.simulate.simulator import LearnedSimulator
+    from refork_methods.simulate.world import LearnedSimulator
 
     agent = ScriptedPolicy.from_replies(["ls", "rm b", "touch z"])
     simulator = LearnedSimulator(model(settings=Sampling(max_tokens=40)))

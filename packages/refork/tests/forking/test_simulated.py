@@ -15,7 +15,7 @@ from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.open import open_world
 from refork_methods.simulate.episode import SimulatedEpisode
-from refork_methods.simulate.simulator import LearnedSimulator
+from refork_methods.simulate.world import LearnedSimulator
 from support.shelf import Shelf, model, respond
 
 LAW = Sampling(max_tokens=12)

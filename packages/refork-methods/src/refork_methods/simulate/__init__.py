@@ -3,23 +3,19 @@
 Source: arXiv 2606.24597.
 """
 
-from refork_methods.simulate.asked import Asked, Prediction
-from refork_methods.simulate.compare import compare_simulators
 from refork_methods.simulate.control.base import Control, Controls
 from refork_methods.simulate.control.perturb import Perturb
 from refork_methods.simulate.control.stingy import Stingy
+from refork_methods.simulate.data import Thresholds, classify, loss_weights, turn_stats
 from refork_methods.simulate.drift import alarms, drift_rate
 from refork_methods.simulate.evaluate import evaluate
-from refork_methods.simulate.extract import extract_prediction
+from refork_methods.simulate.fidelity import compare_simulators
 from refork_methods.simulate.leak import leak_rate, tree_leaks
+from refork_methods.simulate.prompt import Asked, Prediction, extract_prediction
 from refork_methods.simulate.reward import HybridReward, Rubric
-from refork_methods.simulate.rubric import RubricJudge
-from refork_methods.simulate.rule_rubric import RuleRubric
-from refork_methods.simulate.simulated_world import SimulatedWorld
-from refork_methods.simulate.simulator import LearnedSimulator
+from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.transfer import sim_to_real, success_ratio
-from refork_methods.simulate.turn_stats import Thresholds, classify, loss_weights, turn_stats
-from refork_methods.simulate.world import WorldModel
+from refork_methods.simulate.world import LearnedSimulator, SimulatedWorld, WorldModel
 
 __all__ = [
     "Asked",

@@ -22,7 +22,7 @@ from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.types import Json
 from refork.worlds.environment import Brief, EnvTrajectory, Seen
-from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.prompt import Asked, Prediction
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

@@ -1,23 +1,33 @@
-"""What a simulator is trained on: checked, freed of retry loops, split by source, balanced, mixed.
-
-Source: arXiv 2606.24597 for what is filtered (retry loops, their state chain kept; screens that do not
-change) and for splits by source; how a loop is found, and everything that is refused, is ours.
-"""
+"""What a simulator is trained on: checked, split by source, balanced, weighed, and written to a folder."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
-from refork.errors import BadInput
-from refork.plain import content_hash
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray as Array
+
+from refork.errors import BadInput, DiskFull
+from refork.jsonl import json_objects
+from refork.plain import content_hash, to_json
+from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
+from refork.tree import Node, Tree
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory, Transition
+
+# What a simulator is trained on: checked, freed of retry loops, split by source, balanced, mixed.
+#
+# Source: arXiv 2606.24597 for what is filtered (retry loops, their state chain kept; screens that do not
+# change) and for splits by source; how a loop is found, and everything that is refused, is ours.
 
 Kind: TypeAlias = Literal[
     "no turns",
@@ -332,3 +342,492 @@ def _shuffled(count: int, seed: int, around: int) -> list[int]:
 def size_of(item: EnvTrajectory) -> int:
     """Characters of a trajectory: its brief, actions and observations."""
     return len(item.brief.text) + sum(len(t.action) + len(t.observation) for t in item.turns)
+
+
+# How much a turn's answer tells beyond its action, the class that follows, and its share in the loss.
+#
+# With A and O the lower-cased words of action and observation, each counted once: overlap |A n O|/|A|,
+# novelty
+# |O \\ A|/|O|, Jaccard |A n O|/|A u O|, ratio characters of O / characters of A. A share whose denominator
+# is
+# empty is 0; the ratio of an answer to an empty action is infinite, of no answer to it 0.
+#
+# Source: arXiv 2606.24597 for the four statistics, the seven classes and their shares; the thresholds of
+# echo
+# follow readers of it, all others are our reconstruction, for the source does not give them.
+
+TurnClass: TypeAlias = Literal[
+    "retrieval", "expansion", "action", "transform", "boilerplate", "echo", "other"
+]
+CLASSES: tuple[TurnClass, ...] = get_args(TurnClass)
+
+#: Share of a class that stays in the loss.
+SHARES: Mapping[TurnClass, float] = {
+    "retrieval": 1.0,
+    "expansion": 1.0,
+    "action": 1.0,
+    "transform": 0.5,
+    "boilerplate": 0.1,
+    "echo": 0.05,
+    "other": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStats:
+    """Overlap, novelty and Jaccard in [0, 1]; ratio 0 or more; lengths in characters."""
+
+    overlap: float
+    novelty: float
+    jaccard: float
+    ratio: float
+    chars_action: int
+    chars_observation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Where classes begin; the first that fits is taken, in the order of the fields."""
+
+    echo_overlap: float = 0.70
+    echo_novelty: float = 0.30
+    boilerplate_overlap: float = 0.50
+    boilerplate_novelty: float = 0.50
+    transform_ratio: float = 0.50
+    transform_action: float = 200
+    transform_novelty: float = 0.30
+    action_observation: float = 80
+    retrieval_overlap: float = 0.30
+    retrieval_novelty: float = 0.70
+    retrieval_ratio: float = 2.0
+    expansion_novelty: float = 0.50
+    expansion_ratio: float = 1.0
+
+    @classmethod
+    def parse(cls, items: Sequence[str]) -> Thresholds:
+        """Thresholds with ``name=value`` items changed; raises BadInput naming an unknown or a bad one."""
+        known = {field.name for field in fields(cls)}
+        changed: dict[str, float] = {}
+        for item in items:
+            name, _, value = item.partition("=")
+            if name not in known:
+                raise BadInput(f"there is no threshold {name!r}", hint=", ".join(sorted(known)))
+            try:
+                changed[name] = float(value)
+            except ValueError as error:
+                raise BadInput(f"{value!r} is not a number", where=f"threshold {name}") from error
+            if not math.isfinite(changed[name]) or changed[name] < 0:
+                raise BadInput(f"{value} cannot be a threshold", where=f"threshold {name}")
+        return cls(**changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One turn: its statistics, its class, and its weight in the loss."""
+
+    stats: TurnStats
+    kind: TurnClass
+    weight: float
+
+    def to_json(self) -> Json:
+        """One line of the log."""
+        plain: Json = to_json(self.stats)
+        return {"class": self.kind, "weight": self.weight, **plain}
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def turn_stats(action: str, observation: str) -> TurnStats:
+    """The statistics of one turn.
+
+    Source: arXiv 2606.24597; the values of empty texts are ours (see the module).
+    """
+    said, seen = set(action.lower().split()), set(observation.lower().split())
+    both = len(said & seen)
+    empty = math.inf if observation else 0.0
+    return TurnStats(
+        overlap=_share(both, len(said)),
+        novelty=_share(len(seen - said), len(seen)),
+        jaccard=_share(both, len(said | seen)),
+        ratio=len(observation) / len(action) if action else empty,
+        chars_action=len(action),
+        chars_observation=len(observation),
+    )
+
+
+def classify(stats: TurnStats, thresholds: Thresholds | None = None) -> TurnClass:
+    """The class of a turn; the first that fits, as :class:`Thresholds` lists them, else ``other``.
+
+    An answer without words is an ``action``: it repeats nothing, and that nothing is said is what is learned.
+    """
+    at = thresholds or Thresholds()
+    rules: tuple[tuple[TurnClass, bool], ...] = (
+        ("echo", stats.overlap >= at.echo_overlap and stats.novelty < at.echo_novelty),
+        (
+            "boilerplate",
+            stats.overlap >= at.boilerplate_overlap and stats.novelty < at.boilerplate_novelty,
+        ),
+        (
+            "transform",
+            stats.ratio < at.transform_ratio
+            and stats.chars_action >= at.transform_action
+            and stats.novelty >= at.transform_novelty,
+        ),
+        ("action", stats.chars_observation <= at.action_observation),
+        (
+            "retrieval",
+            stats.overlap < at.retrieval_overlap
+            and stats.novelty >= at.retrieval_novelty
+            and stats.ratio >= at.retrieval_ratio,
+        ),
+        ("expansion", stats.novelty >= at.expansion_novelty and stats.ratio >= at.expansion_ratio),
+    )
+    return next((kind for kind, fits in rules if fits), "other")
+
+
+def weigh(
+    turns: Sequence[Transition],
+    thresholds: Thresholds | None = None,
+    shares: Mapping[TurnClass, float] | None = None,
+) -> list[Weighed]:
+    """Statistics, class and weight of every turn: the share of its class, 0 where it is no target.
+
+    Raises:
+        BadInput: a share that is missing or outside [0, 1].
+    """
+    kept = dict(SHARES) if shares is None else dict(shares)
+    wrong = [kind for kind in CLASSES if not 0.0 <= kept.get(kind, -1.0) <= 1.0]
+    if wrong:
+        raise BadInput(f"the share of class {wrong[0]} is {kept.get(wrong[0])}", hint="shares are in [0, 1]")
+    found = []
+    for turn in turns:
+        stats = turn_stats(turn.action, turn.observation)
+        kind = classify(stats, thresholds)
+        found.append(Weighed(stats, kind, 0.0 if turn.target is False else kept[kind]))
+    return found
+
+
+def loss_weights(
+    turns: Sequence[Transition],
+    thresholds: Thresholds | None = None,
+    shares: Mapping[TurnClass, float] | None = None,
+) -> list[tuple[TurnClass, float]]:
+    """Class and loss weight of every turn.
+
+    The weight is the share itself. A mask drawn with the share, by token (:func:`sampled_tokens`) or by
+    turn (:func:`sampled_turns`), has the same expectation and more variance; the source leaves open which
+    of the two it draws.
+    """
+    return [(one.kind, one.weight) for one in weigh(turns, thresholds, shares)]
+
+
+def sampled_tokens(
+    weights: Float[Array, "turns"], lengths: Int[Array, "turns"], seed: int
+) -> Bool[Array, "tokens"]:
+    """A mask in which every token of a turn stays with probability the turn's weight, by itself.
+
+    Its expectation is the weights repeated by the lengths, so a masked sum of losses that is divided by a
+    fixed number has the weighted loss as its expectation; divided by its own count it has not.
+    """
+    rng = np.random.default_rng(stream_of("masked tokens", seed))
+    each = np.repeat(weights, lengths)
+    return np.asarray(rng.random(len(each)) < each)
+
+
+def sampled_turns(
+    weights: Float[Array, "turns"], lengths: Int[Array, "turns"], seed: int
+) -> Bool[Array, "tokens"]:
+    """A mask in which all tokens of a turn stay or go together, with probability the turn's weight."""
+    rng = np.random.default_rng(stream_of("masked turns", seed))
+    return np.asarray(np.repeat(rng.random(len(weights)) < weights, lengths))
+
+
+# From sources to a folder to train from: read, checked, filtered, split, balanced, weighed and counted.
+#
+# A source is a JSON-lines file of environment trajectories, a tree, or a log in a format that trees can be
+# made from. The folder holds ``train.jsonl`` and ``test.jsonl`` (trajectories), ``turns.jsonl`` (statistics,
+# class and weight of every turn that is trained on), ``replay.jsonl`` and ``data.json`` (what was done).
+
+_SQLITE = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is done with the data; None of ``balance``: nothing is left out, 0: as the smallest domain.
+
+    ``replay_fraction`` is of characters here, for the tokenizer is not known yet; training measures the same
+    fraction out again in tokens.
+    """
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    test_fraction: float = 0.2
+    by: str = "source"
+    balance: int | None = None
+    replay_fraction: float = 0.0
+    seed: int = 0
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a domain holds: ``shares`` of its turns by class, ``exact`` of those of which it is known."""
+
+    domain: str
+    trajectories: int
+    turns: int
+    targets: int
+    exact: float | None
+    chars_action: float
+    chars_observation: float
+    shares: dict[TurnClass, float]
+    weight: float
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Data that is ready, and what was found on the way."""
+
+    split: Split
+    problems: list[Problem]
+    unread: list[str]
+    dropped: int
+    context_only: int
+    left_out: int
+    replay: list[Json]
+    replay_fraction: float
+    table: list[Row]
+    choices: Choices
+
+    def to_json(self) -> Json:
+        """Facts for the record; the data itself left out."""
+        problems = Counter(problem.kind for problem in self.problems)
+        return {
+            "train": len(self.split.train),
+            "test": len(self.split.test),
+            "train_sources": sorted({item.source for item in self.split.train}),
+            "test_sources": sorted({item.source for item in self.split.test}),
+            "problems": dict(sorted(problems.items())),
+            "refused": sorted({problem.trajectory for problem in self.problems if problem.refused}),
+            "unread": self.unread,
+            "retry_turns_dropped": self.dropped,
+            "context_only_turns": self.context_only,
+            "left_out_for_balance": self.left_out,
+            "replay_items": len(self.replay),
+            "replay_fraction": self.replay_fraction,
+            "shares": dict(SHARES),
+            "table": [row.to_json() for row in self.table],
+            **self.choices.to_json(),
+        }
+
+
+def read_source(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
+    """The trajectories of one source; what a log holds that is none is told in ``unread``.
+
+    Raises:
+        BadInput: no such file, a format that is not known, or a broken line.
+    """
+    if not path.is_file():
+        raise BadInput("there is no such file", where=str(path))
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    if head.startswith(_SQLITE):
+        yield from _of_tree(path, unread)
+    elif _is_trajectories(head.decode(errors="replace")):
+        with path.open(encoding="utf-8") as lines:
+            for place, body in json_objects(lines, str(path)):
+                yield EnvTrajectory.from_json(body, place)
+    else:
+        yield from _of_log(path, unread)
+
+
+def _is_trajectories(head: str) -> bool:
+    first = head.lstrip().partition("\n")[0]
+    try:
+        body = json.loads(first)
+    except ValueError:
+        return first.startswith('{"id"') and '"turns"' in first
+    return isinstance(body, dict) and {"id", "source", "turns"} <= set(body)
+
+
+def _of_tree(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
+    with Tree.open(path, "r") as tree:
+        yield from _walks(tree, path, None, unread)
+
+
+def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
+    from refork.formats import reader_for
+
+    reader = reader_for(path)
+    with Tree.memory() as tree:
+        tree.load(reader.read(path))
+        yield from _walks(tree, path, path.stem, unread)
+
+
+def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Iterator[EnvTrajectory]:
+    from refork.growing.recorder import trajectory_of
+
+    for leaf in tree.leaves():
+        try:
+            yield trajectory_of(tree.path(leaf), source=source)
+        except BadInput as error:
+            before = _without_last(tree, leaf, source)
+            used = "" if before is None else "; the turns before it are used"
+            unread.append(f"{path}: {error.what} ({error.where}){used}")
+            if before is not None:
+                yield before
+
+
+def _without_last(tree: Tree, leaf: Node, source: str | None) -> EnvTrajectory | None:
+    """The turns before a last call that nothing answered, as logs end that were ended by it."""
+    from refork.growing.recorder import trajectory_of
+
+    if leaf.kind != "action" or leaf.parent is None:
+        return None
+    try:
+        found = trajectory_of(tree.path(leaf.parent), source=source)
+    except BadInput:
+        return None
+    return found if found.turns else None
+
+
+def prepare(
+    sources: Sequence[Path],
+    test_sources: Sequence[Path] = (),
+    replay: Path | None = None,
+    choices: Choices | None = None,
+    progress: Progress = silent,
+) -> Prepared:
+    """Data to train and to test on, no source or task in both.
+
+    Raises:
+        BadInput: nothing is left to train on, train and test overlap, or a source cannot be read.
+    """
+    chosen = choices or Choices()
+    unread: list[str] = []
+    total = len(sources) + len(test_sources)
+    parts: list[list[EnvTrajectory]] = []
+    for number, path in enumerate([*sources, *test_sources]):
+        progress("reading", number, total)
+        parts.append(list(read_source(path, unread)))
+    progress("reading", total, total)
+    given = [item for part in parts[: len(sources)] for item in part]
+    tests = [item for part in parts[len(sources) :] for item in part]
+    problems = check([*given, *tests])
+    clean, clean_tests = (filtered(accepted(items, problems)) for items in (given, tests))
+    if not clean.trajectories:
+        first = next((str(problem) for problem in problems if problem.refused), next(iter(unread), "no data"))
+        raise BadInput(f"there is nothing to train on: {first}", where=", ".join(map(str, sources)))
+    if test_sources:
+        refuse_overlap(clean.trajectories, clean_tests.trajectories)
+        split = Split(clean.trajectories, clean_tests.trajectories)
+    else:
+        split = split_sources(clean.trajectories, chosen.test_fraction, chosen.seed, chosen.by)
+    train = split.train
+    if chosen.balance is not None:
+        train = balanced(train, chosen.balance or None, chosen.seed)
+    again, fraction = _replayed(train, replay, chosen)
+    return Prepared(
+        split=Split(train, split.test),
+        problems=problems,
+        unread=unread,
+        dropped=clean.dropped + clean_tests.dropped,
+        context_only=clean.context_only + clean_tests.context_only,
+        left_out=len(split.train) - len(train),
+        replay=again,
+        replay_fraction=fraction,
+        table=statistics(train, chosen.thresholds),
+        choices=chosen,
+    )
+
+
+def _replayed(train: Sequence[EnvTrajectory], path: Path | None, chosen: Choices) -> tuple[list[Json], float]:
+    """Lines of the replay file, so many that they hold the fraction of all characters."""
+    if path is None:
+        if chosen.replay_fraction:
+            raise BadInput("a replay fraction is set, but no file to replay", hint="--replay FILE")
+        return [], 0.0
+    if not path.is_file():
+        raise BadInput("there is no such file", where=str(path))
+    with path.open(encoding="utf-8") as lines:
+        items = list(json_objects(lines, str(path)))
+    for place, body in items:
+        if not isinstance(body.get("text"), str) and not isinstance(body.get("messages"), list):
+            raise BadInput('replay is lines {"text": ...} or {"messages": [...]}', where=place)
+    sizes = [_size(body) for _, body in items]
+    found = mixture([size_of(item) for item in train], sizes, chosen.replay_fraction, chosen.seed)
+    return [items[number][1] for number in found.replay], found.fraction
+
+
+def _size(body: Json) -> int:
+    if isinstance(body.get("text"), str):
+        return len(body["text"])
+    return sum(len(str(message.get("content") or "")) for message in body["messages"])
+
+
+def statistics(items: Iterable[EnvTrajectory], thresholds: Thresholds | None = None) -> list[Row]:
+    """A row for every domain and, where there are several, one for all."""
+    groups: dict[str, list[EnvTrajectory]] = {}
+    for item in items:
+        groups.setdefault(item.domain or "other", []).append(item)
+    rows = [_row(name, groups[name], thresholds) for name in sorted(groups)]
+    if len(groups) > 1:
+        rows.append(_row("all", [item for group in groups.values() for item in group], thresholds))
+    return rows
+
+
+def _row(name: str, items: Sequence[EnvTrajectory], thresholds: Thresholds | None) -> Row:
+    turns = [turn for item in items for turn in item.turns]
+    weighed = weigh(turns, thresholds)
+    kinds = Counter(one.kind for one in weighed)
+    known = [turn.exact for turn in turns if turn.exact is not None]
+    count = max(1, len(turns))
+    return Row(
+        domain=name,
+        trajectories=len(items),
+        turns=len(turns),
+        targets=sum(turn.target is not False for turn in turns),
+        exact=sum(known) / len(known) if known else None,
+        chars_action=sum(one.stats.chars_action for one in weighed) / count,
+        chars_observation=sum(one.stats.chars_observation for one in weighed) / count,
+        shares={kind: kinds[kind] / count for kind in CLASSES},
+        weight=sum(one.weight for one in weighed) / count,
+    )
+
+
+def write(prepared: Prepared, folder: Path) -> None:
+    """Write the folder; every file whole or not at all. Raises DiskFull."""
+    thresholds = prepared.choices.thresholds
+    turns = (
+        {"trajectory": item.id, "source": item.source, "turn": number, **one.to_json()}
+        for item in prepared.split.train
+        for number, one in enumerate(weigh(item.turns, thresholds), start=1)
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _lines(folder / "train.jsonl", (item.to_json() for item in prepared.split.train))
+        _lines(folder / "test.jsonl", (item.to_json() for item in prepared.split.test))
+        _lines(folder / "turns.jsonl", turns)
+        if prepared.replay:
+            _lines(folder / "replay.jsonl", prepared.replay)
+        part = folder / "data.json.part"
+        part.write_text(json.dumps(prepared.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        part.replace(folder / "data.json")
+    except OSError as error:
+        raise DiskFull(f"this could not be written: {error.strerror}", where=str(folder)) from error
+
+
+def _lines(path: Path, items: Iterable[Json]) -> None:
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8") as out:
+        for item in items:
+            out.write(json.dumps(item, ensure_ascii=False, allow_nan=False) + "\n")
+    part.replace(path)

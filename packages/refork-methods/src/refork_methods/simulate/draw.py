@@ -13,9 +13,7 @@ from refork.policies.base import Continuation, Policy, Request, Sampling, sample
 from refork.policies.one_at_a_time import one_at_a_time
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Message, token_array
-from refork_methods.simulate.extract import extract_prediction, matches
-from refork_methods.simulate.prompt import TAG, THINK
-from refork_methods.simulate.target import Target
+from refork_methods.simulate.prompt import TAG, THINK, Target, extract_prediction, matches
 
 #: Who may answer: a policy samples all in one batch, a chat model is asked one by one in threads.
 Teacher: TypeAlias = Policy | ChatModel

@@ -12,8 +12,7 @@ from refork.errors import BadInput, CannotDo
 from refork.policies.chat import Codec
 from refork.types import IntArray, Message, token_array
 from refork.worlds.environment import EnvTrajectory
-from refork_methods.simulate.prompt import TAG, answer, messages
-from refork_methods.simulate.target import Target
+from refork_methods.simulate.prompt import TAG, Target, answer, messages
 from refork_methods.train.weighted import Weighted
 
 _PROBE = "\u241f"

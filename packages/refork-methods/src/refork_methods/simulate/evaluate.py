@@ -3,26 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeAlias, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.interrupt import Interrupt
+from refork.journal import Journal
+from refork.plain import canonical, content_hash, to_json
+from refork.policies.base import Cost
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
-from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.data import Thresholds, classify, turn_stats
 from refork_methods.simulate.drift import newest
-from refork_methods.simulate.extract import matches
-from refork_methods.simulate.fidelity import Fidelity, Grade, JudgedTurn, summarise
-from refork_methods.simulate.kept_answers import KeptAnswers
+from refork_methods.simulate.fidelity import Comparison, Fidelity, Grade, JudgedTurn, summarise
+from refork_methods.simulate.prompt import NO_TAG, Asked, Prediction, Target, matches, pick, targets
 from refork_methods.simulate.refusals import refuse_same, refuse_trained_on
 from refork_methods.simulate.reward import DIMENSIONS, Rater
 from refork_methods.simulate.rules import RULES, Rule, check
-from refork_methods.simulate.target import Target, pick, targets
-from refork_methods.simulate.turn_stats import Thresholds, classify, turn_stats
+
+# Predictions and grades on disk, so that an evaluation goes on where it stopped.
+#
+# Two journals in a folder: ``predictions.jsonl`` and ``grades.jsonl``, a line per batch. An answer is found
+# again by all that it depends on: the model (or judge), the seed, and the whole question.
+
+
+@final
+class KeptAnswers:
+    """What was answered before under the same model, judge and seed."""
+
+    def __init__(self, model: Json, judge: Json | None, seed: int) -> None:
+        self._model = content_hash([model, seed])
+        self._judge = None if judge is None else content_hash(judge)
+        self._said: dict[str, Json] = {}
+        self._journals: dict[str, Journal] = {}
+
+    @classmethod
+    def open(cls, folder: Path | None, model: Json, judge: Json | None, seed: int) -> Self:
+        """The answers of a folder, which is made; without one nothing is kept.
+
+        Raises: Mismatch where a file was changed by hand.
+        """
+        found = cls(model, judge, seed)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for kind in ("predictions", "grades"):
+                file = folder / f"{kind}.jsonl"
+                file.touch()
+                found._journals[kind] = Journal(file, noun=f"record of {kind}", keep=0)
+                for entry in found._journals[kind]:
+                    found._said |= {item["key"]: item for item in entry.body["items"]}
+        return found
+
+    def _key(self, target: Target) -> str:
+        asked = [target.brief.to_json(), [list(turn) for turn in target.seen], target.action]
+        return content_hash([self._model, target.key, asked])
+
+    def _grade_key(self, target: Target, text: str) -> str:
+        return content_hash([self._judge, self._key(target), target.truth, text])
+
+    def prediction(self, target: Target) -> Prediction | None:
+        """What the model predicted before."""
+        if not self._journals or (item := self._said.get(self._key(target))) is None:
+            return None
+        return Prediction(
+            item["text"], item["raw"], Cost(**item["cost"]), item["error"], item["tries"], item["cut"]
+        )
+
+    def grade(self, target: Target, text: str) -> Grade | None:
+        """How the judge graded the prediction before; None where it did not."""
+        if not self._journals or self._judge is None:
+            return None
+        item = self._said.get(self._grade_key(target, text))
+        return None if item is None else Grade(item["score"], item["rubric"])
+
+    def keep_predictions(self, said: Sequence[tuple[Target, Prediction]]) -> None:
+        """Write a batch of predictions; where the model could not be reached it is asked again next time."""
+        items = []
+        for target, one in said:
+            if one.text is None and one.tries and not one.raw and one.error != NO_TAG:
+                continue
+            told = asdict(one) | {"cost": one.cost.to_json()}
+            items.append({"key": self._key(target), "of": target.key, **told})
+        self._write("predictions", items)
+
+    def keep_grades(self, rated: Sequence[tuple[Target, str, Grade | None]]) -> None:
+        """Write a batch of grades; what stayed ungraded is asked again next time."""
+        items = [
+            {"key": self._grade_key(target, text), "of": target.key, **asdict(grade)}
+            for target, text, grade in rated
+            if grade is not None
+        ]
+        self._write("grades", items)
+
+    def _write(self, kind: str, items: list[Json]) -> None:
+        if kind in self._journals and items:
+            self._journals[kind].append(kind, {"items": items})
+
+
+# Single-step fidelity: one prediction per turn with the real history before it, judged and counted.
 
 #: Which turns are predicted: all, one of each trajectory, or so many drawn ones of each.
 Chosen: TypeAlias = Literal["all", "one"] | int
@@ -232,3 +313,39 @@ def _alarms(due: Sequence[Target], texts: Sequence[str | None]) -> dict[str, int
         for alarm in newest(target.trajectory.domain, [*target.seen, (target.action, text)]):
             found[alarm.rule] = found.get(alarm.rule, 0) + 1
     return found
+
+
+# An evaluation as files: ``report.json`` and ``turns.jsonl`` beside the kept predictions.
+
+#: What a figure cannot tell; told with every report.
+NOTES = (
+    "One step at a time, with the real history: errors that build up over an episode do not show here.",
+    "A turn without a valid prediction counts as wrong.",
+    "Exact match asks for the letter; where the answer is not determined, read the rules and the rubric.",
+)
+
+
+def report(
+    evaluation: Evaluation, others: Sequence[Evaluation] = (), comparisons: Sequence[Comparison] = ()
+) -> Json:
+    """An evaluation, those beside it, and the differences, as plain JSON."""
+    found: Json = to_json(evaluation.fidelity)
+    found["complete"] = not any(one.stopped for one in (evaluation, *others))
+    found["others"] = [to_json(other.fidelity) for other in others]
+    found["comparisons"] = [to_json(one) for one in comparisons]
+    found["notes"] = list(NOTES)
+    return found
+
+
+def write_report(folder: Path, told: Json, evaluation: Evaluation) -> None:
+    """Write both files, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "report.json", [canonical(told)])
+    turns: list[Any] = [to_json(turn) for turn in evaluation.turns]
+    _write(folder / "turns.jsonl", (canonical(turn) for turn in turns))
+
+
+def _write(file: Path, lines: Iterable[str]) -> None:
+    part = file.with_name(file.name + ".tmp")
+    part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    part.replace(file)

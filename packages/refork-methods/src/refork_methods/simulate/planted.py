@@ -16,7 +16,7 @@ from refork.sampling.noise import uniforms
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Environment
-from refork_methods.simulate.asked import Asked, Prediction
+from refork_methods.simulate.prompt import Asked, Prediction
 
 
 @final

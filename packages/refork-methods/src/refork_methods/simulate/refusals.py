@@ -13,7 +13,7 @@ from refork.policies.base import Policy
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.data import task_of
-from refork_methods.simulate.target import Target
+from refork_methods.simulate.prompt import Target
 
 #: The file in which a training run says what it learned from.
 RECORD = "training.json"

@@ -14,8 +14,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.simulate.extract import bare, matches
-from refork_methods.simulate.target import Target
+from refork_methods.simulate.prompt import Target, bare, matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

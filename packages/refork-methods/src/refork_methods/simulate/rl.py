@@ -23,11 +23,9 @@ from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork_methods.simulate.cpt import Trained
 from refork_methods.simulate.draw import Drawn, draw, fitting
-from refork_methods.simulate.extract import extract_prediction, matches
-from refork_methods.simulate.prompt import TAG
+from refork_methods.simulate.prompt import TAG, Target, extract_prediction, matches, one_each
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import Earned, HybridReward
-from refork_methods.simulate.target import Target, one_each
 from refork_methods.train.batch import Batch, Sample, pad
 from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
 from refork_methods.train.objectives import PolicyGradientSettings, objective

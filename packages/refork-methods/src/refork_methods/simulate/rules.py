@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from refork_methods.simulate.prompt import Target
 from refork_methods.simulate.reward import same_shape
-from refork_methods.simulate.target import Target
 
 #: Whether a prediction keeps a rule; None: the rule does not apply to this target.
 Rule: TypeAlias = Callable[[str, Target], bool | None]

@@ -28,10 +28,18 @@ from refork_methods.simulate.cpt import (
     train_cpt,
     weigh_alike,
 )
-from refork_methods.simulate.data import check, refuse_overlap
+from refork_methods.simulate.data import (
+    SHARES,
+    Thresholds,
+    check,
+    classify,
+    loss_weights,
+    refuse_overlap,
+    turn_stats,
+)
 from refork_methods.simulate.draw import Teacher, accuracy, fitting
 from refork_methods.simulate.encode import Writer, encode_trajectory
-from refork_methods.simulate.prompt import TAG, THINK
+from refork_methods.simulate.prompt import TAG, THINK, Target, pick, targets
 from refork_methods.simulate.recipes import CptRecipe, RlRecipe, SftRecipe, Supervised
 from refork_methods.simulate.refusals import (
     RECORD,
@@ -45,8 +53,6 @@ from refork_methods.simulate.reward import HybridReward, Rater
 from refork_methods.simulate.rl import RlSettings, train_rl
 from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.sft import Candidates, demonstrations, rejection_sample, train_sft
-from refork_methods.simulate.target import Target, pick, targets
-from refork_methods.simulate.turn_stats import SHARES, Thresholds, classify, loss_weights, turn_stats
 from refork_methods.train.lora import LoraSettings, merged
 from refork_methods.train.objectives import objective
 from refork_methods.train.run import local_policy, save_policy, with_lora

@@ -22,11 +22,9 @@ from refork.types import Json
 from refork_methods.simulate.cpt import Encoded, Replay, Trained, context_of, train_encoded
 from refork_methods.simulate.draw import Teacher, texts
 from refork_methods.simulate.encode import Writer, encode_target
-from refork_methods.simulate.extract import extract_prediction, thoughts
-from refork_methods.simulate.prompt import TAG
+from refork_methods.simulate.prompt import TAG, Target, extract_prediction, thoughts
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import HybridReward
-from refork_methods.simulate.target import Target
 from refork_methods.train.tracker import Tracker, read_lines
 from refork_methods.train.weighted import WeightedSettings
 

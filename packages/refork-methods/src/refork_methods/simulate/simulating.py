@@ -16,15 +16,13 @@ from refork.tree.tree import Tree
 from refork.worlds.environment import Environment, EnvTrajectory
 from refork.worlds.open import open_world
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork_methods.simulate.compare import Comparison, compare_simulators
 from refork_methods.simulate.control.parse import parse_control
+from refork_methods.simulate.data import read_source
 from refork_methods.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
-from refork_methods.simulate.fidelity_on_tree import on_tree, write_scores
-from refork_methods.simulate.prepare import read_source
+from refork_methods.simulate.fidelity import Comparison, compare_simulators
+from refork_methods.simulate.on_tree import on_tree, write_scores
 from refork_methods.simulate.run import open_judge
-from refork_methods.simulate.simulated_world import SimulatedWorld
-from refork_methods.simulate.simulator import LearnedSimulator
-from refork_methods.simulate.world import GREEDY, WorldModel
+from refork_methods.simulate.world import GREEDY, LearnedSimulator, SimulatedWorld, WorldModel
 
 BASELINES = ("copy", "common", "nearest")
 

@@ -19,7 +19,7 @@ from refork.progress import Progress, silent
 from refork.stats.clustered import cluster_values
 from refork.stats.results import Array, check_level, paired
 from refork.worlds.base import Task, World
-from refork_methods.simulate.extract import matches
+from refork_methods.simulate.prompt import matches
 
 #: Below it values are equal but for rounding.
 _FLAT = 1e-12

@@ -1,9 +1,4 @@
-"""A language model as a world: it is asked what the environment will answer, many episodes in one batch.
-
-Noise: the answer to turn t of an episode is drawn with ``NoiseKey(seed, stream, draw, t)``, the stream
-being that of the task's id. So the same seed, actions and model give the same texts, in any batch and on any
-worker (for policies that honour noise keys), and arms that differ in actions or control stay paired.
-"""
+"""A language model as a world: it is asked what the environment will answer, many episodes in one batch."""
 
 from __future__ import annotations
 
@@ -18,16 +13,98 @@ from refork.policies.base import Cost, Policy, Request, Sampling, sample_all, to
 from refork.policies.one_at_a_time import one_at_a_time
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, token_array
-from refork.worlds.base import Task
-from refork.worlds.environment import Brief, Environment, Seen
-from refork_methods.simulate.asked import NO_TAG, Asked, Prediction
+from refork.worlds.base import Split, Task, World
+from refork.worlds.dice import digest
+from refork.worlds.environment import Actor, Brief, DomainName, Environment, Seen
 from refork_methods.simulate.control.base import Control
-from refork_methods.simulate.episode import SimulatedEpisode, brief_of
-from refork_methods.simulate.extract import extract_prediction
-from refork_methods.simulate.prompt import TAG, THINK, messages
-from refork_methods.simulate.simulated_world import SimulatedWorld
+from refork_methods.simulate.episode import SimulatedEpisode, brief_of, identity_of, read_turn
+from refork_methods.simulate.prompt import NO_TAG, TAG, THINK, Asked, Prediction, extract_prediction, messages
 
-__all__ = ["Asked", "Prediction", "WorldModel"]
+# A world whose tasks and grading are a real one's and whose answers are a model's.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SimulatedWorld:
+    """Tasks, briefs and grading of ``base``, answers of ``model``: a world, an environment and a simulator.
+
+    The base is never stepped, so it need not run here: only its tasks are made. A fork that goes on in this
+    world continues the recorded texts, whoever said them.
+    """
+
+    model: WorldModel
+    base: Environment
+    control: Control | None = None
+
+    @property
+    def name(self) -> str:
+        """``simulated:`` and the base's name."""
+        return f"simulated:{self.base.name}"
+
+    @property
+    def identity(self) -> Json:
+        """The model, its settings and the control."""
+        return identity_of(self.model, self.control)
+
+    @property
+    def version(self) -> str:
+        """The base's version and who simulates it."""
+        return f"{self.base.version}+{digest(self.identity)[:12]}"
+
+    @property
+    def max_turns(self) -> int:
+        """As in the base."""
+        return self.base.max_turns
+
+    @property
+    def deterministic(self) -> bool:
+        """No: an answer is drawn."""
+        return False
+
+    @property
+    def domain(self) -> DomainName:
+        """As of the base."""
+        return self.base.domain
+
+    def tasks(self, split: Split, count: int, seed: int = 0) -> Sequence[Task]:
+        """The base's own tasks."""
+        return self.base.tasks(split, count, seed)
+
+    def brief(self, task: Task) -> Brief:
+        """What the model is told."""
+        return self.base.brief(task)
+
+    def actor(self, task: Task, seed: int) -> Actor:
+        """The base's scripted agent."""
+        return self.base.actor(task, seed)
+
+    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+        """As the base reads it from the texts."""
+        return self.base.standing(task, seen)
+
+    def start(self, task: Task, seed: int) -> SimulatedEpisode:
+        """Begin an episode; the seed addresses the noise of its answers."""
+        return self.model.env(task, control=self.control, world=self.base, seed=seed)
+
+    def restore(self, task: Task, snapshot: bytes) -> SimulatedEpisode:
+        """The episode of a snapshot. Raises BadInput where it is none of a simulated episode of this task."""
+        return self.model.restore(snapshot, task, control=self.control, world=self.base)
+
+    def resume(self, task: Task, world: World | None, seen: Sequence[Seen], seed: int) -> SimulatedEpisode:
+        """An episode after these turns, real or simulated; this world's own base grades it."""
+        return self.model.env(task, control=self.control, world=self.base, seed=seed, seen=seen)
+
+    def said(self, turn: str) -> str:
+        """What of an agent's turn is its action."""
+        return read_turn(self.base, turn)
+
+
+# A language model as a world: it is asked what the environment will answer, many episodes in one batch.
+#
+# Noise: the answer to turn t of an episode is drawn with ``NoiseKey(seed, stream, draw, t)``, the stream
+# being that of the task's id. So the same seed, actions and model give the same texts, in any batch and on
+# any
+# worker (for policies that honour noise keys), and arms that differ in actions or control stay paired.
 
 #: The likeliest answer under the model.
 GREEDY = Sampling(temperature=0.0)
@@ -227,3 +304,33 @@ class WorldModel:
 def _again(noise: NoiseKey, attempt: int) -> NoiseKey:
     """The noise of a retry: a stream of its own, so that it is no other draw's."""
     return noise if not attempt else replace(noise, stream=stream_of("again", noise.stream, attempt))
+
+
+# A world model as the simulator that forks fall back on.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LearnedSimulator:
+    """Goes on where a world can neither be restored nor replayed, under a control if one is given."""
+
+    model: WorldModel
+    control: Control | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.name
+
+    @property
+    def identity(self) -> Json:
+        """The model, its settings and the control."""
+        return identity_of(self.model, self.control)
+
+    def resume(self, task: Task, world: World | None, seen: Sequence[Seen], seed: int) -> SimulatedEpisode:
+        """An episode after these turns; a world that can grade texts grades it, another's is ungraded."""
+        known = world if isinstance(world, Environment) else None
+        with warnings.catch_warnings():
+            # What the initial state lacks, the transcript may hold; the arm says that it is simulated.
+            warnings.simplefilter("ignore", UserWarning)
+            return self.model.env(task, control=self.control, world=known, seen=seen, seed=seed)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, final
 
 from refork.serve.served import Served
 from refork.serve.settings import ServerSettings
-from refork_methods.simulate.serve.chat import WorldServed
-from refork_methods.simulate.serve.mcp_http import McpEndpoints
-from refork_methods.simulate.serve.routes import add_worlds
+from refork_methods.simulate.serve.http import WorldServed, add_worlds
+from refork_methods.simulate.serve.mcp import McpEndpoints
 from refork_methods.simulate.serve.sessions import Worlds
-from refork_methods.simulate.simulated_world import SimulatedWorld
+from refork_methods.simulate.world import SimulatedWorld
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -1,23 +1,148 @@
-"""A simulated world as an MCP server: its tools are the task's, its answers the simulator's.
-
-One episode per MCP session: over streamable HTTP that of the session id, over standard input and output (or
-in memory) that of the one client. At ``.../sessions/ID/mcp`` it is the episode of that id, whatever protocol
-version the client speaks; version 2026-07-28 has no sessions of its own.
-"""
+"""A simulated world as an MCP server: its tools are the task's, its answers the simulator's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput, MissingExtra, UserError
 from refork.schemas import mismatch
 from refork.serve.refusal import Refused
 from refork.types import Json
+from refork.worlds.base import Task
+from refork.worlds.environment import Brief, DomainName, Environment
 from refork.worlds.open import task_to_json
 from refork_methods.simulate.serve.sessions import Session, Worlds
-from refork_methods.simulate.serve.tools import ActionTool, tools_for
+from refork_worlds.tools.call import call_text
+from refork_worlds.tools.world import ToolsWorld, goal_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from refork.serve.settings import ServerSettings
+
+
+# The tools of a simulated task: what may be done in it, as function schemas, and calls as actions.
+
+_SIGNATURE = re.compile(r"^\s*([A-Za-z_][\w.-]*)\(([^()]*)\)\s*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]|([A-Za-z_]\w*)")
+_COMMAND: dict[str, tuple[str, str]] = {
+    "terminal": ("shell", "command"),
+    "swe": ("shell", "command"),
+}
+
+
+@runtime_checkable
+class ListsTools(Protocol):
+    """A world that says its tasks' tools itself."""
+
+    def tool_schemas(self, task: Task) -> Sequence[Json]:
+        """Each with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ActionTool:
+    """A tool, and how its call is written as an action: canonical JSON, or the text of its ``argument``."""
+
+    name: str
+    description: str
+    schema: Json
+    argument: str | None = None
+
+    def action(self, arguments: Mapping[str, Any]) -> str:
+        """The call as the world's action. Raises BadInput where the one argument is missing or no text."""
+        if self.argument is not None:
+            text = arguments.get(self.argument)
+            if not isinstance(text, str):
+                raise BadInput(f"{self.name} needs its argument {self.argument}, a text", where=self.name)
+            return text
+        return call_text(self.name, arguments)
+
+
+def tools_for(world: Environment, task: Task, brief: Brief) -> list[ActionTool]:
+    """The tools of a task: those the world lists, or its action space spells as ``name(argument [option])``.
+
+    Any other action space is one tool that takes the action as text.
+    """
+    listed = _listed(world, task)
+    if not listed:
+        listed = [_spelled(*found) for found in _SIGNATURE.findall(brief.action_space)]
+    if listed:
+        return [
+            ActionTool(str(one["name"]), str(one.get("description", "")), _object(one.get("parameters")))
+            for one in listed
+        ]
+    return [_one_tool(world.domain, brief.action_space)]
+
+
+def _listed(world: Environment, task: Task) -> list[Json]:
+    if isinstance(world, ListsTools):
+        return list(world.tool_schemas(task))
+    if isinstance(world, ToolsWorld):
+        return _of_database(task)
+    given = task.data.get("tools")
+    functions = [one.get("function", one) for one in given if isinstance(one, dict)] if given else []
+    return [one for one in functions if isinstance(one.get("name"), str)]
+
+
+def _of_database(task: Task) -> list[Json]:
+    """Schemas of the typed tools, from the models that check their arguments."""
+    from refork_worlds.tools.actors import SUBMIT
+    from refork_worlds.tools.service import tools_of
+
+    found: list[Json] = []
+    for name, tool in tools_of(goal_of(task).database).items():
+        said = f"{tool.doc}: {tool.signature}"
+        found.append({"name": name, "description": said, "parameters": tool.parameters})
+    answer = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    found.append(
+        {"name": SUBMIT, "description": "The task is done; the answer, if asked.", "parameters": answer}
+    )
+    return found
+
+
+def _object(schema: Any) -> Json:
+    return {"type": "object", "properties": {}, **(schema if isinstance(schema, dict) else {})}
+
+
+def _spelled(name: str, inside: str) -> Json:
+    """A signature as a schema; the types of arguments are not known."""
+    properties: Json = {}
+    required: list[str] = []
+    for optional, needed in _ARGUMENT.findall(inside):
+        properties[optional or needed] = {}
+        required += [needed] if needed else []
+    return {
+        "name": name,
+        "description": f"{name}({inside})",
+        "parameters": {"type": "object", "properties": properties, "required": required},
+    }
+
+
+def _one_tool(domain: DomainName, space: str) -> ActionTool:
+    name, argument = _COMMAND.get(domain, ("act", "action"))
+    schema: Json = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
+    return ActionTool(name, space or f"One {argument}, as text.", schema, argument)
+
+
+# A simulated world as an MCP server: its tools are the task's, its answers the simulator's.
+#
+# One episode per MCP session: over streamable HTTP that of the session id, over standard input and output
+# (or
+# in memory) that of the one client. At ``.../sessions/ID/mcp`` it is the episode of that id, whatever
+# protocol
+# version the client speaks; version 2026-07-28 has no sessions of its own.
 
 try:
     import anyio.to_thread
@@ -26,9 +151,6 @@ try:
     from mcp.shared.exceptions import MCPError
 except ImportError as error:
     raise MissingExtra("mcp", "mcp") from error
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 TASK, TRANSCRIPT = "world://task", "world://transcript"
 _RESET: Json = {
@@ -220,3 +342,112 @@ async def serve_stdio(worlds: Worlds, name: str, *, task: str | None = None, see
             await server.run(reads, writes, server.create_initialization_options())
     finally:
         await worlds.stop()
+
+
+# MCP over streamable HTTP: per world a session manager for clients' own sessions, one for given episodes.
+
+try:
+    import mcp_types as types
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+except ImportError as error:
+    raise MissingExtra("mcp", "mcp") from error
+try:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+except ImportError as error:
+    raise MissingExtra("starlette", "serve") from error
+
+_SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
+
+
+@final
+class McpEndpoints:
+    """All worlds' MCP endpoints; :meth:`running` while the application lives."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        settings = worlds.settings
+        self._tools = {name: WorldTools(worlds, name) for name in worlds.worlds}
+        self._own = {name: self._manager(name, settings, False) for name in worlds.worlds}
+        self._given = {name: self._manager(name, settings, True) for name in worlds.worlds}
+
+    def _manager(self, name: str, settings: ServerSettings, stateless: bool) -> StreamableHTTPSessionManager:
+        return StreamableHTTPSessionManager(
+            mcp_server(self._tools[name], name),
+            json_response=True,
+            stateless=stateless,
+            session_idle_timeout=settings.world_idle_s,
+            max_request_body_size=settings.max_body,
+            max_sessions=settings.world_sessions,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The managers' own life."""
+        async with AsyncExitStack() as stack:
+            for manager in (*self._own.values(), *self._given.values()):
+                await stack.enter_async_context(manager.run())
+            yield
+
+    def routes(self) -> list[Route]:
+        """Where clients find them."""
+        return [
+            Route("/v1/worlds/{world}/mcp", _Endpoint(self, fixed=False)),
+            Route("/v1/worlds/{world}/sessions/{session}/mcp", _Endpoint(self, fixed=True)),
+        ]
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send, fixed: bool) -> None:
+        """One request of a client."""
+        request = Request(scope, receive)
+        name = request.path_params["world"]
+        manager = (self._given if fixed else self._own).get(name)
+        refused = await _refusal(request, manager is not None, fixed)
+        if refused is not None or manager is None:
+            await (refused or Response(status_code=404))(scope, receive, send)
+            return
+        holder = getattr(request.state, "holder", None)
+        if holder is not None:
+            # A session belongs to the key that began it; the manager compares.
+            token = AccessToken(token=str(holder), client_id=str(holder), scopes=[])
+            scope["user"] = AuthenticatedUser(token)
+        await manager.handle_request(scope, receive, send)
+        if request.method == "DELETE" and not fixed:
+            self._tools[name].ended(request.headers.get(_SESSION, ""))
+
+
+@final
+class _Endpoint:
+    """An ASGI application, so that the route passes every method on."""
+
+    def __init__(self, endpoints: McpEndpoints, fixed: bool) -> None:
+        self._endpoints, self._fixed = endpoints, fixed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._endpoints.answer(scope, receive, send, self._fixed)
+
+
+async def _refusal(request: Request, known: bool, fixed: bool) -> Response | None:
+    """What is not passed on to the MCP package."""
+    if not known:
+        return _error(types.INVALID_REQUEST, "there is no such world", 404)
+    if request.method == "GET":  # a stream for what the server says unasked: it says nothing
+        return Response(status_code=405, headers={"allow": "POST, DELETE"})
+    version = request.headers.get(_VERSION)
+    if fixed or version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return None
+    # Newer versions have no sessions, and without one nobody knows which episode is meant.
+    try:
+        asked: Any = (await request.json()).get("id")
+    except (ValueError, AttributeError):
+        asked = None
+    data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version}
+    said = "an episode needs a session: initialize one, or use .../sessions/ID/mcp"
+    return _error(types.UNSUPPORTED_PROTOCOL_VERSION, said, 400, asked, data)
+
+
+def _error(code: int, said: str, status: int, asked: Any = None, data: Any = None) -> Response:
+    body = {"code": code, "message": said} | ({} if data is None else {"data": data})
+    return JSONResponse(json.loads(json.dumps({"jsonrpc": "2.0", "id": asked, "error": body})), status)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress
+from refork_methods.simulate.prompt import pick
 from refork_methods.simulate.reward import HybridReward
 from refork_methods.simulate.rl import RlSettings, train_rl
-from refork_methods.simulate.rule_rubric import RuleRubric
-from refork_methods.simulate.target import pick
+from refork_methods.simulate.rubric import RuleRubric
 from refork_methods.train.schedule import Schedule
 from refork_testbed.models.recipe import Made
 from refork_testbed.models.recipes.world_model_data import LAW, lessons, measure

@@ -9,7 +9,7 @@ from __future__ import annotations
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress
 from refork_methods.simulate.cpt import train_cpt
-from refork_methods.simulate.turn_stats import loss_weights
+from refork_methods.simulate.data import loss_weights
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings
 from refork_testbed.models.planted import planted_model
