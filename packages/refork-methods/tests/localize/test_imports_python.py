@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from refork_methods.localize.connected import reached
 from refork_methods.localize.facts import Import
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.tools import RepoTools
+from refork_methods.localize.tools import RepoTools, reached
 
 
 class Oracle:

@@ -11,7 +11,8 @@ import pytest
 from refork.errors import BadInput
 from refork_methods.localize import index as module
 from refork_methods.localize import reader
-from refork_methods.localize.index import FIELDS, RepoIndex
+from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.lexing import FIELDS
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.terms import words
 

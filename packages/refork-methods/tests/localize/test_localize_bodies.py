@@ -7,11 +7,10 @@ import ast
 import numpy as np
 import pytest
 
-from refork_methods.localize.behaviour import behaviours
+from refork_methods.localize.behaviour import ENDLESS, behaviours, reported
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.investigate import investigate
 from refork_methods.localize.ranking import rank_symbols
-from refork_methods.localize.reported import ENDLESS, reported
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.terms import issue_terms, query_words

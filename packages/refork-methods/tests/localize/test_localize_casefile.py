@@ -8,12 +8,18 @@ from dataclasses import replace
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.localize.casefile import VERSION, CaseFile, Dependency, Location
-from refork_methods.localize.casefile_markdown import case_markdown
+from refork_methods.localize.casefile import (
+    VERSION,
+    CaseFile,
+    Dependency,
+    Location,
+    case_markdown,
+    case_problems,
+    case_sarif,
+    sound,
+)
 from refork_methods.localize.facts import Span
-from refork_methods.localize.sarif import case_sarif
 from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.validate import case_problems, sound
 
 SNAPSHOT = Snapshot.from_files(
     {"a.py": "".join(f"line {n}\n" for n in range(1, 401)), "b/c.py": "x = 1\n```\n# end"}

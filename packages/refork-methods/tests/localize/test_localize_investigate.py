@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from refork.decide import fit_calibration
 from refork.errors import BadInput
 from refork_methods.localize.baseline import FileBm25, random_acc
 from refork_methods.localize.bm25f import Bm25f, grouped, term_scores
+from refork_methods.localize.casefile import case_problems
 from refork_methods.localize.commits import fix_commits, score_commits
-from refork_methods.localize.confidence import fit_confidence
 from refork_methods.localize.history import Commit, History, read_history
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.investigate import investigate
@@ -26,7 +25,6 @@ from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.spans import choose_lines, mechanics, own_lines, parsed
 from refork_methods.localize.spectrum import Spectrum, read_coverage, spectrum
 from refork_methods.localize.terms import issue_terms
-from refork_methods.localize.validate import case_problems
 
 FILES = {
     "shop/__init__.py": "",
@@ -147,21 +145,6 @@ def test_history_is_a_weak_prior(index: RepoIndex) -> None:
 def test_tests_may_be_asked_for(index: RepoIndex) -> None:
     case = investigate(index, "test_no_coupon", settings=InvestigateSettings(tests=True))
     assert case.locations[0].path == "tests/test_cart.py"
-
-
-def test_confidence_comes_from_other_cases(index: RepoIndex) -> None:
-    scores = np.linspace(0.1, 0.9, 40)
-    calibration = fit_calibration(scores, (scores > 0.4).astype(float))
-    case = investigate(index, ISSUE, calibration=calibration)
-    assert case.locations[0].score is not None
-    assert case.locations[0].confidence == pytest.approx(
-        calibration.chance(case.locations[0].score), abs=1e-3
-    )
-    with pytest.raises(BadInput, match="do not fit"):
-        fit_confidence([case], [])
-    diff = "--- a/shop/rates.py\n+++ b/shop/rates.py\n@@ -1 +1 @@\n-a\n+b\n"
-    with pytest.raises(BadInput, match="cannot calibrate"):
-        fit_confidence([case], [diff])
 
 
 def test_bm25f_by_hand(index: RepoIndex) -> None:

@@ -11,9 +11,19 @@ import pytest
 from localize.malformed_calls import REFUSED, REPAIRED
 from refork.errors import BadInput
 from refork.tool_calls import ToolCall
-from refork_methods.localize.arguments import canonical, fit, tool_named
-from refork_methods.localize.calls import Answered, Asked, NotRead, cut_case, read_reply, spoken
-from refork_methods.localize.recovery import LoopWatch, salvaged
+from refork_methods.localize.calls import (
+    Answered,
+    Asked,
+    LoopWatch,
+    NotRead,
+    canonical,
+    cut_case,
+    fit,
+    read_reply,
+    salvaged,
+    spoken,
+    tool_named,
+)
 
 CALL = '{"tool": "search", "arguments": {"text": "parse"}}'
 

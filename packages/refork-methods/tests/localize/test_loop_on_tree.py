@@ -18,9 +18,9 @@ from refork.types import Json, Message
 from refork_methods.localize.agreement import agreement, cause_similarity, place_agreement
 from refork_methods.localize.casefile import CaseFile, Location
 from refork_methods.localize.loop import Localizer
-from refork_methods.localize.loop_on_tree import agree_on_tree, fork_runs, record_runs, trace_of
-from refork_methods.localize.loop_settings import LoopSettings
+from refork_methods.localize.on_tree import agree_on_tree, fork_runs, record_runs, trace_of
 from refork_methods.localize.planted import PlantedReader
+from refork_methods.localize.session import LoopSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
 

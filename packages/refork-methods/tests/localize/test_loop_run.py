@@ -15,16 +15,15 @@ from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
 from refork.policies.base import Cost
 from refork.stats import mcnemar
 from refork.types import Json, Message
-from refork_methods.localize.casefile import CaseFile, Location
+from refork_methods.localize.casefile import CaseFile, Location, case_problems
 from refork_methods.localize.loop import Localizer
-from refork_methods.localize.loop_settings import LoopSettings
 from refork_methods.localize.metrics import score_locations
 from refork_methods.localize.planted import PlantedReader
 from refork_methods.localize.prompts import FINAL
+from refork_methods.localize.session import LoopSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Trace
-from refork_methods.localize.validate import case_problems
 from refork_testbed.worlds.repair.tasks import repair_tasks
 
 ISSUE = "The rebate of a coupon is off by one cent."

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.localize.paths import near_names, near_paths, why_not_path, within
-from refork_methods.localize.snapshot import Snapshot
+from refork_methods.localize.snapshot import Snapshot, near_names, near_paths, why_not_path, within
 from refork_methods.localize.tools import RepoTools
 
 #: Ways out of a repository, and what only looks like one.

@@ -7,10 +7,8 @@ from itertools import pairwise
 import pytest
 
 from refork_methods.localize.facts import Span
-from refork_methods.localize.search import hits, matching
 from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.tools import RepoTools
-from refork_methods.localize.view import viewed
+from refork_methods.localize.tools import RepoTools, hits, matching, viewed
 
 FILES: dict[str, str | bytes] = {
     "pkg/__init__.py": "from pkg.core import Engine\n",

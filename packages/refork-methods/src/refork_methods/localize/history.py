@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.localize.reading_git import QUIET, environment
+from refork_methods.localize.snapshot import QUIET, environment
 from refork_methods.localize.terms import words
 
 _RECORD, _UNIT = "\x1e", "\x1f"

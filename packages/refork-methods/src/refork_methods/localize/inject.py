@@ -19,9 +19,8 @@ from refork.settings import present_mark
 from refork.stats import Interval, paired_difference
 from refork.stats.results import Array
 from refork.types import Json
-from refork_methods.localize.casefile import CaseFile
+from refork_methods.localize.casefile import CaseFile, replace_text
 from refork_methods.localize.gold import Gold, gold_spans
-from refork_methods.localize.write import replace_text
 
 FORMAT = "refork injection gate"
 VERSION = 1

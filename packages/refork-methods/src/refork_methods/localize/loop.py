@@ -17,8 +17,7 @@ from refork.errors import BadInput, CannotDo, InternalError, ReplayDiverged
 from refork.progress import Progress, silent
 from refork.types import Json, Message
 from refork_methods.localize.casefile import CaseFile
-from refork_methods.localize.loop_settings import LoopSettings
-from refork_methods.localize.session import Session
+from refork_methods.localize.session import LoopSettings, Session
 from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Trace
 

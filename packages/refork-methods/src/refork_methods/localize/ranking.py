@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_matrix, csr_matrix, diags
 
+from refork_methods.localize.behaviour import match_bodies, reported
 from refork_methods.localize.bm25f import grouped, scaled, term_scores
-from refork_methods.localize.bodies import match_bodies
 from refork_methods.localize.history import History
 from refork_methods.localize.index import RepoIndex
-from refork_methods.localize.reported import reported
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.spectrum import Spectrum
 from refork_methods.localize.terms import IssueTerms

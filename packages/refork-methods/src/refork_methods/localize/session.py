@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, final
 
 from refork.chat import Reply
 from refork.compaction import Counter, approximate_tokens
@@ -15,17 +15,189 @@ from refork.formats.openai_chat import text_of
 from refork.tool_calls import ToolCall
 from refork.types import Json, Message
 from refork_methods.localize import prompts
-from refork_methods.localize.calls import Answered, Asked, NotRead, cut_case, read_reply
-from refork_methods.localize.casefile import CaseFile, Status
-from refork_methods.localize.facts import Span
-from refork_methods.localize.fitting import answer
-from refork_methods.localize.loop_settings import LoopSettings
-from refork_methods.localize.recovery import LoopWatch
+from refork_methods.localize.calls import Answered, Asked, LoopWatch, NotRead, cut_case, read_reply
+from refork_methods.localize.casefile import CaseFile, Status, sound
+from refork_methods.localize.facts import Span, ToolResult
 from refork_methods.localize.synthesis import UNSAID, case_from, from_seen
 from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Kind, Turn, recovered
-from refork_methods.localize.truncate import Context, Exchange, fit_context
-from refork_methods.localize.validate import sound
+
+# How the model loop is run.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """Limits of a run.
+
+    ``max_turns``: answers of the model in all, the final one included. ``notices``: repeated calls after
+    which the final turn is forced. ``context``: tokens of one question. ``observation``: characters of one
+    tool's answer. ``locations``: at most so many. ``calls``: "native" sends the tools' schemas, "text"
+    does not (the prompt says them), "auto" sends them unless the model refuses. ``synthesis`` False takes the
+    final turn away, to measure what it is worth: a run without an answer then ends empty.
+
+    Raises: BadInput for settings that make no sense.
+    """
+
+    max_turns: int = 20
+    notices: int = 3
+    context: int = 24_000
+    observation: int = 12_000
+    locations: int = 5
+    calls: Literal["auto", "native", "text"] = "auto"
+    synthesis: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.max_turns, self.notices, self.locations) < 1:
+            raise BadInput("turns, notices and locations are at least 1")
+        if self.context < 500 or self.observation < 500:
+            raise BadInput("a context below 500 tokens, or an answer below 500 characters, shows nothing")
+        if self.calls not in ("auto", "native", "text"):
+            raise BadInput(f"calls are auto, native or text, not {self.calls!r}")
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> LoopSettings:
+        """Inverse of :meth:`to_json`. Raises BadInput for unknown fields."""
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise BadInput(f"these are no settings of the loop: {error}") from error
+
+
+# The context cut to a budget: the first messages and the most recent stay, the middle is one line per turn.
+#
+# Source: arXiv:2606.24820 (what is kept); the budget, the lines and the order of giving up are ours.
+
+_LEAD = "Earlier turns, shortened:"
+_CUT = "\n... {} characters left out ...\n"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What one turn added to the conversation, and the line that stands for it once it is collapsed."""
+
+    messages: tuple[Message, ...]
+    line: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Messages to send; ``collapsed``: how many of the first exchanges stand as lines."""
+
+    messages: tuple[Message, ...]
+    collapsed: int = 0
+    shortened: bool = False
+
+
+def fit_context(
+    first: Sequence[Message], exchanges: Sequence[Exchange], budget: int, counter: Counter
+) -> Context:
+    """The longest recent part that fits in ``budget`` tokens beside the first messages.
+
+    Collapsed turns stand as lines at the end of the last first message, so that roles go on taking turns; the
+    text of the first messages, the issue among it, is always whole. The last exchange is never collapsed;
+    where it alone is too long, its texts lose their middle. If that is not enough the context is over budget:
+    the issue is not given up.
+    """
+    for count in range(len(exchanges)):
+        made = _with(first, exchanges, count)
+        if counter(made) <= budget:
+            return Context(tuple(made), count)
+    if not exchanges:
+        return Context(tuple(first))
+    made = _with(first, exchanges, len(exchanges) - 1)
+    room = budget - counter(_with(first, exchanges, len(exchanges)))
+    size = max(4 * room // max(len(exchanges[-1].messages), 1), 200)
+    kept = len(made) - len(exchanges[-1].messages)
+    for _ in range(6):
+        short = [*made[:kept], *(_shorter(one, size) for one in made[kept:])]
+        if counter(short) <= budget or size <= 200:
+            break
+        size = max(size // 2, 200)
+    return Context(tuple(short), len(exchanges) - 1, shortened=True)
+
+
+def _with(first: Sequence[Message], exchanges: Sequence[Exchange], collapsed: int) -> list[Message]:
+    if not collapsed:
+        return [*first, *(one for exchange in exchanges for one in exchange.messages)]
+    lines = "\n".join([_LEAD, *(exchange.line for exchange in exchanges[:collapsed])])
+    last = {**first[-1], "content": f"{first[-1]['content']}\n\n{lines}"}
+    tail = [one for exchange in exchanges[collapsed:] for one in exchange.messages]
+    return [*first[:-1], last, *tail]
+
+
+def _shorter(message: Message, size: int) -> Message:
+    text = message.get("content")
+    if not isinstance(text, str) or len(text) <= size:
+        return message
+    half = size // 2
+    return {**message, "content": text[:half] + _CUT.format(f"{len(text) - 2 * half:,}") + text[-half:]}
+
+
+# A tool's answer cut to a size, so that the lines it is said to have shown are those it really shows.
+
+
+def answer(tools: RepoTools, call: ToolCall, size: int) -> ToolResult:
+    """The tool's answer in about ``size`` characters: fewer lines, fewer hits, else its first lines.
+
+    Lines that are not shown whole in the text are in no span.
+    """
+    result = tools.call(call.name, call.arguments)
+    if len(result.text) <= size or result.error is not None:
+        return result
+    if call.name == "view_file" and result.shown:
+        return _view(tools, call, result, size)
+    if call.name == "search":
+        return _search(tools, call, result, size)
+    kept = _first_lines(result.text, size)
+    left = result.text.count("\n") - kept.count("\n")
+    note = f"{left} more lines not shown: ask for less\n"
+    return replace(result, text=kept + note, shown=(), cut=result.cut + left)
+
+
+def _view(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> ToolResult:
+    span = result.shown[0]
+    rows = result.text.split("\n")[1:]
+    room, count = size, 0
+    for row in rows[: span.end - span.start + 1]:
+        room -= len(row) + 1
+        if room < 0:
+            break
+        count += 1
+    if count == 0:
+        kept = result.text[:size]
+        return replace(result, text=f"{kept} ...\n(the line is longer than an answer)\n", shown=())
+    end = span.start + count - 1
+    made = tools.view_file(span.path, span.start, end)
+    left = result.cut + span.end - end
+    note = f"({span.end - end} of the lines not shown: the answer would be too long)\n"
+    return replace(made, text=made.text + note, cut=left)
+
+
+def _search(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> ToolResult:
+    most = int(call.arguments.get("max_hits") or 50)
+    while most > 1:
+        most //= 2
+        made = tools.call("search", {**call.arguments, "max_hits": most})
+        if len(made.text) <= size:
+            return made
+    kept = _first_lines(made.text if most == 1 else result.text, size)
+    return replace(result, text=f"{kept}(the rest is too long to show)\n", shown=())
+
+
+def _first_lines(text: str, size: int) -> str:
+    kept = text[:size]
+    at = kept.rfind("\n")
+    return kept[: at + 1] if at >= 0 else kept + "\n"
+
+
+# A run of the model loop as a fold: what to ask next, and what an answer changes. It asks nobody itself.
 
 VERSION = 1
 #: Questions of a final turn: one, and one more where its answer does not stand.

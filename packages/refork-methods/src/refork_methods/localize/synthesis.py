@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from refork.types import Json
-from refork_methods.localize.casefile import LONGEST, CaseFile, Dependency, Location, Status
+from refork_methods.localize.casefile import LONGEST, CaseFile, Dependency, Location, Status, sound
 from refork_methods.localize.facts import Span
-from refork_methods.localize.paths import clean
-from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.validate import sound
+from refork_methods.localize.snapshot import Snapshot, clean
 
 #: What stands where the model left a text out: nothing is made up for it.
 UNSAID = "Not said."

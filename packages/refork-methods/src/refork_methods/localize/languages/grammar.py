@@ -5,17 +5,292 @@ from __future__ import annotations
 import importlib
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from refork.errors import install_command
-from refork_methods.localize.facts import FileFacts, Kind
-from refork_methods.localize.languages.imports_told import imports_told
-from refork_methods.localize.languages.queries import QUERIES
+from refork_methods.localize.facts import FileFacts, Import, Kind
 from refork_methods.localize.languages.reading import Found, Layout, Reading, start_reading
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query
+
+
+# Imports of other languages as they are written, read from their syntax nodes.
+
+
+def imports_told(node: Node, language: str) -> list[Import]:
+    """What an import node says; several where one statement imports several."""
+    return _READERS[language](node, node.start_point.row + 1)
+
+
+def _script(node: Node, line: int) -> list[Import]:
+    if node.type == "call_expression":
+        given = node.child_by_field_name("arguments")
+        first = given.named_child(0) if given is not None and given.named_child_count else None
+        if first is None or first.type != "string":
+            return []
+        return [Import(_node_text(first).strip("\"'`"), line, kind="dynamic")]
+    source = node.child_by_field_name("source")
+    if source is None:
+        return []
+    module = _node_text(source).strip("\"'")
+    names: list[tuple[str, str]] = []
+    waiting = [child for child in node.named_children if child.type in ("import_clause", "export_clause")]
+    star = node.type == "export_statement" and not waiting
+    while waiting:
+        here = waiting.pop(0)
+        if here.type in ("import_specifier", "export_specifier"):
+            name, alias = here.child_by_field_name("name"), here.child_by_field_name("alias")
+            if name is not None:
+                names.append((_node_text(name), _node_text(alias if alias is not None else name)))
+        elif here.type == "identifier":
+            names.append(("default", _node_text(here)))
+        elif here.type == "namespace_import":
+            names.append(("*", _node_text(here).removeprefix("*").replace(" as ", "").strip()))
+        else:
+            waiting += here.named_children
+    return [Import(module, line, tuple(names), kind="star" if star else "from" if names else "import")]
+
+
+def _go(node: Node, line: int) -> list[Import]:
+    path, name = node.child_by_field_name("path"), node.child_by_field_name("name")
+    if path is None:
+        return []
+    module = _node_text(path).strip('"`')
+    return [
+        Import(module, line, ((module, _node_text(name) if name is not None else module.rsplit("/", 1)[-1]),))
+    ]
+
+
+def _java(node: Node, line: int) -> list[Import]:
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", _node_text(node), flags=re.DOTALL).strip().rstrip(";").split()
+    if text[0] == "package":
+        return [Import("".join(text[1:]), line, kind="package")]
+    static = "static" in text
+    module = "".join(part for part in text[1:] if part != "static")
+    if static:
+        home, _, name = module.rpartition(".")
+        return [Import(home, line, () if name == "*" else ((name, name),), kind="from")]
+    if module.endswith(".*"):
+        return [Import(module[:-2], line, kind="star")]
+    return [Import(module, line)]
+
+
+def _include(node: Node, line: int) -> list[Import]:
+    path = node.child_by_field_name("path")
+    text = _node_text(path) if path is not None else ""
+    if len(text) < 3 or text[0] not in '"<':
+        return []
+    # The level says how it is looked for: 1 beside the file first (quotes), 0 in the include folders only.
+    return [Import(text[1:-1], line, level=int(text[0] == '"'), kind="include")]
+
+
+def _rust(node: Node, line: int) -> list[Import]:
+    if node.type == "mod_item":
+        name = node.child_by_field_name("name")
+        if node.child_by_field_name("body") is not None or name is None:
+            return []
+        path = _path_attribute(node)
+        return [Import(_node_text(name), line, ((path, path),) if path else (), kind="mod")]
+    argument = node.child_by_field_name("argument")
+    if argument is None:
+        return []
+    return [
+        Import(path, line, ((path.rpartition("::")[2], alias),), kind="from")
+        if not path.endswith("::*") else Import(path[:-3], line, kind="star")
+        for path, alias in _used(argument, "")
+    ]  # fmt: skip
+
+
+def _path_attribute(node: Node) -> str:
+    """The file that ``#[path = "..."]`` before a module names; empty without."""
+    before = node.prev_named_sibling
+    told = re.match(r'#\[\s*path\s*=\s*"([^"]+)"', _node_text(before)) if before is not None else None
+    return told[1] if told is not None else ""
+
+
+def _used(node: Node, prefix: str) -> list[tuple[str, str]]:
+    """(path, name it is bound to) of each leaf of a use tree."""
+
+    def under(text: str) -> str:
+        return f"{prefix}::{text}" if prefix else text
+
+    if node.type == "use_list":
+        return [pair for child in node.named_children for pair in _used(child, prefix)]
+    if node.type == "scoped_use_list":
+        path, inner = node.child_by_field_name("path"), node.child_by_field_name("list")
+        below = under(_node_text(path)) if path is not None else prefix
+        return _used(inner, below) if inner is not None else []
+    if node.type == "use_as_clause":
+        path, alias = node.child_by_field_name("path"), node.child_by_field_name("alias")
+        return (
+            [(under(_node_text(path)), _node_text(alias))] if path is not None and alias is not None else []
+        )
+    if node.type == "use_wildcard":
+        return [(under(_node_text(node)), "*")]
+    if node.type == "self":
+        return [(prefix or "self", prefix.rpartition("::")[2])]
+    if node.type in ("identifier", "scoped_identifier", "crate", "super"):
+        text = under(_node_text(node))
+        return [(text, text.rpartition("::")[2])]
+    return []
+
+
+def _node_text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+_READERS: dict[str, Callable[[Node, int], list[Import]]] = {
+    "javascript": _script, "typescript": _script, "tsx": _script, "go": _go, "java": _java, "rust": _rust,
+    "c": _include, "cpp": _include,
+}  # fmt: skip
+
+
+# What is looked for in the syntax trees of other languages.
+#
+# Captures: ``def.KIND`` with its ``name`` is a symbol; ``scope`` with its ``name`` qualifies the symbols
+# inside it and is none itself; ``owner`` names the type that a method belongs to; ``base`` what a class
+# derives from;
+# ``import`` and ``call`` (the called expression) speak for themselves.
+
+_SCRIPT = """
+(function_declaration name: (identifier) @name) @def.function
+(generator_function_declaration name: (identifier) @name) @def.function
+(method_definition name: (_) @name) @def.method
+(variable_declarator name: (identifier) @name value: [(arrow_function) (function_expression)
+(generator_function)])
+  @def.function
+(program (lexical_declaration (variable_declarator name: (identifier) @name) @def.variable))
+(program (export_statement (lexical_declaration (variable_declarator name: (identifier) @name)
+@def.variable))) (program (variable_declaration (variable_declarator name: (identifier) @name) @def.variable))
+(assignment_expression left: (member_expression property: (property_identifier) @name)
+  right: [(arrow_function) (function_expression) (generator_function)]) @def.function
+(pair key: (property_identifier) @name value: [(arrow_function) (function_expression)]) @def.function
+(import_statement) @import
+(export_statement source: (string)) @import
+(call_expression function: [(identifier) (member_expression)] @call)
+(call_expression function: (import)) @dynamic
+(call_expression function: (identifier) @_f (#eq? @_f "require")) @dynamic
+(new_expression constructor: (_) @call)
+"""
+
+_JAVASCRIPT = (
+    _SCRIPT
+    + """
+(class_declaration name: (identifier) @name) @def.class
+(class_heritage (_) @base)
+(field_definition property: (_) @name value: [(arrow_function) (function_expression)]) @def.method
+"""
+)
+
+_TYPESCRIPT = (
+    _SCRIPT
+    + """
+(class_declaration name: (type_identifier) @name) @def.class
+(abstract_class_declaration name: (type_identifier) @name) @def.class
+(interface_declaration name: (type_identifier) @name) @def.class
+(type_alias_declaration name: (type_identifier) @name) @def.class
+(enum_declaration name: (identifier) @name) @def.class
+(internal_module name: (_) @name) @scope
+(function_signature name: (identifier) @name) @def.function
+(abstract_method_signature name: (_) @name) @def.method
+(method_signature name: (_) @name) @def.method
+(public_field_definition name: (_) @name value: [(arrow_function) (function_expression)]) @def.method
+(extends_clause value: (_) @base)
+(implements_clause (_) @base)
+"""
+)
+
+_GO = """
+(function_declaration name: (identifier) @name) @def.function
+(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @owner))
+  name: (field_identifier) @name) @def.method
+(type_declaration (type_spec name: (type_identifier) @name) @def.class)
+(type_declaration (type_alias name: (type_identifier) @name) @def.class)
+(source_file (const_declaration (const_spec name: (identifier) @name) @def.variable))
+(source_file (var_declaration (var_spec name: (identifier) @name) @def.variable))
+(source_file (var_declaration (var_spec_list (var_spec name: (identifier) @name) @def.variable)))
+(import_spec) @import
+(call_expression function: [(identifier) (selector_expression)] @call)
+"""
+
+_RUST = """
+(function_item name: (identifier) @name) @def.function
+(function_signature_item name: (identifier) @name) @def.function
+(struct_item name: (type_identifier) @name) @def.class
+(enum_item name: (type_identifier) @name) @def.class
+(union_item name: (type_identifier) @name) @def.class
+(trait_item name: (type_identifier) @name) @def.class
+(type_item name: (type_identifier) @name) @def.class
+(macro_definition name: (identifier) @name) @def.function
+(const_item name: (identifier) @name) @def.variable
+(static_item name: (identifier) @name) @def.variable
+(impl_item type: (_) @name) @scope
+(mod_item name: (identifier) @name body: (_)) @scope
+(mod_item) @import
+(use_declaration) @import
+(call_expression function: (_) @call)
+(macro_invocation macro: (_) @call)
+"""
+
+_JAVA = """
+(class_declaration name: (identifier) @name) @def.class
+(interface_declaration name: (identifier) @name) @def.class
+(enum_declaration name: (identifier) @name) @def.class
+(record_declaration name: (identifier) @name) @def.class
+(annotation_type_declaration name: (identifier) @name) @def.class
+(method_declaration name: (identifier) @name) @def.method
+(constructor_declaration name: (identifier) @name) @def.method
+(compact_constructor_declaration name: (identifier) @name) @def.method
+(field_declaration declarator: (variable_declarator name: (identifier) @name)) @def.variable
+(superclass (_) @base)
+(super_interfaces (type_list (_) @base))
+(import_declaration) @import
+(package_declaration) @import
+(method_invocation) @invoke
+(object_creation_expression type: (_) @call)
+"""
+
+_C = """
+(function_definition declarator: (_) @name) @def.function
+(struct_specifier name: (type_identifier) @name body: (_)) @def.class
+(union_specifier name: (type_identifier) @name body: (_)) @def.class
+(enum_specifier name: (type_identifier) @name body: (_)) @def.class
+(type_definition declarator: (type_identifier) @name) @def.class
+(preproc_function_def name: (identifier) @name) @def.function
+(preproc_def name: (identifier) @name value: (_)) @def.variable
+(translation_unit (declaration declarator: (init_declarator declarator: (_) @name)) @def.variable)
+(preproc_include) @import
+(call_expression function: (_) @call)
+"""
+
+_CPP = (
+    _C
+    + """
+(class_specifier name: (_) @name body: (_)) @def.class
+(namespace_definition name: (_) @name) @scope
+(alias_declaration name: (type_identifier) @name) @def.class
+(base_class_clause [(type_identifier) (qualified_identifier) (template_type)] @base)
+(new_expression type: (_) @call)
+"""
+)
+
+QUERIES: dict[str, tuple[str, str, str]] = {
+    "javascript": ("tree_sitter_javascript", "language", _JAVASCRIPT),
+    "typescript": ("tree_sitter_typescript", "language_typescript", _TYPESCRIPT),
+    "tsx": ("tree_sitter_typescript", "language_tsx", _TYPESCRIPT),
+    "go": ("tree_sitter_go", "language", _GO),
+    "rust": ("tree_sitter_rust", "language", _RUST),
+    "java": ("tree_sitter_java", "language", _JAVA),
+    "c": ("tree_sitter_c", "language", _C),
+    "cpp": ("tree_sitter_cpp", "language", _CPP),
+}
+"""Language -> (grammar module, its function, query)."""
+
+
+# Other languages by their tree-sitter grammars: one parse, one query, facts as Python's are.
 
 _WRAPPERS = frozenset(
     {

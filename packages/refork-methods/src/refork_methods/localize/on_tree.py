@@ -1,13 +1,4 @@
-"""Runs of the model loop on the tree: recorded turn by turn, resumed, and forked at any turn.
-
-A turn is an ``action`` and the ``observation`` that answers it; where the context was truncated, a
-``rewrite`` with the messages that were really sent stands before the action. A ``verdict`` holds the case.
-
-The loop is its own fold over answers and no world of the fork engine: a world is told only a turn's text,
-and could neither withdraw the tools, nor see that an answer was cut, nor shorten the context. A fork here
-replays the recorded answers through the tools, checks that every observation is the recorded one, and
-asks on.
-"""
+"""Runs of the model loop on the tree: recorded turn by turn, resumed, and forked at any turn."""
 
 from __future__ import annotations
 
@@ -15,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
-from refork.chat import Reply
-from refork.errors import BadInput, ReplayDiverged
+from refork.chat import ChatModel, PolicyChat, Reply
+from refork.errors import BadInput, ReplayDiverged, ServerError
 from refork.formats.openai_chat import text_of
-from refork.policies.base import Cost
-from refork.progress import Progress, silent
+from refork.policies.base import Cost, Sampling
+from refork.policies.open import open_policy
+from refork.progress import Progress, silent, waits
 from refork.sampling.noise import stream_of
 from refork.tree.node import NewNode, Node, Trajectory, node_id
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
@@ -30,8 +23,20 @@ from refork.types import Json
 from refork_methods.localize.agreement import VERSION, Agreement, agreement
 from refork_methods.localize.casefile import CaseFile
 from refork_methods.localize.loop import Localizer, finished
-from refork_methods.localize.session import Session
+from refork_methods.localize.on_repository import Localized
+from refork_methods.localize.session import LoopSettings, Session
+from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Trace, Turn
+
+# Runs of the model loop on the tree: recorded turn by turn, resumed, and forked at any turn.
+#
+# A turn is an ``action`` and the ``observation`` that answers it; where the context was truncated, a
+# ``rewrite`` with the messages that were really sent stands before the action. A ``verdict`` holds the case.
+#
+# The loop is its own fold over answers and no world of the fork engine: a world is told only a turn's text,
+# and could neither withdraw the tools, nor see that an answer was cut, nor shorten the context. A fork here
+# replays the recorded answers through the tools, checks that every observation is the recorded one, and
+# asks on.
 
 #: Draws of a fork are numbered from a place of their own below this, so that none repeats the first run's.
 _DRAWS = 1 << 30
@@ -302,3 +307,40 @@ class _Draw:
 
 def _digest(value: object) -> str:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+# A model's case file on a directory that the investigator has read.
+
+
+def open_chat(spec: str, max_tokens: int, progress: Progress = silent) -> PolicyChat:
+    """The model of a policy's name, asked at temperature 0.7. Raises BadInput for a name that is none."""
+    policy = open_policy(spec, on_wait=waits(progress))
+    return PolicyChat(policy, Sampling(temperature=0.7, max_tokens=max_tokens))
+
+
+def ask_model(
+    found: Localized,
+    issue: str,
+    model: ChatModel,
+    settings: LoopSettings | None = None,
+    *,
+    use_start: bool = True,
+    tree: Path | None = None,
+    progress: Progress = silent,
+) -> Trace:
+    """Let a model look further on what the investigator found; ``use_start`` shows it those places.
+
+    ``tree``: record the run in this tree file, to fork it at any turn; one that is there is not asked again.
+
+    Raises: ServerError where the model did not answer even once.
+    """
+    localizer = Localizer(model, RepoTools(found.snapshot), settings)
+    start = found.case if use_start and found.case.locations else None
+    if tree is None:
+        made = localizer.trace(issue, start=start, progress=progress)
+    else:
+        with Tree.open(tree) as file:
+            made = record_runs(file, localizer, issue, start=start, progress=progress)[0].trace
+    if made.error is not None and not made.turns:
+        raise ServerError(f"the model gave no answer: {made.error}", where=model.name)
+    return made
