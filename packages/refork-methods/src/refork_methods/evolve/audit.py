@@ -18,7 +18,7 @@ from refork_methods.evolve.erase import selective_erasure
 from refork_methods.evolve.folder import TREE, open_journal, read_facts
 from refork_methods.evolve.history import JudgeHistory, judge_history
 from refork_methods.evolve.on_tree import live_outcomes, slot_producer, would_retire
-from refork_methods.evolve.pictures import judges_picture, stringency_picture
+from refork_methods.evolve.pictures import judges_picture, stringency_figure
 from refork_methods.evolve.records import EvaluatorSlot
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.search import Settings
@@ -157,10 +157,11 @@ def write_audit(found: Audit, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     history = found.history
     ledger = "".join(canonical(to_json(record)) + "\n" for record in found.archive.erased)
+    stringency = stringency_figure(history)
     texts: Mapping[str, str | None] = {
         AUDIT: json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n",
         LEDGER: ledger,
-        STRINGENCY: stringency_picture(history),
+        STRINGENCY: None if stringency is None else stringency.svg(),
         JUDGES: judges_picture(history),
     }
     written = []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from markupsafe import Markup
 
+from refork.report import palette
+from refork.report.charts import Dot, Figure, Level, Line, Plane, curves
+from refork.report.svg import label, line, svg, tag
 from refork.stats import Interval
 from refork_methods.evolve.history import Examination, JudgeHistory, Tenure
-from refork_methods.kernel.report.svg import LogAxis, label, line, path, svg, tag
 
 _WIDE: Final = 760
 _LEFT: Final = 64
@@ -20,8 +23,6 @@ _STYLE: Final = """
 svg { background: #fff; font: 12px sans-serif; fill: #333 }
 .title { font-size: 14px; font-weight: 600 } .faint { fill: #777 } .mid { text-anchor: middle }
 .end { text-anchor: end } .grid { stroke: #e3e3e3 } .axis { stroke: #888 } .one { stroke: #555 }
-.band { fill: #009e73; fill-opacity: .13 } .step { stroke: #d55e00; stroke-width: 2.5; fill: none }
-.dot { fill: #d55e00 } .whisker { stroke: #d55e00; stroke-width: 1.5 }
 .held { fill: #0072b2 } .held-2 { fill: #3d8fbf } .name { fill: #fff }
 .kept { fill: #fff; stroke: #0072b2; stroke-width: 2 }
 .swap { fill: #d55e00; stroke: #d55e00; stroke-width: 2 }
@@ -29,53 +30,42 @@ svg { background: #fff; font: 12px sans-serif; fill: #333 }
 """
 
 
-def stringency_picture(history: JudgeHistory) -> str | None:
+def stringency_figure(history: JudgeHistory) -> Figure | None:
     """The stringency ratio of every judge over the outcomes that it held the slot; 1 is even-handed.
 
-    None where no judge's ratio is known. One panel for each slot that has ratios.
+    None where no judge's ratio is known. One picture for each slot that has ratios.
     """
     slots = sorted({one.slot for one in history.tenures if one.stringency is not None})
     if not slots:
         return None
-    tall = 250
-    parts: list[Markup] = []
-    for row, slot in enumerate(slots):
-        mine = [one for one in history.tenures if one.slot == slot]
-        parts += _ratio_panel(history, mine, row * tall, tall)
-    name = "Stringency ratio of the judges of a run, 1 is even-handed"
-    return _document(tall * len(slots), name, parts)
+    first, *rest = [_ratios(slot, [one for one in history.tenures if one.slot == slot]) for slot in slots]
+    return replace(first, more=tuple(rest))
 
 
-def _ratio_panel(history: JudgeHistory, tenures: list[Tenure], top: float, tall: float) -> list[Markup]:
-    known = [(one, one.stringency) for one in tenures if one.stringency is not None]
-    ends = [end for _, ratio in known for end in (ratio.low, ratio.high) if math.isfinite(end) and end > 0]
-    y = LogAxis(min(0.7, *ends) / 1.05, max(1.5, *ends) * 1.05, top + tall - 50, top + 42)
-    right = _WIDE - _RIGHT
-    parts = [
-        label(_LEFT, top + 22, f"{tenures[0].slot}: acceptance of machine-made over human work", "title"),
-        tag(
-            "rect",
-            x=_LEFT,
-            y=y(_BAND[1]),
-            width=right - _LEFT,
-            height=y(_BAND[0]) - y(_BAND[1]),
-            class_="band",
-        ),
+def _ratios(slot: str, tenures: list[Tenure]) -> Figure:
+    held = [(one, one.stringency) for one in tenures if one.stringency is not None]
+    dots = [
+        Dot(
+            (t.since + t.until) / 2,
+            r.estimate,
+            r.low,
+            r.high,
+            f"{t.judge[:8]}, outcomes {t.since} to {t.until}",
+        )
+        for t, r in held
     ]
-    for mark in (0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 3.0, 5.0, 10.0):
-        if y.low <= mark <= y.high:
-            parts.append(line(_LEFT, y(mark), right, y(mark), "one" if mark == 1 else "grid"))
-            parts.append(label(_LEFT - 8, y(mark) + 4, f"{mark:g}", "end"))
-    parts += _outcome_axis(history, top + tall - 50)
-    steps: list[tuple[float, float]] = []
-    for one, ratio in known:
-        level, x0, x1 = y(ratio.estimate), _x(history, one.since), _x(history, one.until)
-        steps += [(x0, level), (x1, level)]
-        middle = (x0 + x1) / 2
-        parts.append(line(middle, y(ratio.low), middle, y(ratio.high), "whisker"))
-        parts.append(tag("circle", cx=middle, cy=level, r=4, class_="dot"))
-        parts.append(label(middle + 8, level - 7, f"{ratio.estimate:.2f}"))
-    return [*parts, path(steps, "step")]
+    own = Line(
+        "a judge, over its outcomes", dots, colour=palette.SERIES[1], band=False, whiskers=True, joined=False
+    )
+    steps = [
+        Line("a judge, over its outcomes", [Dot(t.since, r.estimate), Dot(t.until, r.estimate)], faint=True)
+        for t, r in held
+    ]
+    plane = Plane(
+        "outcomes", "acceptance of machine-made over human work", "count", "times", log=True, zone=_BAND,
+        levels=[Level(1.0, "even-handed")],
+    )  # fmt: skip
+    return curves([own, *steps], name=f"{slot}: acceptance of machine-made over human work", plane=plane)
 
 
 def judges_picture(history: JudgeHistory) -> str:
@@ -99,7 +89,7 @@ def judges_picture(history: JudgeHistory) -> str:
 def _judge_panel(
     history: JudgeHistory, tenures: list[Tenure], done: list[Examination], top: float
 ) -> list[Markup]:
-    parts = [label(_LEFT, top + 22, f"{tenures[0].slot}: judges", "title")]
+    parts = [label(_LEFT, top + 22, f"{tenures[0].slot}: judges", class_="title")]
     bar = top + 62
     for one in tenures:
         x0, x1 = _x(history, one.since), _x(history, one.until)
@@ -116,11 +106,13 @@ def _judge_panel(
         )
         if wide > 54:
             parts.append(
-                label((x0 + x1) / 2, bar + 19, one.judge[:8] if wide > 80 else one.judge[:5], "mid name")
+                label(
+                    (x0 + x1) / 2, bar + 19, one.judge[:8] if wide > 80 else one.judge[:5], class_="mid name"
+                )
             )
         if one.anchor is not None and wide > 34:
-            parts.append(label((x0 + x1) / 2, bar + 46, _share(one.anchor), "mid faint"))
-    parts.append(label(_LEFT - 8, bar + 46, "anchor", "end faint"))
+            parts.append(label((x0 + x1) / 2, bar + 46, _share(one.anchor), class_="mid faint"))
+    parts.append(label(_LEFT - 8, bar + 46, "anchor", class_="end faint"))
     for exam in done:
         chosen = exam.decision.chosen is not None
         kind = "swap" if chosen else "alone" if exam.differs else "kept"
@@ -157,8 +149,8 @@ def _outcome_axis(history: JudgeHistory, y: float) -> list[Markup]:
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough)
     parts = [line(_LEFT, y, _WIDE - _RIGHT, y, "axis")]
     for mark in range(0, total + 1, int(step)):
-        parts.append(label(_x(history, mark), y + 17, f"{mark:,}", "mid"))
-    parts.append(label((_LEFT + _WIDE - _RIGHT) / 2, y + 35, "outcomes", "mid faint"))
+        parts.append(label(_x(history, mark), y + 17, f"{mark:,}", class_="mid"))
+    parts.append(label((_LEFT + _WIDE - _RIGHT) / 2, y + 35, "outcomes", class_="mid faint"))
     return parts
 
 

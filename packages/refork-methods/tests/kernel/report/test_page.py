@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
 from refork.errors import BadInput
+from refork.report.words import times, times_span
 from refork_methods.kernel.commands import report as kernel_report
 from refork_methods.kernel.report import write_report
-from refork_methods.kernel.report.words import span, times
 
 _VOID = {"meta", "br", "hr", "img", "input", "link"}
 SECTIONS = ["progress", "roofline", "tree", "best", "findings", "tools", "failures"]
@@ -209,7 +209,11 @@ def test_numbers_agree_everywhere(tmp_path: Path) -> None:
     text = Path(told["markdown"]).read_text()
     timing = told["timing"]
     assert (timing["speedup"], timing["duel"], told["best"]) == (17.31, True, 13)
-    wanted = [times(timing["speedup"]), span(timing["low"], timing["high"]), f"{told['tried']} kernels tried"]
+    wanted = [
+        times(timing["speedup"]),
+        times_span(timing["low"], timing["high"]),
+        f"{told['tried']} kernels tried",
+    ]
     wanted += [f"{told['right']} right, {told['tried'] - told['right']} failed"]
     wanted += [times(hit["gain"]) for hit in told["hits"]]
     for words in wanted:

@@ -33,7 +33,7 @@ def test_facts_of_kernel_and_machine(tmp_path: Path) -> None:
     search = read_search(store(tmp_path / "s", matmul(3)[0]))
     assert problem(search)["sizes: n"] == "512"
     assert list(machine(search))[:3] == ["compute ceiling", "memory ceiling", "noise of equal programs"]
-    assert machine(search)["memory ceiling"] == "11 GB/s"
+    assert machine(search)["memory ceiling"] == "11\u00a0GB/s"
 
 
 def test_a_search_that_goes_on_says_so(tmp_path: Path) -> None:

@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork_methods.kernel.report import words
+from refork.report import words
 from refork_methods.kernel.report.diff import WIDEST, change
 from refork_methods.kernel.report.markdown import code, fence, text
-from refork_methods.kernel.report.svg import LogAxis, covering, tag
+from refork_methods.kernel.report.tree_picture import LogAxis, covering
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
         (words.times(24.68), "24.7×"), (words.times(1234.0), "1,234×"), (words.times(None), "–"),
-        (words.span(0.95, 1.04), "0.95 to 1.04×"), (words.span(None, 1.0), "–"),
-        (words.seconds(0.0073), "7.3 ms"), (words.seconds(2.5e-7), "250 ns"), (words.seconds(None), "–"),
-        (words.per_second(34.12e9, "flop"), "34.1 Gflop/s"), (words.per_second(11e9, "B"), "11 GB/s"),
-        (words.share(0.0), "0 %"), (words.share(0.0294), "2.9 %"), (words.share(0.714), "71 %"),
-        (words.count(1, "kernel"), "1 kernel"), (words.count(1200, "kernel"), "1,200 kernels"),
+        (words.times_span(0.95, 1.04), "0.95 to 1.04×"), (words.times_span(None, 1.0), "–"),
+        (words.short_time(0.0073), "7.3\u00a0ms"), (words.short_time(2.5e-7), "250\u00a0ns"),
+        (words.short_time(None), "–"),
+        (words.per_second(34.12e9, "flop"), "34.1\u00a0Gflop/s"),
+        (words.per_second(11e9, "B"), "11\u00a0GB/s"),
+        (words.rate(0.0), "0\u00a0%"), (words.rate(0.0294), "3\u00a0%"), (words.rate(0.714), "71\u00a0%"),
+        (words.counted(1, "kernel"), "1 kernel"), (words.counted(1200, "kernel"), "1,200 kernels"),
     ],
 )  # fmt: skip
 def test_numbers_in_words(shown: str, expected: str) -> None:
@@ -63,10 +65,6 @@ def test_an_axis_is_logarithmic() -> None:
     axis = LogAxis(1.0, 100.0, 0.0, 200.0)
     assert axis(10.0) == pytest.approx(100.0)
     assert axis(1e9) == 200.0
-
-
-def test_tags_escape() -> None:
-    assert tag("text", "<b>", class_='"') == '<text class="&#34;">&lt;b&gt;</text>'
 
 
 def test_a_difference_is_counted_and_cut() -> None:

@@ -46,7 +46,9 @@ def path(points: Sequence[tuple[Number, Number]], *, close: bool = False) -> str
     return f"M{steps}{'Z' if close else ''}" if points else ""
 
 
-def svg(width: Number, height: Number, name: str, *content: str, class_: str = "") -> Markup:
+def svg(
+    width: Number, height: Number, name: str, *content: str, class_: str = "", role: str = "img"
+) -> Markup:
     """A whole picture, ``name`` read aloud in its place; lengths in CSS pixels."""
     return tag(
         "svg",
@@ -54,7 +56,7 @@ def svg(width: Number, height: Number, name: str, *content: str, class_: str = "
         viewBox=f"0 0 {num(width)} {num(height)}",
         width=width,
         height=height,
-        role="img",
+        role=role,
         aria_label=name,
         class_=class_ or None,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from refork.visible import visible
 
 DASH = "–"
@@ -109,6 +112,16 @@ def times(value: float | None) -> str:
     return DASH if value is None else f"{digits(value)}×"
 
 
+def times_span(low: float | None, high: float | None) -> str:
+    """An interval of ratios as "22.1 to 26.4×"; a dash where an end is None."""
+    return DASH if low is None or high is None else f"{digits(low)} to {digits(high)}×"
+
+
+def scientific(value: float | None) -> str:
+    """A small number such as an error, two significant digits; a dash for None."""
+    return DASH if value is None else f"{value:.2g}"
+
+
 def short_time(seconds: float | None) -> str:
     """Seconds in the unit that fits, "3.2 ms"; a dash for None."""
     if seconds is None:
@@ -132,7 +145,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 def one_line(text: str, most: int = 60) -> str:
     """The text on one line, cut to ``most`` characters with an ellipsis."""
-    line = " ".join(visible(text).split())
+    line = " ".join(visible(text[: 4 * most + 200]).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
@@ -142,3 +155,19 @@ def token_text(text: str) -> str:
     if bare.strip():
         return bare.strip().replace("\n", "↵")
     return bare.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "∅"
+
+
+def flat(facts: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Nested facts as one list of names and values; what is None was not found out and is left out."""
+    found: dict[str, str] = {}
+    for name, value in facts.items():
+        key = f"{before}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{key}: " if not before else f"{before}{name}: ")
+        elif isinstance(value, float):
+            found[key] = digits(value, 4)
+        elif isinstance(value, list | tuple):
+            found[key] = one_line(" ".join(str(item) for item in value), 300) or DASH
+        elif value is not None:
+            found[key] = one_line(str(value), 300)
+    return found

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Literal, final
 
+from refork.report.words import counted
 from refork.visible import visible
-from refork_methods.kernel.report.words import count
 
 #: Sources above this many characters are not compared: no kernel that a person reads is as long.
 LONGEST = 200_000
@@ -47,7 +47,7 @@ def change(before: str, after: str, most: int = 400, context: int = 3) -> Change
     lines = [_line(text) for number, text in enumerate(found) if number >= 2]
     added, removed = (sum(line.kind == kind for line in lines) for kind in ("new", "gone"))
     if len(lines) > most:
-        left = Line(f"{count(len(lines) - most, 'more line')}", "cut")
+        left = Line(f"{counted(len(lines) - most, 'more line')}", "cut")
         lines = [*lines[:most], left]
     return Change(tuple(lines), added, removed)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from refork.plain import to_json
+from refork.report.words import one_line
 from refork.types import Json
 from refork_methods.kernel.bench.result import Stage
 from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.report.folder import Node, Search
 from refork_methods.kernel.report.hits import Hit, hit_table
-from refork_methods.kernel.report.words import one_line
 from refork_methods.kernel.roofline import Ceilings, Work, roof
 
 #: At most so many kinds of failure are told apart, by stage and reason.

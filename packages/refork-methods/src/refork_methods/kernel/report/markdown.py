@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from refork.report.words import DASH, flat, one_line, rate, short_time, times
 from refork.visible import visible
 from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.report import told as says
@@ -12,7 +13,6 @@ from refork_methods.kernel.report.diff import change
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.folder import Search
 from refork_methods.kernel.report.tree_picture import FAILED, name_of
-from refork_methods.kernel.report.words import DASH, flat, one_line, seconds, share, times
 
 #: Longest text in a cell.
 _CELL = 160
@@ -78,7 +78,7 @@ def _way(search: Search, told: Figures) -> str:
             str(node.number),
             code(name_of(node)),
             times(node.evaluated.speedup),
-            seconds(node.evaluated.seconds),
+            short_time(node.evaluated.seconds),
         )
         for node in nodes
     ]
@@ -116,7 +116,7 @@ def _finding(finding: Finding | None) -> str:
 
 def _hits(told: Figures) -> str:
     rows = [
-        (text(hit.tool), str(hit.fires), str(hit.acted), str(hit.right), share(hit.large), times(hit.gain))
+        (text(hit.tool), str(hit.fires), str(hit.acted), str(hit.right), rate(hit.large), times(hit.gain))
         for hit in told.hits
     ]
     head = ("tool", "fires", "acted on", "right", "gains over 1.5×", "mean gain")

@@ -8,25 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, final
+from typing import final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from refork.report import words
+from refork.report.charts import NARROW, WIDE, Figure
+from refork.report.page import environment
 from refork.types import Json
-from refork.visible import visible
 from refork_methods.kernel.report import told as says
-from refork_methods.kernel.report import words
 from refork_methods.kernel.report.diff import Change, change
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.folder import Node, Search
 from refork_methods.kernel.report.hits import gain_over
-from refork_methods.kernel.report.progress_picture import progress_picture
-from refork_methods.kernel.report.roofline_picture import roofline_picture
+from refork_methods.kernel.report.pictures import progress_figure, roofline_figure
 from refork_methods.kernel.report.tree_picture import FAILED, name_of, told_of, tree_picture
 from refork_methods.kernel.report.tree_rows import Row, tree_rows
 
-WIDE, NARROW = 760, 354
 #: Lines of a kernel's difference to its parent, and characters of all of them together.
 PANEL_LINES, PANEL_TEXT = 80, 1_200_000
 #: Characters of what a compiler or a writer said.
@@ -72,10 +71,10 @@ def _drawn(search: Search, told: Figures, rows: Sequence[Row]) -> Json:
         "standing": says.standing(told),
         "tried": says.tried(told),
         "timing": says.timing_rows(search, told),
-        "roofline": _both(lambda width: roofline_picture(search, told.path or (0,), width)),
+        "roofline": _shown(roofline_figure(search, told.path or (0,))),
         "no_roofline": says.no_roofline(search, told),
         "roof_words": says.roof_words(search, told),
-        "progress": _both(lambda width: progress_picture(search, width)),
+        "progress": _shown(progress_figure(search)),
         "tree": _both(lambda width: tree_picture(rows, told.path, noise, width)) if rows else None,
         "folded": sum(row.folded for row in rows),
         "panels": panels(search, rows),
@@ -123,15 +122,8 @@ def _short(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    env = Environment(
-        loader=PackageLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_plain,
-    )
-    for name in ("times", "span", "seconds", "share", "scientific", "count", "one_line"):
+    env = environment(_TEMPLATES)
+    for name in ("times", "times_span", "short_time", "scientific", "counted"):
         env.filters[name] = getattr(words, name)
     env.filters["short"] = _short
     env.filters["name_of"] = name_of
@@ -139,14 +131,11 @@ def _environment() -> Environment:
     return env
 
 
-def _plain(value: Any) -> Any:
-    """Control characters made visible in everything the page prints."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _shown(figure: Figure | None) -> Markup | None:
+    return None if figure is None else figure.html()
 
 
-def _both(draw: Callable[[int], Markup | None]) -> Markup | None:
+def _both(draw: Callable[[int], Markup]) -> Markup:
     """A picture for a wide page and one for a narrow page; the style sheet shows one of them."""
     parts = [(name, draw(width)) for name, width in (("wide", WIDE), ("narrow", NARROW))]
-    if any(drawn is None for _, drawn in parts):
-        return None
     return Markup("").join(Markup('<div class="{}">{}</div>').format(name, drawn) for name, drawn in parts)

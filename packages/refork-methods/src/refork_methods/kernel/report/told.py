@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import shlex
 
-from refork_methods.kernel.report.figures import Figures, Place, Timing
-from refork_methods.kernel.report.folder import Search
-from refork_methods.kernel.report.words import (
+from refork.report.words import (
     DASH,
-    count,
+    counted,
     digits,
     flat,
     per_second,
     scientific,
-    seconds,
-    share,
-    span,
+    short_time,
     times,
+    times_span,
 )
+from refork.report.words import rate as percent
+from refork_methods.kernel.report.figures import Figures, Place, Timing
+from refork_methods.kernel.report.folder import Search
 from refork_methods.kernel.search.settings import KernelSearchSettings
 
 #: Options of a command that are shown whatever their value.
@@ -53,12 +53,12 @@ def standing(told: Figures) -> str:
     if timing is None or timing.speedup is None:
         return ""
     if timing.duel:
-        first = f"In the last duel, {count(timing.samples, 'timing')} of each in turns"
+        first = f"In the last duel, {counted(timing.samples, 'timing')} of each in turns"
     else:
         first = (
             "This is the search's own timing: the luckiest of many is taken, so the true gain may be smaller"
         )
-    interval = "" if timing.low is None else f" The 95 % interval is {span(timing.low, timing.high)}."
+    interval = "" if timing.low is None else f" The 95 % interval is {times_span(timing.low, timing.high)}."
     return f"{first}.{interval}{_beyond(timing)}"
 
 
@@ -77,7 +77,7 @@ def tried(told: Figures) -> str:
     failed = [f"{number} {how}" for stage, how in _ENDED.items() if (number := told.failed.get(stage))]
     rest = f" ({', '.join(failed)})" if failed else ""
     ended = f"{told.right:,} right, {told.tried - told.right:,} failed{rest}"
-    return f"{count(told.tried, 'kernel')} tried beside the original: {ended}.{_state(told)}"
+    return f"{counted(told.tried, 'kernel')} tried beside the original: {ended}.{_state(told)}"
 
 
 def _state(told: Figures) -> str:
@@ -100,12 +100,12 @@ def timing_rows(search: Search, told: Figures) -> list[tuple[str, str, str]]:
         return []
     first, timing = search.nodes[0].evaluated, told.timing
     rows = [
-        ("seconds of a call", seconds(first.seconds), seconds(timing.seconds if timing else None)),
+        ("seconds of a call", short_time(first.seconds), short_time(timing.seconds if timing else None)),
         ("speed-up over the reference", times(first.speedup), times(timing.speedup if timing else None)),
         (
             "its interval",
-            span(first.low, first.high),
-            span(timing.low, timing.high) if timing else span(None, None),
+            times_span(first.low, first.high),
+            times_span(timing.low, timing.high) if timing else times_span(None, None),
         ),
         ("timings", str(len(first.samples)), str(timing.samples) if timing else DASH),
         (
@@ -121,7 +121,7 @@ def timing_rows(search: Search, told: Figures) -> list[tuple[str, str, str]]:
 
 
 def _roof_share(where: Place | None) -> str:
-    return DASH if where is None else share(where.roof_share)
+    return DASH if where is None else percent(where.roof_share)
 
 
 def no_roofline(search: Search, told: Figures) -> str:

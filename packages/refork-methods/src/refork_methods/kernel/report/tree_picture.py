@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 from markupsafe import Markup
 
+from refork.report.charts import decades
+from refork.report.svg import label, line, num, svg, tag
+from refork.report.words import one_line, times
 from refork_methods.kernel.report.folder import Node
-from refork_methods.kernel.report.svg import LogAxis, covering, label, line, num, svg, tag
 from refork_methods.kernel.report.tree_rows import Row
-from refork_methods.kernel.report.words import one_line, times
 
 #: Height of a row and of the head, in pixels.
 ROW, HEAD = 24, 34
 #: Width of a character of a name.
 _LETTER = 6.7
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LogAxis:
+    """Values above 0 on pixels from ``start`` to ``stop``, by their logarithm."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; what is off the axis stands at its end."""
+        kept = min(max(value, self.low), self.high)
+        share = math.log(kept / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, most: int = 7) -> list[float]:
+        """Round values on the axis."""
+        return decades(self.low, self.high, most)
+
+
+def covering(values: Sequence[float], start: float, stop: float, room: float = 1.25) -> LogAxis:
+    """An axis over all values with some room at both ends, at least a factor of four wide."""
+    low, high = min(values) / room, max(values) * room
+    short = 4 * low / high
+    if short > 1:
+        low, high = low / math.sqrt(short), high * math.sqrt(short)
+    return LogAxis(low, high, start, stop)
 
 
 @final
@@ -74,7 +106,7 @@ def _scale(layout: _Layout, noise: float | None, height: float) -> list[Markup]:
         )
     for value in axis.ticks(3 if layout.width < 500 else 6):
         parts.append(line(axis(value), HEAD - 4, axis(value), height - 4, "zero" if value == 1 else "grid"))
-        parts.append(label(axis(value), HEAD - 12, times(value), "mid"))
+        parts.append(label(axis(value), HEAD - 12, times(value), class_="mid"))
     return parts
 
 
@@ -97,13 +129,18 @@ def _row(row: Row, at: int, layout: _Layout, path: Sequence[int], best: int | No
     room = int((layout.end - x - 14) / _LETTER)
     if row.node is None:
         told = f"{row.folded:,} more below, {row.right:,} right"
-        return label(x + 4, y + 4, one_line(told, max(room, 12)), "folded")
+        return label(x + 4, y + 4, one_line(told, max(room, 12)), class_="folded")
     node = row.node
     name = name_of(node)
     parts = [
         tag("rect", x=0, y=y - ROW / 2, width=layout.width, height=ROW, rx=4, class_="hit"),
         _mark(node, x, y, node.number in path, node.number == best),
-        label(x + 11, y + 4, one_line(name, max(room, 6)), "name on-way" if node.number in path else "name"),
+        label(
+            x + 11,
+            y + 4,
+            one_line(name, max(room, 6)),
+            class_="name on-way" if node.number in path else "name",
+        ),
         *_value(node, y, layout),
     ]
     return tag(
@@ -146,12 +183,12 @@ def _mark(node: Node, x: float, y: float, on_way: bool, best: bool) -> Markup:
 def _value(node: Node, y: float, layout: _Layout) -> list[Markup]:
     told, axis = node.evaluated, layout.axis
     if not told.ok:
-        return [label(layout.width - 2, y + 4, FAILED[told.stage], "end failed")]
+        return [label(layout.width - 2, y + 4, FAILED[told.stage], class_="end failed")]
     if told.speedup is None:
-        return [label(layout.width - 2, y + 4, "not timed", "end")]
+        return [label(layout.width - 2, y + 4, "not timed", class_="end")]
     parts = []
     if told.low is not None and told.high is not None and told.low > 0:
         parts.append(line(axis(told.low), y, axis(told.high), y, "whisker"))
     parts.append(tag("circle", cx=axis(told.speedup), cy=y, r=3.5, class_="value"))
-    parts.append(label(layout.width - 2, y + 4, times(told.speedup), "end figure"))
+    parts.append(label(layout.width - 2, y + 4, times(told.speedup), class_="end figure"))
     return parts
