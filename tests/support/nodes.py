@@ -21,7 +21,7 @@ def make_node(name, kind="action", tokens=(), parent=None, **rest):
         "key": name,
         "depth": 0,
     }
-    if kind == "action" and "logprobs_t1" not in rest:
+    if kind == "action" and ids is not None and "logprobs_t1" not in rest:
         plain["logprobs_t1"] = plain["logprobs"] = np.full(len(ids), -1.0, dtype=np.float32)
     return Node(**plain | {"id": name, "kind": kind, "parent": parent, "tokens": ids} | rest)
 

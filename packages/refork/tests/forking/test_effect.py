@@ -24,6 +24,7 @@ from refork.forking import (
     trace_report,
 )
 from refork.forking import effect as effect_module
+from refork.forking.change import Diff
 from refork.forking.effect import is_paired
 from refork.forking.settings import ForkSettings
 from refork.growing.plant import plant_prompt
@@ -615,3 +616,88 @@ def test_no_cliff_is_claimed_where_the_intervals_overlap(tree, start, policy, ju
     base = fork(start, policy, 40, settings=PLAIN, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " think right")
     assert trace_report(sweep(tree.at(leaf), policy, 16, judge=judge))["cliff"] is None
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_every_figure_of_one_point_is_that_of_its_level(start, policy, judge, level):
+    x, y = np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    whole = arms(start, policy, judge, 6)
+    base, other = (told(arm, list(scores)) for arm, scores in zip(whole, (x, y), strict=True))
+    far = replace(other, record=replace(other.record, id="far", seed=9))
+    object.__setattr__(far, "told", list(y))
+    apart = stats.unpaired_difference(x, y, level=level)
+    for changed, wanted in ((other, stats.paired_difference(x, y, level=level)), (far, apart)):
+        effect = compare(base, changed, level=level)
+        assert (effect.low, effect.high, effect.p) == (wanted.interval.low, wanted.interval.high, wanted.p)
+        assert (effect.unpaired_low, effect.unpaired_high) == (apart.interval.low, apart.interval.high)
+        for arm, scores in ((effect.base, x), (effect.other, y)):
+            alone = stats.mean_interval(scores, level)
+            assert (arm.rate, arm.low, arm.high) == (alone.estimate, alone.low, alone.high)
+        assert effect.level == level
+
+
+def test_what_was_compared_is_told_as_it_was(start, policy, judge, monkeypatch):
+    """Texts of the change, the name of the score, ties, and each arm's own share of simulated answers."""
+    monkeypatch.setattr(effect_module, "_simulated", lambda them: them[0].ties / 8)
+    whole = arms(start, policy, judge, 3)
+    base, other = (told(replace(arm, ties=n), [1.0, 0.0, 1.0]) for arm, n in zip(whole, (2, 5), strict=True))
+    effect = compare(base, other)
+    assert (effect.ties, effect.base_simulated, effect.other_simulated) == (7, 0.25, 0.625)
+    for diff, texts in (
+        (Diff("set", "warm", "cold"), ("set", "warm", "cold")),
+        (None, ("nothing", "", "")),
+    ):
+        bare = [told(replace(arm, diff=None), [1.0, 0.0, 1.0]) for arm in whole]
+        changed = told(replace(whole[1], diff=diff), [1.0, 0.0, 1.0])
+        effect = compare(bare[0], changed)
+        assert (effect.what, effect.before_text, effect.after_text) == texts
+    # Where the control has the change and the other arm has none, that is what sets them apart.
+    control = told(replace(whole[0], diff=Diff("set", "a", "b")), [1.0, 0.0])
+    effect = compare(control, bare[1])
+    assert (effect.what, effect.before_text, effect.after_text) == ("set", "a", "b")
+    assert effect.score == "success"
+
+    class Nameless:
+        def __call__(self, trajectory):
+            return 1.0
+
+    def right(trajectory):
+        return 1.0
+
+    assert compare(base, other, score=Nameless()).score == "score"
+    assert compare(base, other, score=right).score == "right"
+
+
+@pytest.mark.parametrize("error", [0.05, 0.3])
+def test_what_is_said_at_the_stopping_time_is_of_the_stated_error(start, policy, judge, monkeypatch, error):
+    """Each arm by itself, the difference without pairing, and the score that was asked for."""
+    x, y = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.5, 1.0, 0.0, 1.0]
+    whole, asked = arms(start, policy, judge, 6), []
+
+    class Asked(Told):
+        __slots__ = ()
+
+        def values(self, score="success"):
+            asked.append(score)
+            return list(self.told)
+
+    def drawn(point, given, draws, change, **shared):
+        pair = []
+        for arm, scores in zip(whole, (x, y), strict=True):
+            made = Asked(*(getattr(arm, field.name) for field in fields(Fork)))
+            object.__setattr__(made, "told", scores)
+            pair.append(made)
+        return tuple(pair)
+
+    monkeypatch.setattr(effect_module, "fork_both", drawn)
+    monkeypatch.setattr(effect_module, "need_grader", lambda *_: None)
+    effect = compare_until(
+        start, policy, Remove(1), error=error, batch=6, max_draws=6, judge=judge, score="marks"
+    )
+    assert (effect.score, set(asked)) == ("marks", {"marks"})
+    assert effect.level == 1 - error
+    for arm, scores in ((effect.base, x), (effect.other, y)):
+        alone = stats.mean_sequence(np.array(scores), error)
+        assert (arm.rate, arm.low, arm.high) == (alone.estimate, alone.low, alone.high)
+    bounds = effect_module._apart(np.array(x), np.array(y), error)
+    assert (effect.unpaired_low, effect.unpaired_high) == bounds

@@ -750,3 +750,104 @@ def test_a_chance_is_never_above_one():
     said = make_node("a", tokens=[3, 4], parent="t", logprobs=logs, settings=PLAIN.to_json(), weights="w")
     policy = SimpleNamespace(card=SimpleNamespace(weights="w"))
     assert potential._follow(policy, make_walk(make_node("t", "task", [1]), said), PLAIN)[0] == 1.0
+
+
+class World:
+    """A world with chance of its own, or without."""
+
+    def __init__(self, deterministic):
+        self.deterministic = deterministic
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["tokens", "messages"])
+@pytest.mark.parametrize(
+    ("world", "simulator", "fresh"),
+    [
+        (None, None, False), (World(True), None, False), (World(False), None, True), (None, "sim", True),
+        (World(True), "sim", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("settings", [None, PLAIN.but(temperature=0.5)])
+def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, settings):
+    """Reuse ends with a turn where the world has chance of its own; nobody's token ids mean no reuse."""
+    first, second = make_node("a", tokens=[1, 2, 3]), make_node("b", tokens=[4, 5])
+    tree, walk, steps = object(), object(), [] if bare else [(first, 3), (second, 2)]
+    end, asked, recorded = Point(second, None, tree), [], PLAIN.but(top_k=3)
+    openings = [Point(first, 0, tree), Point(second, 0, tree)]
+    monkeypatch.setattr(potential, "_trace", lambda *given: asked.append(given) or (tree, walk, steps))
+    monkeypatch.setattr(potential, "need_grader", lambda *given: asked.append(given))
+    monkeypatch.setattr(potential, "recorded_settings", lambda *given: asked.append(given) or recorded)
+    monkeypatch.setattr(potential, "_openings", lambda *given: asked.append(given) or openings)
+    monkeypatch.setattr(potential, "_follow", lambda *given: asked.append(given) or np.full(5, 0.8))
+    monkeypatch.setattr(potential, "_outcome", lambda *given: asked.append(given) or 0.5)
+    plan = plan_sweep(
+        end, "policy", 6, every="turn", score="marks", settings=settings, world=world, judge="judge",
+        seed=4, simulator=simulator,
+    )  # fmt: skip
+    law = settings or recorded
+    begins = end if bare else Point(first, 0, tree) if steps[-1][0] is first else Point(second, 0, tree)
+    wanted = [(end, 6, "turn"), ("marks", world, "judge", "node b"), (tree, walk, "marks", "judge")]
+    wanted += [] if settings else [(begins, walk)]
+    wanted += [(walk, tree)] if bare else [("policy", walk, law)]
+    assert sorted(map(repr, asked)) == sorted(map(repr, wanted))
+    follow = [0.0, 0.0] if bare else [0.8, 0.8, 0.0, 0.8, 0.0] if fresh else [0.8] * 5
+    assert plan.follow.tolist() == follow
+    assert plan.wanted.tolist() == ([True, True] if bare else [True, False, False, True, False])
+    assert plan.wanted.dtype == np.bool_
+    points = (
+        openings
+        if bare
+        else [Point(first, t, tree) for t in range(3)] + [Point(second, t, tree) for t in range(2)]
+    )
+    assert list(plan.boundaries) == points
+
+    def noise(draw, length):
+        return uniforms([NoiseKey(4, stream_of("passage", end.address), draw)], length)[0]
+
+    passage = first_passage(np.array(follow), plan.wanted, 6, noise)
+    np.testing.assert_array_equal(plan.passage.leave, passage.leave)
+    np.testing.assert_array_equal(plan.passage.start, passage.start)
+    assert (plan.outcome, plan.score, plan.end, plan.walk) == (0.5, "marks", end, walk)
+    shared = ForkSettings(
+        settings=settings if bare else law, world=world, judge="judge", seed=4, simulator=simulator
+    )
+    assert plan.arms == potential._Shared("policy", shared)
+    every = plan_sweep(end, "policy", 6, at=[1], score="marks", judge="judge", settings=PLAIN)
+    assert np.flatnonzero(every.wanted).tolist() == [1]
+
+
+def test_a_turn_that_was_edited_is_no_sample():
+    said, edited = make_node("a", tokens=[1]), make_node("b", tokens=[2], extra={"edit": "by hand"})
+    walk = make_walk(make_node("t", "task", [9]), said, edited)
+    assert [node.id for node, _ in potential.action_steps(walk)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "every", "swept"),
+    [
+        # Turns of which some have no token ids are valued alike, where the messages end.
+        ([("a", "action", [1]), ("o", "observation", [3]), ("b", "action", None)], "turn", []),
+        ([("a", "action", [1]), ("o", "observation", [3]), ("b", "action", None)], "token", ["a"]),
+        # What the world said without token ids changes nothing of that.
+        ([("a", "action", [1]), ("o", "observation", None), ("b", "action", [2])], "turn", ["a", "b"]),
+        ([("a", "action", [1]), ("o", "observation", None), ("b", "action", [2])], "token", ["a", "b"]),
+    ],
+)
+def test_which_turns_of_a_trace_are_swept_by_tokens(nodes, every, swept):
+    made = [make_node(name, kind, tokens) for name, kind, tokens in nodes]
+    walk = make_walk(make_node("t", "task", [9]), *made)
+    end = SimpleNamespace(tree=SimpleNamespace(path=lambda point: walk), node=made[-1])
+    tree, path, steps = potential._trace(end, 1, every)
+    assert (tree, path) == (end.tree, walk)
+    assert [node.id for node, _ in steps] == swept
+
+
+def test_one_simulated_draw_is_all_of_them(cut, policy, judge, monkeypatch):
+    plan = plan_sweep(cut, policy, 1, judge=judge)
+    one = SimpleNamespace(
+        simulated=1.0, tokens=1, seconds=1.0, draws=[SimpleNamespace(draw=0)], values=lambda score: [1.0]
+    )
+    monkeypatch.setattr(potential, "_departures", lambda *_: (["job"], [{0}]))
+    monkeypatch.setattr(potential.SweepPlan, "runs_on", False)
+    monkeypatch.setattr(potential, "run_jobs", lambda *_, **__: [one])
+    assert run_sweep(plan, judge=judge).simulated == 1.0

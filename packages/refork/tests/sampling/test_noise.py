@@ -39,6 +39,8 @@ def test_these_numbers_never_change():
     np.testing.assert_array_equal(uniforms([key], 3)[0], UNIFORMS)
     np.testing.assert_array_equal(gumbels([key], 1, 3)[0], GUMBELS)
     assert key.integer() == INTEGER
+    assert [key.call_seed(9), key.call_seed(9, 1), key.call_seed(9, bits=31)] == CALLS
+    assert CALLS[0] >> 17 == CALLS[2], "fewer bits are the upper ones"
 
 
 @pytest.mark.parametrize("key", [NoiseKey(0, 0, 2**32), NoiseKey(0, 0, 0, 2**32)])
@@ -54,6 +56,7 @@ STREAM = 14337070502050730250
 UNIFORMS = [0.30818025978168523, 0.2521343620714374, 0.7959798350732863]
 GUMBELS = [-0.692620904429489, 1.204071421257031, 0.45522309543110223]
 INTEGER = 5853084264186149819
+CALLS = [112398816357221, 245547615779657, 857534914]
 
 
 ADDRESS = st.builds(
