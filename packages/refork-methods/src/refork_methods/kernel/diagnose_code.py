@@ -18,7 +18,7 @@ from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu import toolchain
 from refork_methods.kernel.cpu.build import LISTED, Built, compile_object, read_whole
 from refork_methods.kernel.cpu.static import static_signals
-from refork_methods.kernel.cpu.tools.dependency_chain import MOST_RATIO
+from refork_methods.kernel.cpu.tools import DEPENDENCY_CHAIN_MOST_RATIO as MOST_RATIO
 from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.problem_syntax import parse
 from refork_methods.kernel.signals import Signals

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import refork_methods.kernel.gpu.tools as package
+import refork_methods.kernel.gpu as package
 from refork_methods.kernel.gpu.diagnose import classify_gpu, diagnose_gpu
 from refork_methods.kernel.gpu.ncu import read_ncu
 from refork_methods.kernel.gpu.paper import HITS
@@ -15,7 +15,7 @@ from refork_methods.kernel.roofline import Ceilings, Work
 from refork_methods.kernel.signals import Signals
 
 TOOLS = {tool.name.removeprefix("gpu."): tool for tool in gpu_tools()}
-EXAMPLE = Path(package.__file__).parents[1] / "examples" / "ncu_synthetic_transpose.csv"
+EXAMPLE = Path(package.__file__).parent / "examples" / "ncu_synthetic_transpose.csv"
 
 WAITING: dict[str, float] = {"compute_pct": 31, "memory_pct": 44, "stall_long_scoreboard_pct": 27}
 
