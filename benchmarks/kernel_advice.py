@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,17 +26,18 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 from parts import kernel_space
 from parts.kernel_space import POINTS, PROBLEM, START, Point, Row, Space, read_table
 from refork import stats
 from refork_methods.kernel.bench import Bench, Candidate, calibrate
-from refork_methods.kernel.finding import Finding
-from refork_methods.kernel.mcts import SearchSettings
-from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
 from refork_methods.kernel.search.loop import SearchLoop
-from refork_methods.kernel.search.model import Feedback
+from refork_methods.kernel.search.model import Feedback, KernelSearchSettings
 from refork_methods.kernel.search.rewriting import RewriteWriter
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.strategy import SearchSettings
+from refork_methods.kernel.tool import Finding
+from support.kernel_search_fakes import TableEvaluator, WordWriter
 
 AT = (5, 10, 20, 30)
 SEEDS = 400

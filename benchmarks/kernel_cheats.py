@@ -20,7 +20,7 @@ from pathlib import Path
 
 from refork import stats
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.problem import read_problem
 
 HERE = Path(__file__).parent / "parts" / "kernel_cheats"
 LIMITS = Limits(seconds=0.5, memory=256 << 20, longest=0.05)

@@ -30,14 +30,12 @@ from pathlib import Path
 import numpy as np
 
 from refork_methods.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
-from refork_methods.kernel.bench.draw import SKEW
-from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.problem_read import read_problem
-from refork_methods.kernel.search.on_bench import BenchEvaluator
-from refork_methods.kernel.search.on_file import open_writer
-from refork_methods.kernel.search.record import fastest
+from refork_methods.kernel.bench.process import SKEW
+from refork_methods.kernel.problem import Problem, read_problem
+from refork_methods.kernel.search.folder import fastest
+from refork_methods.kernel.search.model import KernelSearchSettings
+from refork_methods.kernel.search.on_file import BenchEvaluator, open_writer
 from refork_methods.kernel.search.run import run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
 
 HERE = Path(__file__).parent / "parts" / "search_kernels"
 CLAIM = 512

@@ -26,10 +26,8 @@ from pathlib import Path
 from refork_methods.kernel.bench import Bench, Calibration
 from refork_methods.kernel.bench.calibrate import calibrate
 from refork_methods.kernel.cpu import metrics as m
-from refork_methods.kernel.diagnose import PARTS, Diagnosed, diagnose
-from refork_methods.kernel.diagnose_samples import seconds_of
-from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.diagnose import PARTS, Diagnosed, diagnose, seconds_of
+from refork_methods.kernel.problem import Problem, read_problem
 
 KERNELS = Path(__file__).parent / "parts" / "kernels"
 

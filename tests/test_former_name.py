@@ -135,7 +135,7 @@ def test_files_with_the_former_mark(kind, tmp_path):
 
 
 def test_a_kernel_says_its_sizes_with_the_former_word(tmp_path):
-    from refork_methods.kernel.problem_read import read_problem
+    from refork_methods.kernel.problem import read_problem
 
     source = "// {}: entry=f n=8 a=n:inout\nvoid f(float *a, int n) {{ a[0] += n; }}\n"
     found = []

@@ -21,10 +21,9 @@ from refork.errors import CannotDo
 from refork.plain import from_json
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
 from refork_methods.kernel.diagnose import diagnose
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.problem import Argument, Problem
 from refork_methods.kernel.rewrite.moves import RULES
-from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.tool import Finding, Slip
 
 SIZE = 256
 TABLE = Path(__file__).with_name("kernel_space_256.json")

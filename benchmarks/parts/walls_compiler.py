@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
 from refork.sandbox.jailed import WAYS, Way, only
-from refork_methods.kernel.bench.disguised import Planted, try_all, try_bomb, try_walls
-from refork_methods.kernel.bench.disguises import BOMBS, DISGUISES
+from support.compiler_attacks import Planted, try_all, try_bomb, try_walls
+from support.compiler_disguises import BOMBS, DISGUISES
 
 
 def compiler(quick: bool, ways: tuple[Way, ...] = WAYS) -> dict[str, int]:

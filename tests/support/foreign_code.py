@@ -135,7 +135,7 @@ def _compiled(folder: Path) -> object:
 
 def _kernel(folder: Path) -> object:
     from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits
-    from refork_methods.kernel.problem_read import read_problem
+    from refork_methods.kernel.problem import read_problem
 
     (folder / "kernel.c").write_text(KERNEL)
     problem = read_problem(folder / "kernel.c", n=300)

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput
 from refork_methods.kernel import tool as tools
-from refork_methods.kernel.finding import Finding, by_severity
-from refork_methods.kernel.reward import reward
 from refork_methods.kernel.roofline import (
     Ceilings,
     Work,
@@ -20,8 +18,9 @@ from refork_methods.kernel.roofline import (
     classify,
     roof,
 )  # fmt: skip
+from refork_methods.kernel.search.strategy import reward
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import micro_tool, registered, run_tools
+from refork_methods.kernel.tool import Finding, by_severity, micro_tool, registered, run_tools
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 

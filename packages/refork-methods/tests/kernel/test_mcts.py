@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.kernel.mcts import SearchSettings, SearchTree
-from refork_methods.kernel.reward import reward
+from refork_methods.kernel.search.strategy import SearchSettings, SearchTree, reward
 
 
 def grown(rewards: list[float], settings: SearchSettings | None = None) -> SearchTree:

@@ -10,10 +10,9 @@ from typing import Literal, TypeAlias, final
 
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.diagnose import Diagnosed
-from refork_methods.kernel.diagnose_gpu import SYNTHETIC, GpuDiagnosed
-from refork_methods.kernel.finding import Finding, Severity
+from refork_methods.kernel.gpu.diagnose import SYNTHETIC, GpuDiagnosed
 from refork_methods.kernel.roofline import Classified
-from refork_methods.kernel.tool import Diagnosis
+from refork_methods.kernel.tool import Diagnosis, Finding, Severity
 
 Kind: TypeAlias = Literal["head", "plain", "dim"] | Severity
 _CLASSES = {

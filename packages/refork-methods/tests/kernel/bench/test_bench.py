@@ -16,14 +16,10 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork.sandbox.inside import seccomp
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
-from refork_methods.kernel.bench.calibration import load_calibration
+from refork_methods.kernel.bench.calibration import least_seconds, load_calibration
 from refork_methods.kernel.bench.check import called
-from refork_methods.kernel.bench.draw import draw_batch
-from refork_methods.kernel.bench.layout import layout_of, place
-from refork_methods.kernel.bench.process import FailedError, Host, Shared
-from refork_methods.kernel.bench.roofs import least_seconds
-from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.bench.process import FailedError, Host, Shared, draw_batch, layout_of, place
+from refork_methods.kernel.problem import Problem, read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(

@@ -16,14 +16,13 @@ from refork.errors import BadInput, CannotDo
 from refork.sandbox import jailed
 from refork.sandbox.jailed import Way, only
 from refork.sandbox.result import UnconfinedWarning
-from refork_methods.kernel.bench.disguised import PROBLEM, Planted, try_all, try_bomb, try_walls
-from refork_methods.kernel.bench.disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
-from refork_methods.kernel.bench.elf import read_object
 from refork_methods.kernel.bench.program import Programs
-from refork_methods.kernel.bench.screen import RefusedError, screen_object, screen_source
+from refork_methods.kernel.bench.screen import RefusedError, read_object, screen_object, screen_source
 from refork_methods.kernel.cpu import build
 from refork_methods.kernel.cpu.build import LARGEST, OpenedError, compile_object
 from refork_methods.kernel.cpu.toolchain import run, toolchain
+from support.compiler_attacks import PROBLEM, Planted, try_all, try_bomb, try_walls
+from support.compiler_disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "g++", "objcopy", "objdump"))), reason="needs gcc and binutils"

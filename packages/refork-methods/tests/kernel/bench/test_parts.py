@@ -13,15 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.kernel.bench.compare import compare
-from refork_methods.kernel.bench.draw import Memory, draw_batch
-from refork_methods.kernel.bench.elf import read_object
-from refork_methods.kernel.bench.layout import ALIGN, PAGE, RESULT, layout_of, place
-from refork_methods.kernel.bench.precise import in_higher_precision
+from refork_methods.kernel.bench.bench import speedup
+from refork_methods.kernel.bench.check import compare
+from refork_methods.kernel.bench.original import in_higher_precision
+from refork_methods.kernel.bench.process import ALIGN, PAGE, RESULT, Memory, draw_batch, layout_of, place
 from refork_methods.kernel.bench.program import call_source
 from refork_methods.kernel.bench.result import Candidate, Evaluated, Limits
-from refork_methods.kernel.bench.screen import RefusedError, screen_object, screen_source
-from refork_methods.kernel.bench.timing import speedup
+from refork_methods.kernel.bench.screen import RefusedError, read_object, screen_object, screen_source
 from refork_methods.kernel.problem import Argument, Problem
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -84,7 +82,7 @@ def test_comparing_in_blocks_finds_what_all_at_once_finds(
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for size in (errors.size, block):
-            patch.setattr("refork_methods.kernel.bench.compare.BLOCK", size)
+            patch.setattr("refork_methods.kernel.bench.check.BLOCK", size)
             found.append(compare(expected + errors, expected, 1e-3, 1e-6, beside=beside))
     whole, parts = found
     assert (parts.slot, parts.place) == (whole.slot, whole.place)

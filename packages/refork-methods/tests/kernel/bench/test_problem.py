@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.kernel.problem import Argument, Problem
-from refork_methods.kernel.problem_expr import names_in, value
-from refork_methods.kernel.problem_read import parse_settings, read_problem
+from refork_methods.kernel.problem import Argument, Problem, names_in, parse_settings, read_problem, value
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 MATMUL = """

@@ -9,7 +9,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.kernel.cpu import metrics as m
-from refork_methods.kernel.cpu import optinfo, static
+from refork_methods.kernel.cpu import static
 from refork_methods.kernel.cpu.build import Built, check_flags, compile_object, for_profiling
 from refork_methods.kernel.cpu.static import static_signals
 
@@ -24,7 +24,7 @@ def test_an_object_and_what_the_vectoriser_says(tmp_path: Path) -> None:
     )
     built = compile_object(source, tmp_path / "out", flags=("-O3",))
     assert built.path.stat().st_size > 0
-    assert optinfo.parse(built.records)[0][m.VECTORISED.name] == 1
+    assert static.parse_optinfo(built.records)[0][m.VECTORISED.name] == 1
     assert list((tmp_path / "out").iterdir()) == [built.path]
     assert built.command[0] == "gcc"
     source.write_text("void add(int n) { n = ; }\nint also(wrong);\n")

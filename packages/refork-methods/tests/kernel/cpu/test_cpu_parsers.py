@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.kernel.cpu import cachegrind, mca, objdump, optinfo, perf
+from refork_methods.kernel.cpu import cachegrind, objdump, perf, static
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.diagnose import diagnose_cpu
-from refork_methods.kernel.cpu.loops import innermost
+from refork_methods.kernel.cpu.objdump import innermost
 from refork_methods.kernel.roofline import Ceilings, Work
 from refork_methods.kernel.signals import Signals
 
@@ -120,35 +120,35 @@ def test_objdump_reads_bytes_calls_and_stores() -> None:
 
 
 def test_optinfo_gives_reasons_by_line() -> None:
-    values, lines = optinfo.parse(text("optinfo.txt"))
+    values, lines = static.parse_optinfo(text("optinfo.txt"))
     assert values[m.VECTORISED.name] == 2
     assert values[m.VECTOR_BYTES.name] == 32
     assert values[m.MISSED_CALL.name] == 1
     assert "optimized" in lines[0]
-    inside, _ = optinfo.parse(text("optinfo.txt"), lines=range(2, 11))
-    assert optinfo.reason(inside) == m.MISSED_STRIDE.name
-    none, _ = optinfo.parse(text("optinfo.txt"), lines=range(900, 901))
-    assert optinfo.reason(none) is None
+    inside, _ = static.parse_optinfo(text("optinfo.txt"), lines=range(2, 11))
+    assert static.reason(inside) == m.MISSED_STRIDE.name
+    none, _ = static.parse_optinfo(text("optinfo.txt"), lines=range(900, 901))
+    assert static.reason(none) is None
     assert m.VECTOR_BYTES.name not in none
     with pytest.raises(BadInput, match="no record"):
-        optinfo.parse("matmul.c:7:40 optimized\n")
+        static.parse_optinfo("matmul.c:7:40 optimized\n")
 
 
 def test_mca_reads_cycles_and_the_busiest_port() -> None:
-    values, lines = mca.parse(text("dot.mca"))
+    values, lines = static.parse_mca(text("dot.mca"))
     assert values[m.LOOP_CYCLES.name] == 4.11
     assert values[m.BLOCK_CYCLES.name] == 1.0
     assert values[m.PORT_USE.name] == pytest.approx(1 / 4.11)
     assert lines[-1].startswith("Zn3FPP0: 1 of 4.11 cycles")
     short = text("dot.mca").split("Resources:")[0]
-    assert m.PORT_USE.name not in mca.parse(short)[0]
+    assert m.PORT_USE.name not in static.parse_mca(short)[0]
     for bad in (
         text("dot.mca").replace("Total Cycles", "Cycles"),
         text("dot.mca").replace("411", "0"),
         text("dot.mca").replace(" 1.00  ", " 1,00  "),
     ):
         with pytest.raises(BadInput):
-            mca.parse(bad)
+            static.parse_mca(bad)
 
 
 def test_perf_shares_samples_and_faults() -> None:
@@ -179,8 +179,8 @@ def test_real_texts_to_a_diagnosis() -> None:
     cache, missed = cachegrind.parse(text("naive.cachegrind"), "naive")
     full, _ = cachegrind.parse(text("naive-full.cachegrind"), "naive")
     code, _ = objdump.parse(text("objdump.txt"), "naive")
-    records, said = optinfo.parse(text("optinfo.txt"), lines=range(2, 11))
-    ports, model = mca.parse(text("dot.mca"))
+    records, said = static.parse_optinfo(text("optinfo.txt"), lines=range(2, 11))
+    ports, model = static.parse_mca(text("dot.mca"))
     signals = Signals(
         {
             "cachegrind": cache | cachegrind.fully_associative(full),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refork_methods.kernel.bench import Bench, Calibration
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.problem import read_problem
 
 #: Figures of no machine: tests compare with them, and measure no ceilings.
 KNOWN = Calibration(

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork_methods.kernel import diagnose_caches as module
+from refork_methods.kernel import diagnose as module
 from refork_methods.kernel.bench import Driver
-from refork_methods.kernel.diagnose_caches import Cache, caches, simulate
+from refork_methods.kernel.diagnose import Cache, caches, simulate
 
 
 def reported(folder: Path, rows: list[tuple[str, str, str, str]]) -> Path:

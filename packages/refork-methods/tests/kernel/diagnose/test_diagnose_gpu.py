@@ -13,8 +13,8 @@ from kernel.diagnose.conftest import KNOWN, needs_gcc
 from refork.errors import BadInput, UserError
 from refork_methods.kernel.bench.calibration import calibration_path
 from refork_methods.kernel.commands import app
-from refork_methods.kernel.diagnose_gpu import SYNTHETIC, diagnose_cuda, diagnose_exports
 from refork_methods.kernel.diagnose_told import told_gpu
+from refork_methods.kernel.gpu.diagnose import SYNTHETIC, diagnose_cuda, diagnose_exports
 
 SOURCE = Path(__file__).parents[1] / "gpu" / "data" / "kernels.cu"
 EXAMPLE = Path("example:transpose")

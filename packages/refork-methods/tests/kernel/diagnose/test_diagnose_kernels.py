@@ -13,11 +13,17 @@ from kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
 from refork.errors import BadInput
 from refork_methods.kernel.bench import Bench, Calibration, Candidate
 from refork_methods.kernel.cpu import metrics as m
-from refork_methods.kernel.diagnose import ceilings_of, diagnose
-from refork_methods.kernel.diagnose_code import read_code
-from refork_methods.kernel.diagnose_samples import calls_for, repeated, sampled, seconds_of
+from refork_methods.kernel.diagnose import (
+    calls_for,
+    ceilings_of,
+    diagnose,
+    read_code,
+    repeated,
+    sampled,
+    seconds_of,
+)
 from refork_methods.kernel.diagnose_told import told
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.problem import read_problem
 from support.repository import ROOT
 
 PLANTED = ROOT / "benchmarks" / "parts" / "kernels" / "planted"

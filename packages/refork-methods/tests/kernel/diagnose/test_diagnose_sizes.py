@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from refork_methods.kernel.diagnose_sizes import CACHE, array_bytes, simulated_problem, with_bytes
-from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.problem_read import read_problem
+from refork_methods.kernel.diagnose import CACHE, array_bytes, simulated_problem, with_bytes
+from refork_methods.kernel.problem import Problem, read_problem
 
 MATMUL = """
 // refork: entry=f n=512 k=3 a=n*n b=n*n c=n*n:inout {work}

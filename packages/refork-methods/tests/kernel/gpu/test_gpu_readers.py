@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.kernel.gpu import live
+from refork_methods.kernel.gpu import cuda_code
+from refork_methods.kernel.gpu.cuda_code import functions, ptxas_signals, resources, sass_signals
 from refork_methods.kernel.gpu.diagnose import diagnose_gpu
-from refork_methods.kernel.gpu.metrics import BY_LABEL, BY_RAW, METRICS
-from refork_methods.kernel.gpu.ncu import launches, ncu_signals, read_ncu
+from refork_methods.kernel.gpu.ncu import BY_LABEL, BY_RAW, METRICS, launches, ncu_signals, read_ncu
 from refork_methods.kernel.gpu.nsys import nsys_signals, read_nsys
-from refork_methods.kernel.gpu.ptxas import ptxas_signals, resources
-from refork_methods.kernel.gpu.sass import functions, sass_signals
-from refork_methods.kernel.gpu.units import factor, number
+from refork_methods.kernel.gpu.profiler_exports import factor, number
 
 DATA = Path(__file__).parent / "data"
 STALL = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
@@ -217,14 +215,14 @@ def test_widths_and_matrix_instructions_by_their_names() -> None:
 
 
 def test_without_a_compiler_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(live.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(cuda_code.shutil, "which", lambda *_, **__: None)
     with pytest.raises(CannotDo, match=r"nvcc is not installed here(.|\n)*PATH"):
-        live.cuda_signals(tmp_path / "x.cu")
+        cuda_code.cuda_signals(tmp_path / "x.cu")
 
 
 def test_without_a_disassembler_the_report_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = live.Compiled((DATA / "ptxas.txt").read_text(), None, "neither is installed here")
-    monkeypatch.setattr(live, "compile_cuda", lambda *_, **__: made)
-    found = live.cuda_signals(Path("x.cu"), "spilled")
+    made = cuda_code.Compiled((DATA / "ptxas.txt").read_text(), None, "neither is installed here")
+    monkeypatch.setattr(cuda_code, "compile_cuda", lambda *_, **__: made)
+    found = cuda_code.cuda_signals(Path("x.cu"), "spilled")
     assert found.absent == {"sass": "neither is installed here"}
     assert diagnose_gpu(found).blind["gpu.ScalarFallback"] == "sass: neither is installed here"

@@ -12,12 +12,11 @@ from kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, m
 from refork.errors import BadInput
 from refork.plain import from_json
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.report import read_search
 from refork_methods.kernel.roofline import Ceilings, Work
-from refork_methods.kernel.search.folder import SearchFolder
+from refork_methods.kernel.search.folder import SearchFolder, SearchNode
 from refork_methods.kernel.search.model import Observation, Proposal
-from refork_methods.kernel.search.record import SearchNode
+from refork_methods.kernel.tool import Finding
 
 
 def test_reads_what_the_search_writes(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from refork_methods.kernel.bench.result import Candidate
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.problem import Argument, Problem
-from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
+from refork_methods.kernel.search.model import KernelSearchSettings
 from refork_methods.kernel.search.run import SearchResult, run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.tool import Finding
+from support.kernel_search_fakes import TableEvaluator, WordWriter
 
 PROBLEM = Problem(
     name="scale",

@@ -11,9 +11,8 @@ from refork.chat import Reply, ScriptedChat
 from refork.errors import ServerError
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.search.chatting import MOST_SOURCE, ChatWriter, code_of, question, said_before
-from refork_methods.kernel.search.model import Observation, Trial, WriterState
+from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Trial, WriterState
 from refork_methods.kernel.search.run import run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
 
 FAILED = Evaluated(ok=False, stage="build", why="k.c:3: error: expected ';'")
 DONE = Evaluated(ok=True, stage="done", speedup=2.5)

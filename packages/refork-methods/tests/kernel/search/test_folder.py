@@ -12,11 +12,10 @@ import pytest
 from kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
 from refork.errors import BadInput, Mismatch, TreeBusy
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
-from refork_methods.kernel.search.folder import SearchFolder
-from refork_methods.kernel.search.folder_read import read_facts, read_history
+from refork_methods.kernel.search.folder import SearchFolder, read_facts, read_history
+from refork_methods.kernel.search.model import KernelSearchSettings
 from refork_methods.kernel.search.run import run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from support.kernel_search_fakes import TableEvaluator, WordWriter
 
 FILES = ("nodes.jsonl", "rounds.jsonl", "findings.jsonl")
 

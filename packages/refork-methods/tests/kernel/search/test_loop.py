@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.finding import Finding
-from refork_methods.kernel.mcts import SearchSettings
-from refork_methods.kernel.search.fakes import TableEvaluator, WordWriter
 from refork_methods.kernel.search.loop import SearchLoop
-from refork_methods.kernel.search.model import Observation, Proposal, WriterState
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Proposal, WriterState
+from refork_methods.kernel.search.strategy import SearchSettings
+from refork_methods.kernel.tool import Finding
+from support.kernel_search_fakes import TableEvaluator, WordWriter
 
 ROOT = Candidate("start", ("-O2",))
 WORDS = ("a", "b", "c", "d")

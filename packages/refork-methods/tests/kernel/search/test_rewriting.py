@@ -10,11 +10,16 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.search.model import Observation, Trial, WriterState
-from refork_methods.kernel.search.rewriting import REORDERED, RewriteWriter, advised, silenced, worth
-from refork_methods.kernel.search.unlocking import Unlocked
-from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.search.rewriting import (
+    REORDERED,
+    RewriteWriter,
+    Unlocked,
+    advised,
+    silenced,
+    worth,
+)
+from refork_methods.kernel.tool import Finding, Slip
 
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
 

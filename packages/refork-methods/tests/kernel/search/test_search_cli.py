@@ -13,11 +13,10 @@ from refork.errors import BadInput, UserError
 from refork.tree.tree import Tree
 from refork_methods.kernel.bench import Bench, Candidate, calibrate
 from refork_methods.kernel.commands import app
-from refork_methods.kernel.problem_read import read_problem
-from refork_methods.kernel.search.folder_read import read_history
-from refork_methods.kernel.search.on_bench import BenchEvaluator
-from refork_methods.kernel.search.on_file import open_writer
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.problem import read_problem
+from refork_methods.kernel.search.folder import read_history
+from refork_methods.kernel.search.model import KernelSearchSettings
+from refork_methods.kernel.search.on_file import BenchEvaluator, open_writer
 
 DOT = """// refork: entry=dot n=256 x=n y=n r=1:out flops=2*n bytes=8*n
 void dot(int n, const float *x, const float *y, float *r) {

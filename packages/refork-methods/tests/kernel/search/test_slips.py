@@ -17,22 +17,18 @@ from refork.errors import BadInput
 from refork_methods.kernel import rewrite
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.commands import app
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.rewrite.moves import moves
 from refork_methods.kernel.rewrite.rule import Changed, Parameters, Rule
 from refork_methods.kernel.rewrite.unit import Unit, read_unit
 from refork_methods.kernel.roofline import classify
 from refork_methods.kernel.search import on_file
-from refork_methods.kernel.search.fakes import TableEvaluator
-from refork_methods.kernel.search.folder_read import read_history
-from refork_methods.kernel.search.model import Observation
-from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.folder import read_history
+from refork_methods.kernel.search.model import KernelSearchSettings, Observation
+from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
 from refork_methods.kernel.search.run import SearchResult, run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
-from refork_methods.kernel.search.unlocking import Unlocked
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.slip import Slip
-from refork_methods.kernel.tool import MicroTool, run_tools
+from refork_methods.kernel.tool import Finding, MicroTool, Slip, run_tools
+from support.kernel_search_fakes import TableEvaluator
 
 FLAGS = ("-O3",)
 listing = sys.modules[moves.__module__]

@@ -2,27 +2,114 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
-from refork_methods.kernel.bench.draw import Batch, draw_batch
-from refork_methods.kernel.bench.layout import RESULT, layout_of, place
-from refork_methods.kernel.bench.precise import HINT, in_higher_precision
-from refork_methods.kernel.bench.process import FailedError, Host, Shared
+from refork_methods.kernel.bench.process import (
+    PRECISE,
+    RESULT,
+    Batch,
+    FailedError,
+    Host,
+    Shared,
+    draw_batch,
+    layout_of,
+    place,
+)
 from refork_methods.kernel.bench.program import Programs
 from refork_methods.kernel.bench.result import Limits
 from refork_methods.kernel.bench.screen import RefusedError
-from refork_methods.kernel.problem import FLOATING, Problem
+from refork_methods.kernel.problem import FLOATING, Problem, parse
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+_BASES = [
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
+    "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp",
+    "hypot", "ilogb", "ldexp", "lgamma", "llrint", "llround", "log", "log10", "log1p", "log2", "logb",
+    "lrint", "lround", "modf", "nearbyint", "nextafter", "pow", "remainder", "rint", "round", "scalbn",
+    "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+]  # fmt: skip
+#: Functions and constants of a width -> those of the next.
+PRECISE_WIDER = (
+    {f"{name}f": name for name in _BASES}
+    | {name: f"{name}l" for name in _BASES}
+    | {f"__builtin_{name}f": f"__builtin_{name}" for name in _BASES}
+    | {f"__builtin_{name}": f"__builtin_{name}l" for name in _BASES}
+    | {f"FLT_{name}": f"DBL_{name}" for name in ("MAX", "MIN", "EPSILON", "MANT_DIG", "DIG")}
+    | {f"DBL_{name}": f"LDBL_{name}" for name in ("MAX", "MIN", "EPSILON", "MANT_DIG", "DIG")}
+    | PRECISE
+)
+_WIDTH_BOUND = re.compile(
+    r"\b(?:_mm\d*_\w+|__m\d+\w*|vector_size|__builtin_ia32_\w+|float(?:16|32|64)x\d+_t|v\w+q_f(?:32|64)|_Float\d+|"
+    r"__asm__|asm|__fp16|__bf16|long\s+double)\b"
+)
+_WORD = re.compile(r"\b(?:" + "|".join(sorted(map(re.escape, PRECISE_WIDER), key=len, reverse=True)) + r")\b")
+HINT = "reference=FILE: the same function in double, or long double for double"
+
+
+def in_higher_precision(source: str, suffix: str) -> str:
+    """The source with wider numbers.
+
+    Raises:
+        BadInput: it depends on the width of its numbers. MissingExtra: the parser is not installed.
+    """
+    where = "higher-precision reference"
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    if bound := _WIDTH_BOUND.search(bare):
+        raise BadInput(f"{bound[0]} depends on the width of numbers", where=where, hint=HINT)
+    data = source.encode()
+    changes: list[tuple[int, int, str]] = []
+    stack = [parse(source, suffix).root_node]
+    while stack:
+        node = stack.pop()
+        if node.type == "union_specifier":
+            raise BadInput("a union depends on the width of numbers", where=where, hint=HINT)
+        change = _change(node, data)
+        if change is not None:
+            changes.append((node.start_byte, node.end_byte, change))
+        stack.extend(node.children)
+    for start, end, text in sorted(changes, reverse=True):
+        data = data[:start] + text.encode() + data[end:]
+    return data.decode()
+
+
+def _change(node: Node, data: bytes) -> str | None:
+    text = data[node.start_byte : node.end_byte].decode(errors="replace")
+    if node.type == "primitive_type":
+        return PRECISE.get(text)
+    if node.type == "preproc_arg":
+        return _WORD.sub(lambda found: PRECISE_WIDER[found[0]], text)
+    if node.type == "identifier" and text in PRECISE_WIDER and _library(node):
+        return PRECISE_WIDER[text]
+    return None
+
+
+def _library(node: Node) -> bool:
+    """Whether a name is called or is a constant, and no variable, field or parameter of that name."""
+    parent: Any = node.parent
+    name = (node.text or b"").decode()
+    if "_" in name and name.isupper():
+        return True
+    return (
+        parent is not None
+        and parent.type == "call_expression"
+        and parent.child_by_field_name("function") == node
+    )
+
 
 #: Flags that change what numbers come out; the reference goes without.
 _LOOSE = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math")
 #: How much longer a wider version may take.
-WIDER = 20
+ORIGINAL_WIDER = 20
 #: Outputs of fewer numbers than FEW are measured over DRAWS inputs: how large they are where nothing cancels.
 FEW, DRAWS = 16, 8
 
@@ -120,7 +207,7 @@ class Original:
             raise BadInput(
                 f"the higher-precision reference does not build: {error.what}", where=problem.name, hint=HINT
             ) from None
-        limits = replace(self._limits, seconds=self._limits.seconds * WIDER)
+        limits = replace(self._limits, seconds=self._limits.seconds * ORIGINAL_WIDER)
         self._precise = Host(path, self._wide, limits)
 
     def _fit(self, rng: np.random.Generator) -> None:

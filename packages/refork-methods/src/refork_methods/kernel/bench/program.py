@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.kernel.bench.layout import PRECISE
+from refork_methods.kernel.bench.process import PRECISE
 from refork_methods.kernel.bench.screen import RefusedError, screen_object, screen_source
 from refork_methods.kernel.cpu.build import (
     COMPILERS,

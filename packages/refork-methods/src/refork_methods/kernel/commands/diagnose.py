@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from refork_methods.kernel.diagnose import Diagnosed
-    from refork_methods.kernel.diagnose_gpu import GpuDiagnosed
     from refork_methods.kernel.diagnose_told import Line
+    from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
 
 FILE = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A C, C++ or CUDA source.")]
 Entry = Annotated[str | None, typer.Option(help="The function, where the file has several.")]
@@ -73,11 +73,11 @@ def diagnose(
 
     with jailed.unconfined(unconfined):
         if file is None:
-            from refork_methods.kernel.diagnose_gpu import diagnose_exports
+            from refork_methods.kernel.gpu.diagnose import diagnose_exports
 
             found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), kernel=kernel)
         elif file.suffix == ".cu":
-            from refork_methods.kernel.diagnose_gpu import diagnose_cuda
+            from refork_methods.kernel.gpu.diagnose import diagnose_cuda
 
             named = kernel or entry
             found = diagnose_cuda(existing(file), kernel=named, architecture=arch, options=flag or ())
@@ -104,7 +104,7 @@ def _measured(
     from refork_methods.kernel.bench import Bench
     from refork_methods.kernel.bench.calibrate import calibrate
     from refork_methods.kernel.diagnose import diagnose as diagnosed
-    from refork_methods.kernel.problem_read import read_problem
+    from refork_methods.kernel.problem import read_problem
 
     settings: dict[str, Any] = dict(_pair(one, "--array") for one in arrays)
     if flags is not None:

@@ -61,8 +61,8 @@ def search(
     """
     from refork.cli.live import LiveProgress
     from refork.sandbox import jailed
+    from refork_methods.kernel.search.model import KernelSearchSettings
     from refork_methods.kernel.search.on_file import search_file
-    from refork_methods.kernel.search.settings import KernelSearchSettings
 
     told: dict[str, Any] = {"search": kind, "feedback": feedback}
     settings = KernelSearchSettings(

@@ -76,7 +76,7 @@ def verify(
     from refork.cli.live import LiveProgress
     from refork.sandbox import jailed
     from refork_methods.kernel.bench import Bench, Candidate
-    from refork_methods.kernel.problem_read import parse_settings, read_problem
+    from refork_methods.kernel.problem import parse_settings, read_problem
 
     told = parse_settings(set_ or [])
     named = told.pop("entry", None)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.metrics import cited, together
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import MicroTool, micro_tool, registered
+from refork_methods.kernel.tool import Finding, MicroTool, micro_tool, registered
 
 #: Guess: closer to the calibrated triad than this, noise is all that is left.
 BANDWIDTH_ROOF_LEAST_SHARE = 0.80

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import final
+
+from refork.errors import BadInput
+from refork.types import Json
+from refork_methods.kernel import gpu
 from refork_methods.kernel.gpu.tools import gpu_tools
 from refork_methods.kernel.roofline import Bound, Ceilings, Classified, Work, by_measurement, by_theory
-from refork_methods.kernel.signals import Signals
+from refork_methods.kernel.signals import Signals, Source
 from refork_methods.kernel.tool import Diagnosis, run_tools
 
 
@@ -32,3 +41,98 @@ def diagnose_gpu(
     Source: arXiv 2606.26453 for the two stages; tools are never chosen by a model.
     """
     return run_tools(gpu_tools(), signals, classify_gpu(signals, work=work, ceilings=ceilings))
+
+
+#: Shipped exports, by the name that stands for their path.
+EXAMPLES = {"example:transpose": "ncu_synthetic_transpose.csv"}
+SYNTHETIC = "synthetic: figures designed by hand for documentation, measured on no GPU"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDiagnosed:
+    """What was found of one GPU kernel; ``notes`` say where the figures come from."""
+
+    kernel: str
+    diagnosis: Diagnosis
+    signals: Signals
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        """Plain JSON; what was not measured is under ``absent`` and ``blind``."""
+        told = self.diagnosis
+        return {
+            "kernel": self.kernel,
+            "class": {
+                "bound": told.classified.bound,
+                "theory": told.classified.theory,
+                "measured": told.classified.measured,
+                "confidence": told.classified.confidence,
+            },
+            "findings": [one.to_json() | {"sentence": one.sentence} for one in told.findings],
+            "ran": list(told.ran),
+            "blind": dict(told.blind),
+            "slips": [one.to_json() for one in told.slips],
+            "notes": list(self.notes),
+            "signals": self.signals.to_json(),
+        }
+
+
+def diagnose_exports(
+    ncu: Path | None, nsys: Sequence[Path] = (), *, kernel: str | None = None
+) -> GpuDiagnosed:
+    """Findings on one kernel of exports of Nsight Compute (one) and Nsight Systems (one or two).
+
+    ``kernel``: its name or a part of it; None where the ncu export has only one. ``ncu`` may be
+    ``example:transpose``, a shipped export that is synthetic.
+
+    Raises:
+        BadInput: no export, a damaged one, or no kernel, or several, that answer to the name.
+    """
+    if ncu is None and not nsys:
+        raise BadInput("no export", where="kernel diagnosis", hint="--ncu FILE.csv or --nsys FILE.csv")
+    signals, notes = Signals(), []
+    for shipped, file in EXAMPLES.items():
+        if ncu is not None and str(ncu) == shipped:
+            with resources.as_file(resources.files(gpu).joinpath("examples", file)) as path:
+                return diagnose_exports(path, nsys, kernel=kernel)
+    if ncu is not None:
+        signals |= gpu.read_ncu(_there(ncu), kernel)
+        notes.append(f"ncu export {ncu.name}")
+        if "SYNTHETIC" in ncu.read_text(errors="replace")[:200]:
+            notes.append(SYNTHETIC)
+    if nsys:
+        signals |= gpu.read_nsys(*map(_there, nsys), kernel=None if ncu is not None else kernel)
+        notes.append(f"nsys export {', '.join(one.name for one in nsys)}")
+    name = next(iter(signals.lines.get("ncu", ())), "").partition(" of ")[2] or kernel or "all kernels"
+    absent: dict[Source, str] = dict.fromkeys(("sass", "ptxas"), "no CUDA source was given")
+    exports: tuple[Source, ...] = ("ncu", "nsys")
+    absent |= {one: "no export of it was given" for one in exports if not signals.has(one)}
+    full = Signals(signals.values, signals.lines, {**signals.absent, **absent})
+    return GpuDiagnosed(
+        kernel=name, diagnosis=gpu.diagnose_gpu(full), signals=full, notes=tuple(notes)
+    )  # fmt: skip
+
+
+def diagnose_cuda(
+    source: Path, *, kernel: str | None = None, architecture: str = "sm_80", options: Sequence[str] = ()
+) -> GpuDiagnosed:
+    """Findings on one kernel of a CUDA source, by its compiled code alone: nothing is run.
+
+    Raises:
+        CannotDo: there is no nvcc here.
+        BadInput: it does not compile, or no kernel, or several, answer to the name.
+    """
+    found = gpu.cuda_signals(source, kernel, architecture=architecture, options=options)
+    absent: dict[Source, str] = dict.fromkeys(("ncu", "nsys"), "code alone: no GPU ran it")
+    full = Signals(found.values, found.lines, {**found.absent, **absent})
+    notes = (f"{source.name} compiled for {architecture}; nothing was run",)
+    first = next(iter(found.lines.get("ptxas", ())), "")
+    name = first.split("'")[1] if "'" in first else kernel or source.stem
+    return GpuDiagnosed(kernel=name, diagnosis=gpu.diagnose_gpu(full), signals=full, notes=notes)
+
+
+def _there(path: Path) -> Path:
+    if not path.is_file():
+        raise BadInput("there is no such file", where=str(path))
+    return path

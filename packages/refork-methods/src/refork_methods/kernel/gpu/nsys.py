@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from refork.errors import BadInput
-from refork_methods.kernel.gpu.table import Table, tables
-from refork_methods.kernel.gpu.units import number, text_of
+from refork_methods.kernel.gpu.profiler_exports import Table, number, tables, text_of
 from refork_methods.kernel.signals import Signals
 
 #: Tables, each with the name of its file.

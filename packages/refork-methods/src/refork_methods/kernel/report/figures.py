@@ -11,10 +11,10 @@ from refork.plain import to_json
 from refork.report.words import one_line
 from refork.types import Json
 from refork_methods.kernel.bench.result import Stage
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.report.folder import Node, Search
 from refork_methods.kernel.report.hits import Hit, hit_table
 from refork_methods.kernel.roofline import Ceilings, Work, roof
+from refork_methods.kernel.tool import Finding
 
 #: At most so many kinds of failure are told apart, by stage and reason.
 MOST_FAILURES = 12

@@ -12,11 +12,10 @@ from refork.errors import BadInput
 from refork.plain import from_json
 from refork.types import Json
 from refork_methods.kernel.bench.result import Evaluated
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.roofline import Ceilings, Work
-from refork_methods.kernel.search.folder_read import SEARCH, read_facts, read_history
+from refork_methods.kernel.search.folder import SEARCH, SearchNode, read_facts, read_history
 from refork_methods.kernel.search.model import Observation
-from refork_methods.kernel.search.record import SearchNode
+from refork_methods.kernel.tool import Finding
 
 #: Keys of a problem that a list of facts has no room for.
 _LONG = ("source", "reference", "arguments")

@@ -18,7 +18,7 @@ from refork.report.words import (
 from refork.report.words import rate as percent
 from refork_methods.kernel.report.figures import Figures, Place, Timing
 from refork_methods.kernel.report.folder import Search
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork_methods.kernel.search.model import KernelSearchSettings
 
 #: Options of a command that are shown whatever their value.
 _ALWAYS = ("evaluations", "seed")

@@ -4,56 +4,37 @@ from __future__ import annotations
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.rule import Changed, Given, Move, Rule
-from refork_methods.kernel.rewrite.rules import (
-    accumulators,
-    divisions,
-    fast_exp,
-    few_bins,
-    flags,
-    interchange,
-    joined,
-    memory_sum,
-    pack,
-    pragma,
-    prefetch,
-    private_table,
-    register_tile,
-    restrict,
-    stream,
-    tile,
-    unroll,
-    vector_sum,
-)  # fmt: skip
+from refork_methods.kernel.rewrite.rules import arithmetic, hints, loops, memory, sums
 from refork_methods.kernel.rewrite.show import show
 from refork_methods.kernel.rewrite.unit import Unit, read_unit
-from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.tool import Slip
 
 #: In the order in which moves are listed: cheap and wide ones first.
 RULES: tuple[Rule, ...] = (
-    restrict.RULE,
-    flags.RULE,
-    pragma.SIMD,
-    pragma.IVDEP,
-    pragma.UNROLL,
-    interchange.RULE,
-    register_tile.RULE,
-    tile.RULE,
-    memory_sum.TO_SCALAR,
-    memory_sum.TO_MEMORY,
-    accumulators.RULE,
-    vector_sum.RULE,
-    private_table.RULE,
-    few_bins.RULE,
-    fast_exp.RULE,
-    divisions.RECIPROCAL,
-    divisions.HOIST,
-    joined.FUSE,
-    joined.SPLIT,
-    pack.RULE,
-    prefetch.RULE,
-    stream.RULE,
-    unroll.JAM,
-    unroll.UNROLL,
+    hints.RESTRICT,
+    hints.FLAGS,
+    hints.SIMD,
+    hints.IVDEP,
+    hints.UNROLL,
+    loops.INTERCHANGE,
+    sums.REGISTER_TILE,
+    loops.TILE,
+    loops.TO_SCALAR,
+    loops.TO_MEMORY,
+    sums.ACCUMULATORS,
+    sums.VECTOR_SUM,
+    sums.PRIVATE_TABLE,
+    sums.FEW_BINS,
+    arithmetic.FAST_EXP,
+    arithmetic.RECIPROCAL,
+    arithmetic.HOIST,
+    loops.FUSE,
+    loops.SPLIT,
+    memory.PACK,
+    memory.PREFETCH,
+    memory.STREAM,
+    loops.JAM,
+    loops.UNROLL,
 )
 _BY_NAME = {rule.name: rule for rule in RULES}
 #: A kernel that has grown beyond this is not grown further.

@@ -399,3 +399,8 @@ def plus(expr: Expr, more: int) -> Expr:
 def least(left: Expr, right: Expr) -> Expr:
     """The smaller of two."""
     return Pick(Op("<", left, right), left, right)
+
+
+def scoped(body: Stmts) -> Stmts:
+    """Statements that may stand beside copies of themselves."""
+    return (Block(body),) if any(isinstance(stmt, Declare) for stmt in body) else body

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from refork.errors import BadInput, MissingExtra
 from refork_methods.kernel.rewrite.canonical import canonical, element, is_integer, loops
-from refork_methods.kernel.rewrite.read_expr import read_expr, text
-from refork_methods.kernel.rewrite.read_stmt import read_block
+from refork_methods.kernel.rewrite.read import read_block, read_expr, text
 from refork_methods.kernel.rewrite.show import show
 from refork_methods.kernel.rewrite.syntax import (
     Block,

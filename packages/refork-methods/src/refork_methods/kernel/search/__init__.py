@@ -8,6 +8,7 @@ from refork_methods.kernel.search.chatting import ChatWriter
 from refork_methods.kernel.search.model import (
     Evaluator,
     Feedback,
+    KernelSearchSettings,
     Observation,
     Proposal,
     Trial,
@@ -16,7 +17,6 @@ from refork_methods.kernel.search.model import (
 )
 from refork_methods.kernel.search.rewriting import RewriteWriter
 from refork_methods.kernel.search.run import SearchResult, run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
 
 __all__ = [
     "ArmTest",

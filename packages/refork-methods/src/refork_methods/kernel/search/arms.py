@@ -19,7 +19,7 @@ from refork import stats
 from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.kernel.bench.result import Evaluated
-from refork_methods.kernel.search.folder_read import SEARCH, read_facts
+from refork_methods.kernel.search.folder import SEARCH, read_facts
 
 #: The order in which the first of two arms is expected to be the better one.
 ARMS = ("diagnosed", "none", "raw")

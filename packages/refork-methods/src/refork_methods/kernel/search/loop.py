@@ -9,7 +9,7 @@ Source: arXiv 2606.26453 for the ingredients; how they fit together is ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import final
@@ -17,20 +17,43 @@ from typing import final
 from refork.errors import BadInput, Mismatch, UserError
 from refork.progress import Progress, silent
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.reward import reward
+from refork_methods.kernel.search.folder import Forgotten, History, Round, SearchNode, Sink
 from refork_methods.kernel.search.model import (
     Evaluator,
+    KernelSearchSettings,
     Observation,
     Proposal,
     Trial,
     Writer,
     WriterState,
 )
-from refork_methods.kernel.search.notes import notes_on
-from refork_methods.kernel.search.record import Forgotten, History, Round, SearchNode, Sink
-from refork_methods.kernel.search.settings import KernelSearchSettings
-from refork_methods.kernel.search.strategy import Strategy, strategy
-from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.search.strategy import Strategy, reward, strategy
+from refork_methods.kernel.tool import Slip
+
+#: Longest cause that a note cites.
+_MOST = 300
+
+
+def notes_on(trial: Trial, before: Sequence[Trial], noise: float, stuck: int, plateau: int) -> list[str]:
+    """Notes that a try leaves, ``before`` being the tries ahead of it.
+
+    ``stuck``: tries since the fastest was found, this one included; each multiple of ``plateau`` is noted.
+    An error is noted once for each family of moves.
+    """
+    found: list[str] = []
+    if not trial.ok:
+        cause = trial.why[:_MOST]
+        known = any(not one.ok and one.family == trial.family and one.why[:_MOST] == cause for one in before)
+        if not known:
+            found.append(f"error: {trial.move}: {cause}")
+    elif trial.gain is not None and trial.gain > noise:
+        found.append(f"fact: {trial.move} made node {trial.parent} {trial.gain:.3g} times as fast")
+    elif trial.gain is not None and trial.gain < 1 / noise:
+        found.append(f"fact: {trial.move} made node {trial.parent} slower, {trial.gain:.3g} times as fast")
+    if stuck and stuck % plateau == 0:
+        found.append(f"plateau: nothing faster was found in {stuck} tries")
+    return found
+
 
 _STAGE = "kernels tried"
 

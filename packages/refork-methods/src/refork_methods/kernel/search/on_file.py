@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import final
 
 from refork.chat import PolicyChat
 from refork.errors import BadInput
@@ -12,17 +15,75 @@ from refork.policies.open import open_policy
 from refork.progress import Progress, silent, waits
 from refork.tree.tree import Tree
 from refork_methods.kernel import rewrite
-from refork_methods.kernel.bench import Bench, calibrate
-from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.problem_read import parse_settings, read_problem
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
+from refork_methods.kernel.diagnose import diagnose
+from refork_methods.kernel.problem import Problem, parse_settings, read_problem
 from refork_methods.kernel.search.chatting import ChatWriter
-from refork_methods.kernel.search.model import Writer
-from refork_methods.kernel.search.on_bench import BenchEvaluator
+from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Writer
 from refork_methods.kernel.search.on_tree import record_on_tree
-from refork_methods.kernel.search.rewriting import RewriteWriter
+from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
 from refork_methods.kernel.search.run import SearchResult, run_search
-from refork_methods.kernel.search.settings import KernelSearchSettings
-from refork_methods.kernel.search.unlocking import Unlocked
+
+#: What is measured of a kernel that is written from; sampling adds a run and little that a rewrite could use.
+PARTS = ("code", "cachegrind")
+REPEATS, DUEL = 7, 15
+
+
+@final
+class BenchEvaluator:
+    """An open bench as an evaluator. ``workers``: builds at once (None: as many as processors).
+
+    ``repeats``: timings of each in the search; 15 in the last duel. ``parts``: see
+    :func:`refork_methods.kernel.diagnose.diagnose`.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        calibration: Calibration,
+        *,
+        workers: int | None = None,
+        repeats: int = REPEATS,
+        duel: int = DUEL,
+        parts: Sequence[str] = PARTS,
+    ) -> None:
+        self.bench, self.calibration = bench, calibration
+        self._workers = workers or os.cpu_count() or 1
+        self._repeats, self._duel, self._parts = repeats, duel, tuple(parts)
+
+    @property
+    def noise(self) -> float:
+        """As calibrated."""
+        return self.calibration.noise
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Build several at once; what fails says so when it is evaluated."""
+        if len(candidates) < 2 or self._workers < 2:
+            return
+        with ThreadPoolExecutor(min(self._workers, len(candidates))) as pool:
+            list(pool.map(self.bench.build, candidates))
+
+    def evaluate(self, candidate: Candidate) -> Evaluated:
+        """By the bench, timed in turns with the original."""
+        return self.bench.evaluate(candidate, repeats=self._repeats)
+
+    def observe(self, candidate: Candidate, evaluated: Evaluated) -> Observation:
+        """By the diagnosis; its time is the one that is known."""
+        found = diagnose(
+            self.bench.problem, candidate, bench=self.bench, calibration=self.calibration, quick=True,
+            parts=self._parts, seconds=evaluated.seconds,
+        )  # fmt: skip
+        values = found.signals.values
+        counters = {
+            f"{source}.{name}": value for source, some in values.items() for name, value in some.items()
+        }
+        absent = {str(source): why for source, why in found.signals.absent.items()}
+        return Observation(found.diagnosis.findings, counters, absent, found.diagnosis.slips)
+
+    def duel(self, candidates: Sequence[Candidate]) -> list[Evaluated]:
+        """All in turns with the original."""
+        return self.bench.duel(candidates, repeats=self._duel)
+
 
 #: Tokens of one answer of a model, unless said otherwise.
 ANSWER = 8192
@@ -94,7 +155,7 @@ def search_file(
 ) -> SearchResult:
     """The same on a C or C++ file; ``given`` are ``KEY=VALUE`` settings of the problem.
 
-    Raises: as :func:`search_problem` and :func:`refork_methods.kernel.problem_read.read_problem`.
+    Raises: as :func:`search_problem` and :func:`refork_methods.kernel.problem.read_problem`.
     """
     problem = read_problem(path, entry, **parse_settings(list(given)))
     return search_problem(

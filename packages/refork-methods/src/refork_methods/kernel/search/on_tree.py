@@ -14,9 +14,8 @@ from refork.tree.node import NewNode, node_id
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork_methods.kernel.reward import MOST, reward
-from refork_methods.kernel.search.folder_read import read_facts, read_history
-from refork_methods.kernel.search.record import SearchNode
+from refork_methods.kernel.search.folder import SearchNode, read_facts, read_history
+from refork_methods.kernel.search.strategy import MOST, reward
 
 VERSION = "1"
 

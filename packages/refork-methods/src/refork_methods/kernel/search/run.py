@@ -12,13 +12,10 @@ from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.search.folder import SearchFolder
-from refork_methods.kernel.search.folder_read import SOURCES
+from refork_methods.kernel.search.folder import SOURCES, SearchFolder, SearchNode, fastest
 from refork_methods.kernel.search.loop import SearchLoop
-from refork_methods.kernel.search.model import Evaluator, Writer
-from refork_methods.kernel.search.record import SearchNode, fastest
-from refork_methods.kernel.search.settings import KernelSearchSettings
-from refork_methods.kernel.slip import Slip
+from refork_methods.kernel.search.model import Evaluator, KernelSearchSettings, Writer
+from refork_methods.kernel.tool import Slip
 
 
 @final

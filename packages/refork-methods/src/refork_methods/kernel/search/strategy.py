@@ -3,10 +3,164 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, final
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, final
 
-from refork_methods.kernel.mcts import SearchSettings, SearchTree
-from refork_methods.kernel.search.settings import KernelSearchSettings
+from refork.errors import BadInput
+
+if TYPE_CHECKING:
+    from refork_methods.kernel.search.model import KernelSearchSettings
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """``explore`` weighs what was seldom tried. A node may have ceil(k sqrt(visits)) children.
+
+    k is ``wide_working`` below a kernel that is right and ``wide_failing`` below another one. A subtree ends
+    after ``dead_after`` failing children in a row if nothing in it works. ``value`` of a node: the mean of
+    the rewards below it, or their largest.
+    """
+
+    explore: float = 0.7
+    wide_working: float = 2.0
+    wide_failing: float = 1.0
+    dead_after: int = 3
+    value: Literal["mean", "max"] = "mean"
+
+    def __post_init__(self) -> None:
+        if self.explore < 0 or self.wide_working <= 0 or self.wide_failing <= 0 or self.dead_after < 1:
+            raise BadInput(f"{self}", where="kernel search", hint="weights above 0, dead_after 1 or more")
+
+
+@final
+@dataclass(slots=True)
+class SearchNode:
+    """One kernel: its parent (-1: the root), its own reward in [0, 1] (0: it fails), and what is below it."""
+
+    parent: int
+    reward: float
+    depth: int
+    children: list[int] = field(default_factory=list)
+    visits: int = 1
+    total: float = 0.0
+    best: float = 0.0
+    pruned: bool = False
+    #: Nothing is left to try on it.
+    spent: bool = False
+
+    @property
+    def works(self) -> bool:
+        """Whether it is right."""
+        return self.reward > 0
+
+
+@final
+class SearchTree:
+    """Nodes by number, the root first. The same additions give the same tree, and the same choices."""
+
+    def __init__(self, root_reward: float, settings: SearchSettings | None = None) -> None:
+        self.settings = settings or SearchSettings()
+        self.nodes: list[SearchNode] = []
+        self._append(-1, root_reward)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def select(self, most_depth: int | None = None) -> int | None:
+        """The node to write a child of; None where all that is left has been pruned, or is too deep.
+
+        From the root down: a node that has room for a child is taken, else its best open child is next.
+        """
+        at = 0
+        while True:
+            if self._takes(at, most_depth) and len(self.nodes[at].children) < self.width(at):
+                return at
+            ways = [child for child in self.nodes[at].children if self._leads(child, most_depth)]
+            if not ways:
+                # Every way down is shut: widening gives way.
+                return at if self._takes(at, most_depth) else None
+            at = max(ways, key=lambda child: (self.score(child), -child))
+
+    def spend(self, number: int) -> None:
+        """Say that nothing is left to try on a node."""
+        self.nodes[number].spent = True
+
+    def add(self, parent: int, reward: float) -> int:
+        """A child with its reward (0 where it fails), told to all above it; its number.
+
+        Raises:
+            BadInput: no such parent, one that was pruned, or a reward outside [0, 1].
+        """
+        if not 0 <= parent < len(self.nodes) or self.nodes[parent].pruned:
+            raise BadInput(f"node {parent} takes no child", where="kernel search")
+        number = self._append(parent, reward)
+        self.nodes[parent].children.append(number)
+        above = parent
+        while above >= 0:
+            node = self.nodes[above]
+            node.visits += 1
+            node.total += reward
+            node.best = max(node.best, reward)
+            above = node.parent
+        self._prune(parent)
+        return number
+
+    def score(self, number: int) -> float:
+        """Upper confidence bound of a child: its value and what is not known of it."""
+        node = self.nodes[number]
+        seen = self.nodes[node.parent].visits
+        value = node.best if self.settings.value == "max" else node.total / node.visits
+        return value + self.settings.explore * math.sqrt(math.log(seen + 1) / node.visits)
+
+    def width(self, number: int) -> int:
+        """How many children a node may have by now."""
+        node = self.nodes[number]
+        wide = self.settings.wide_working if node.works else self.settings.wide_failing
+        return math.ceil(wide * math.sqrt(node.visits))
+
+    def path(self, number: int) -> Sequence[int]:
+        """From the root to a node."""
+        found = [number]
+        while self.nodes[found[-1]].parent >= 0:
+            found.append(self.nodes[found[-1]].parent)
+        return found[::-1]
+
+    def best(self) -> int:
+        """The node with the largest reward, the oldest of equals."""
+        return max(range(len(self.nodes)), key=lambda number: (self.nodes[number].reward, -number))
+
+    def _append(self, parent: int, reward: float) -> int:
+        if not 0 <= reward <= 1:
+            raise BadInput(f"a reward of {reward}", where="kernel search", hint="0 to 1")
+        depth = 0 if parent < 0 else self.nodes[parent].depth + 1
+        self.nodes.append(SearchNode(parent, reward, depth, total=reward, best=reward))
+        return len(self.nodes) - 1
+
+    def _takes(self, number: int, most_depth: int | None) -> bool:
+        """Whether a node may have one more child."""
+        node = self.nodes[number]
+        return not (node.pruned or node.spent) and (most_depth is None or node.depth < most_depth)
+
+    def _leads(self, number: int, most_depth: int | None) -> bool:
+        """Whether a node or one below it may have one more child."""
+        waiting = [number]
+        while waiting:
+            one = waiting.pop()
+            if self._takes(one, most_depth):
+                return True
+            if not self.nodes[one].pruned:
+                waiting += self.nodes[one].children
+        return False
+
+    def _prune(self, parent: int) -> None:
+        """Shut the parent if its last children all fail and nothing in its subtree works; the root stays."""
+        node = self.nodes[parent]
+        last = node.children[-self.settings.dead_after :]
+        failing = len(last) == self.settings.dead_after and all(not self.nodes[one].works for one in last)
+        if failing and node.best == 0 and node.parent >= 0:
+            node.pruned = True
 
 
 class Strategy(Protocol):
@@ -31,7 +185,7 @@ class Strategy(Protocol):
 
 @final
 class TreeSearch:
-    """The search tree of :mod:`refork_methods.kernel.mcts`."""
+    """The search tree of :mod:`refork_methods.kernel.search.strategy`."""
 
     def __init__(self, root: float, settings: SearchSettings) -> None:
         self.tree = SearchTree(root, settings)
@@ -94,3 +248,25 @@ def strategy(settings: KernelSearchSettings, root: float, noise: float) -> Strat
         # Of a gain of r, the reward grows by less than log(r) of its scale.
         return HillClimb(root, math.log(noise) / math.log1p(settings.most))
     return TreeSearch(root, settings.tree)
+
+
+#: The speed-up that earns 1, and more does not earn more.
+MOST = 100.0
+
+
+def reward(speedup: float | None, most: float = MOST) -> float:
+    """Log reward in [0, 1] of a speed-up (reference seconds over own); None is a kernel that is not right.
+
+    0 for a wrong one, ln(1 + s) / ln(1 + most) else: about .15 at the reference's own speed, so that any
+    right kernel beats any wrong one.
+
+    Raises:
+        BadInput: a speed-up that is not above 0, or ``most`` that is not above 1.
+    """
+    if most <= 1:
+        raise BadInput(f"most = {most}", where="kernel reward", hint="above 1")
+    if speedup is None:
+        return 0.0
+    if not speedup > 0:
+        raise BadInput(f"a speed-up of {speedup}", where="kernel reward", hint="reference seconds over own")
+    return min(1.0, math.log1p(speedup) / math.log1p(most))

@@ -1,1 +1,1 @@
-"""The rules, one file each."""
+"""The rules, in one file for each kind."""

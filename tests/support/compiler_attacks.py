@@ -16,12 +16,12 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.sandbox.jailed import outside
-from refork_methods.kernel.bench.disguises import ENTRY, Bomb, Disguise
 from refork_methods.kernel.bench.program import Programs
 from refork_methods.kernel.bench.screen import RefusedError, screen_object
 from refork_methods.kernel.cpu import toolchain
 from refork_methods.kernel.cpu.build import BOUNDS, COMPILERS, LISTED, compile_object
 from refork_methods.kernel.problem import Argument, Problem
+from support.compiler_disguises import ENTRY, Bomb, Disguise
 
 #: So many bytes of the secret in a row are taken for no chance.
 WINDOW = 8

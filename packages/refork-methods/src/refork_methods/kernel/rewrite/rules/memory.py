@@ -1,27 +1,26 @@
-"""Results stored past the caches, so that no line is read from memory only to be written over.
-
-A store that misses first fetches its line. A non-temporal store of a whole line does not, which saves a third
-of the traffic of a pass that reads as much as it writes; but what it wrote is then in no cache.
-"""
+"""How data moves: stored past the caches, packed, fetched ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import values_of
-from refork_methods.kernel.rewrite.depend import parallel
+from refork_methods.kernel.rewrite.affine import Poly, add, poly
+from refork_methods.kernel.rewrite.depend import assigned, may_alias, parallel
 from refork_methods.kernel.rewrite.rule import (
     Changed,
     Parameters,
     Rule,
+    count_of,
     exchange,
     innermost,
     loop_at,
     refuse,
     text_of,
 )
-from refork_methods.kernel.rewrite.rules.unroll import JAM
+from refork_methods.kernel.rewrite.rules.loops import JAM
 from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
@@ -29,6 +28,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Declare,
     Do,
     Expr,
+    If,
     Loop,
     Name,
     Number,
@@ -37,20 +37,33 @@ from refork_methods.kernel.rewrite.syntax import (
     Stmt,
     Stmts,
     Unary,
+    bare,
     code,
     expressions,
     inside,
     least,
+    map_expr,
+    map_exprs,
     names,
     plus,
     put,
     put_in,
     root,
     statements,
-)  # fmt: skip
-from refork_methods.kernel.rewrite.unit import Unit, labelled
-from refork_methods.kernel.rewrite.vector_helpers import LEAD, ON_LINE, SIZES, STREAM_END, with_helpers
-from refork_methods.kernel.rewrite.vectors import lanes_of, streamed, unit_stride, widened
+)
+from refork_methods.kernel.rewrite.unit import Unit, labelled, loops
+from refork_methods.kernel.rewrite.vectors import (
+    LEAD,
+    LINE,
+    ON_LINE,
+    SIZES,
+    STREAM_END,
+    lanes_of,
+    streamed,
+    unit_stride,
+    widened,
+    with_helpers,
+)
 
 #: KiB that a run of the loops must write; less stays in a core's own caches, where stores miss nothing.
 BEYOND = 1024
@@ -60,7 +73,7 @@ ROWS = (1, 2, 4)
 VECTORS = 8
 
 
-def _offers(unit: Unit) -> Iterator[dict[str, str | int]]:
+def _stream_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label in innermost(unit):
         for rows in ROWS:
             yield {"loop": label, "rows": rows, "beyond": BEYOND, "vectors": VECTORS}
@@ -128,7 +141,7 @@ def _rows(unit: Unit, label: str, rows: int) -> Unit:
     return JAM.make(unit, {"loop": around[0], "times": rows}).unit
 
 
-def _make(unit: Unit, given: Parameters) -> Changed:
+def _stream_make(unit: Unit, given: Parameters) -> Changed:
     label, beyond = text_of(given, "loop"), given.get("beyond")
     rows, vectors = (given.get(name, 1) for name in ("rows", "vectors"))
     if not isinstance(beyond, int) or beyond < 0:
@@ -217,4 +230,173 @@ def _fenced(before: Stmts, after: Stmts) -> Stmts:
     return after if after[at : at + 1] == (end,) else (*after[:at], end, *after[at:])
 
 
-RULE = Rule("stream", ("BandwidthRoof", "StoreTraffic"), _offers, _make)
+STREAM = Rule("stream", ("BandwidthRoof", "StoreTraffic"), _stream_offers, _stream_make)
+
+
+MOST = 65536
+
+
+def _pack_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
+    for label, (loop, _) in labelled(unit.body).items():
+        if loop.step >= 16:
+            reads = {
+                root(p) or ""
+                for s in statements(loop.body)
+                for e in expressions(s)
+                for p in inside(e)
+                if isinstance(p, At)
+            }
+            for array in sorted(reads):
+                yield {"array": array, "loop": label}
+
+
+def _extent(loop: Loop, nest: tuple[Loop, ...]) -> int | None:
+    """How many values a loop within a tile takes at most."""
+    base = next((one for one in nest if loop.lower == Name(one.counter)), None)
+    if base is None or loop.step != 1:
+        return None
+    match loop.upper:
+        case Pick(test=Op(op="<"), yes=yes) if yes == plus(Name(base.counter), base.step):
+            return base.step
+        case _:
+            return None
+
+
+def _pack_make(unit: Unit, given: Parameters) -> Changed:
+    array, label = text_of(given, "array"), text_of(given, "loop")
+    loop, above = loop_at(unit, label)
+    if unit.parameter(array) is None or any(may_alias(unit, array, one) for one in assigned(loop.body)):
+        raise refuse(f"{array} may be written in loop {label}")
+    nested = [one for one, _ in loops(loop.body)]
+    if any(isinstance(s, If) for s in statements(loop.body)) or len({one.counter for one in nested}) != len(
+        nested
+    ):
+        raise refuse(f"loop {label} does not read a whole tile")
+    found = {
+        p
+        for s in statements(loop.body)
+        for e in expressions(s)
+        for p in inside(e)
+        if isinstance(p, At) and root(p) == array
+    }
+    whole = {p for p in found if not any(p is not q and p in tuple(inside(q)) for q in found)}
+    if len(whole) != 1:
+        raise refuse(f"{array} is read in several ways")
+    (read,) = whole
+    if any(isinstance(p, At) and root(p) != array for p in inside(read)):
+        raise refuse(f"{array} is read by way of another array")
+    local = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    used = [one for one in nested if one.counter in names(read)]
+    extents = [_extent(one, (*above, loop)) for one in used]
+    if names(read) & local or not used or len(used) == len(nested) or any(one is None for one in extents):
+        raise refuse(f"{array} is not read tile by tile in loop {label}")
+    order = sorted(
+        zip(used, extents, strict=True), key=lambda one: unit_stride(read, one[0].counter, values_of(unit))
+    )
+    size = 1
+    place: Expr | None = None
+    for one, extent in order:
+        size *= extent or 1
+        step = Op("-", Name(one.counter), one.lower)
+        place = step if place is None else Op("+", Op("*", place, Number(str(extent))), step)
+    assert place is not None
+    if size > MOST or not unit.kind(array):
+        raise refuse(f"a tile of {array} has {size} numbers")
+    buffer = unit.fresh(f"{array}_tile")
+    packed = At(Name(buffer), place)
+    copy: Stmts = (Assign(packed, "=", read),)
+    for one, _ in reversed(order):
+        copy = (replace(one, body=copy, pragmas=()),)
+    body = map_exprs(bare(loop.body), lambda e: map_expr(e, lambda p: packed if p == read else p))
+    held = Declare(f"__attribute__((aligned(64))) {unit.kind(array)}", buffer, (Number(str(size)),))
+    return Changed(exchange(unit, loop, (replace(loop, body=(held, *copy, *body), pragmas=()),)))
+
+
+PACK = Rule("pack", ("ConflictMiss", "CapacityMiss", "StridedAccess"), _pack_offers, _pack_make)
+
+
+#: All arrays that a loop reads in order.
+ALL = "all"
+#: Counts ahead: a few lines, and as far as memory is late when it is asked for several streams.
+AHEAD = (16, 64, 512)
+
+
+def _reads(unit: Unit, label: str) -> dict[str, list[At]]:
+    """Arrays that a loop reads at places that move with its counter, and where."""
+    loop, _ = loop_at(unit, label)
+    local = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    stores = [s.target for s in statements(loop.body) if isinstance(s, Assign)]
+    # Of a vector that is stored, too: its place is the address of a subscript.
+    written = {
+        root(part) for one in stores for part in (one, *(p.arg for p in inside(one) if isinstance(p, Unary)))
+    }
+    found: dict[str, list[At]] = {}
+    for stmt in loop.body:
+        if isinstance(stmt, Assign | Declare):
+            for part in (p for e in expressions(stmt) for p in inside(e)):
+                array = root(part) if isinstance(part, At) else None
+                if not isinstance(part, At) or array is None or array in written:
+                    continue
+                if loop.counter in names(part) and not names(part) & local and unit.parameter(array):
+                    found.setdefault(array, [])
+                    found[array].extend([] if part in found[array] else [part])
+    return found
+
+
+def _indirect(read: At) -> bool:
+    """Whether an index is itself read from memory."""
+    return any(isinstance(part, At) and part != read for part in inside(read))
+
+
+def _prefetch_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
+    for label in innermost(unit):
+        try:
+            found = _reads(unit, label)
+        except BadInput:
+            continue
+        ordered = [array for array, reads in found.items() if not any(map(_indirect, reads))]
+        arrays = [one for one in found if one not in ordered]
+        # Streams that are read side by side end their wait together, or not at all.
+        for array in ([ALL] if len(ordered) > 1 else ordered) + arrays:
+            for ahead in AHEAD:
+                yield {"array": array, "loop": label, "ahead": ahead}
+
+
+def _lines(unit: Unit, reads: list[At]) -> list[At]:
+    """One read of each line of the caches, as far as subscripts tell."""
+    values = values_of(unit)
+    kept: list[tuple[At, Poly | None]] = []
+    for read in reads:
+        place = poly(read.index, values)
+        size = SIZES.get(unit.kind(root(read) or ""), LINE)
+        gaps = [
+            add(place, other, -1)
+            for one, other in kept
+            if place is not None and other is not None and one.base == read.base
+        ]
+        if not any(set(gap) <= {()} and abs(gap.get((), 0)) * size < LINE for gap in gaps):
+            kept.append((read, place))
+    return [read for read, _ in kept]
+
+
+def _prefetch_make(unit: Unit, given: Parameters) -> Changed:
+    label, array, ahead = text_of(given, "loop"), text_of(given, "array"), count_of(given, "ahead")
+    loop, _ = loop_at(unit, label)
+    found = _reads(unit, label)
+    if array == ALL:
+        reads = [read for some in found.values() if not any(map(_indirect, some)) for read in some]
+    else:
+        reads = found.get(array, [])
+    if not reads or any(isinstance(s, Do) for s in statements(loop.body)):
+        raise refuse(f"loop {loop.counter} reads no {array} in order, or is told to fetch already")
+    made: list[Stmt] = []
+    for read in _lines(unit, reads):
+        later = put(read, {loop.counter: plus(Name(loop.counter), ahead)})
+        hint = Do(Call("__builtin_prefetch", (Unary("&", later),)))
+        # An index is read to find the address: it must be one that the loop would read.
+        test = Op("<", plus(Name(loop.counter), ahead), loop.upper)
+        made.append(If(test, (hint,)) if _indirect(read) else hint)
+    return Changed(exchange(unit, loop, (replace(loop, body=(*made, *bare(loop.body)), pragmas=()),)))
+
+
+PREFETCH = Rule("prefetch", ("CapacityMiss", "StridedAccess"), _prefetch_offers, _prefetch_make)

@@ -8,8 +8,8 @@ from typing import final
 import numpy as np
 
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.finding import Finding
 from refork_methods.kernel.search.model import Observation, Proposal, WriterState
+from refork_methods.kernel.tool import Finding
 
 
 @final
