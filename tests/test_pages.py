@@ -30,6 +30,11 @@ def test_a_decision_without_a_date_is_refused(tmp_path):
         load("design_index").render("", tmp_path)
 
 
+def test_a_decision_among_the_tables_is_not_lost():
+    with pytest.raises(ValueError, match="belongs in docs/design/: 'A decision"):
+        load("design_index").render("# Page\n\n## A new one\n\nA decision.\n")
+
+
 def test_every_decision_says_what_was_asked_why_and_instead_of_what():
     for path in sorted((DOCS / "design").glob("*.md")):
         parts = [part for part in path.read_text().split("\n\n") if part.startswith("**")]

@@ -21,8 +21,12 @@ def render(page: str, folder: Path = DOCS / "design") -> str:
     """The page: what stands before its first table, and a table for each subject.
 
     Raises:
-        ValueError: a decision does not begin with its title, its date and its subject.
+        ValueError: a decision does not begin with its title, its date and its subject; or a text stands among
+            the tables, where it would be lost.
     """
+    start, *tables = page.split("\n## ")
+    if lost := [line for part in tables for line in part.splitlines()[1:] if line and line[0] != "|"]:
+        raise ValueError(f"docs/design.md holds a text that belongs in docs/design/: {lost[0][:60]!r}")
     rows = []
     for path in folder.glob("*.md"):
         head = HEAD.match(path.read_text())
@@ -33,7 +37,7 @@ def render(page: str, folder: Path = DOCS / "design") -> str:
         rows.append(
             (place, subject, path.name, f"| {head['date']} | [{head['title']}](design/{path.name}) |")
         )
-    lines = [page.split("\n## ", maxsplit=1)[0].rstrip(), ""]
+    lines = [start.rstrip(), ""]
     for subject, group in groupby(sorted(rows), key=lambda row: row[1]):
         lines += [f"## {subject}", "", "| date | decision |", "|---|---|", *(row[3] for row in group), ""]
     return "\n".join(lines)
