@@ -96,6 +96,11 @@ def test_marks_of_a_logarithmic_axis_are_round(low, high, marks):
     assert decades(low, high) == pytest.approx(marks)
 
 
+def test_lines_break_where_nothing_was_computed():
+    assert charts.runs([None, 1, 2, None, 0.0]) == [range(1, 3), range(4, 5)]
+    assert charts.runs([]) == []
+
+
 def test_a_row_without_figures_has_no_mark():
     rows = [Row("a", None, None, None, "–"), Row("b", 0.5, 0.4, 0.6, "x", ring=0.7)]
     figure = intervals(rows, name="n", across=Across(bounds=(0, 1), ring="predicted"))

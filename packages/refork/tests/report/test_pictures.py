@@ -7,7 +7,7 @@ import pytest
 from refork.errors import BadInput
 from refork.report import palette
 from refork.report.data import TreeNode
-from refork.report.svg import num, path, runs, tag, ticks
+from refork.report.svg import num, tag
 from refork.report.tree_layout import endings, layout, twigs_of
 from refork.report.tree_picture import tree_picture
 
@@ -28,24 +28,8 @@ def test_svg_escapes_text_and_attributes():
     assert str(tag("path", d=None, stroke_width=1.0)) == '<path stroke-width="1"/>'
 
 
-def test_numbers_and_paths_are_short():
+def test_numbers_are_short():
     assert [num(v) for v in (1.0, -0.01, 0.25, 12.34)] == ["1", "0", "0.2", "12.3"]
-    assert path([(0, 0), (1, 2.5)], close=True) == "M0 0 L1 2.5Z"
-    assert path([]) == ""
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.07), (-0.3, 0.9), (2, 2), (0, 1234), (-1e-9, 1e-9)])
-def test_ticks_cover_the_range_evenly(low, high):
-    found = ticks(low, high, 6)
-    assert found[0] <= low
-    assert found[-1] >= high
-    assert 2 <= len(found) <= 9
-    assert len({round(b - a, 9) for a, b in pairwise(found)}) == 1 or high - low < 1e-6
-
-
-def test_lines_break_where_nothing_was_computed():
-    assert runs([None, 1, 2, None, 0.0]) == [range(1, 3), range(4, 5)]
-    assert runs([]) == []
 
 
 def test_the_scale_has_eleven_distinct_steps_and_one_for_none():
