@@ -1,4 +1,4 @@
-"""Build all wheels; install the product's alone into an empty environment, and use it there; then the others.
+"""Build all wheels; use the product's alone in an empty environment, then with the methods', then with all.
 
 The empty environment borrows from this one (they are large) what the wheels declare, what that needs, and
 nothing else: no extra. So every module must be importable without the extras, or say which extra it wants.
@@ -98,6 +98,24 @@ print(f"wheel: {read} modules of {', '.join(packages)} import; {len(wanting)} na
 """
 
 
+#: Without the testbed: every command is listed, and a verb that is about planted worlds says what is missing.
+COMMANDS = """
+from refork import registry
+from refork.errors import CannotDo
+
+names = [one.name for one in registry.described("commands") if one.package == "refork-methods"]
+lacking = [one.name for one in registry.described("commands") if one.lacks]
+assert len(names) > 15, names
+assert not lacking, lacking
+try:
+    registry.part("memory.arms", "refork-testbed")
+except CannotDo as error:
+    assert "refork-testbed" in str(error), error
+else:
+    raise AssertionError("the testbed is not installed here")
+print(f"wheel: {len(names)} commands of refork-methods load without the testbed")
+"""
+
 #: A user's own log; the scripted policy needs no download, and speaks of coins.
 CHAT = '{"messages": [{"role": "user", "content": "toss"}, {"role": "assistant", "content": " heads"}]}'
 
@@ -167,7 +185,11 @@ def main() -> None:
         first_fork(folder / "env/bin/refork", folder)
         run(*strict, TRIAL, cwd=folder)
         run(*strict, IMPORTS, "refork", cwd=folder)
-        install(python, *(wheel for wheel in folder.glob("*.whl") if not wheel.name.startswith("refork-")))
+        install(python, next(folder.glob("refork_methods-*.whl")))
+        borrow(site)
+        run(*strict, IMPORTS, "refork", "refork-methods", cwd=folder)
+        run(*strict, COMMANDS, cwd=folder)
+        install(python, *folder.glob("refork_worlds-*.whl"), *folder.glob("refork_testbed-*.whl"))
         borrow(site)
         run(*strict, IMPORTS, *PACKAGES, cwd=folder)
         borrow(site, "serve")

@@ -14,13 +14,14 @@ from refork.sampling.noise import NoiseKey
 from refork.sandbox import Sandbox
 from refork.worlds.base import Task
 from refork_methods.memory.admission import AdmissionGuard
+from refork_methods.memory.catalogue import schemas
 from refork_methods.memory.gate import zipf
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.memory import ExperienceMemory
-from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
 from refork_methods.memory.roles.team import Roles
 from refork_methods.memory.stream import Arm, Help, Row, StreamReport, StreamTask, arms, serve
 from refork_methods.memory.usage import demote_changed
+from refork_testbed.trials.memory_miniapps import DocumentedReflector, MiniAppsAgent
 from refork_testbed.worlds.miniapps import MiniAppsWorld, Rates, Shift, expert, play
 
 THETA = 3

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.memory.arms import compare_arms, tool_world
+from refork_methods.memory.catalogue import schemas
 from refork_methods.memory.induce import skeleton_of
-from refork_methods.memory.on_miniapps import MiniAppsAgent, schemas, stream_tasks
 from refork_methods.memory.stream import Help, StreamAgent, StreamTask
+from refork_testbed.trials.memory_arms import compare_arms, tool_world
+from refork_testbed.trials.memory_miniapps import MiniAppsAgent, stream_tasks
 from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 

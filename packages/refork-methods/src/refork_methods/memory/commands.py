@@ -338,14 +338,14 @@ def replay(
     Example: refork memory replay --arm none,text,code,eager,metis
     """
     from refork.cli.live import LiveProgress
-    from refork_methods.memory.arms import compare_arms, tool_world
+    from refork.registry import part
 
-    names = [part.strip() for part in arm.split(",") if part.strip()]
+    names = [name.strip() for name in arm.split(",") if name.strip()]
     with LiveProgress() as progress:
-        found = compare_arms(
+        found = part("memory.arms", "refork-testbed")(
             names,
-            tool_world(world),
-            None if test is None else tool_world(test),
+            world,
+            test,
             tasks=train_tasks,
             held_out=test_tasks,
             theta=theta,

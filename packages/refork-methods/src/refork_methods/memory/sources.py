@@ -18,8 +18,8 @@ from refork.tree.sqlite import is_database
 from refork.tree.tree import Tree
 from refork.types import Json, Message
 from refork_methods.memory.events import added
+from refork_methods.memory.grammar import read_turn
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
-from refork_testbed.worlds.miniapps.grammar import read_turn
 
 # Chat messages as a trajectory: OpenAI tool calls, or one call a turn written as text.
 

@@ -234,6 +234,16 @@ class ToolsWorld:
             simulation_instruction=_RULES,
         )
 
+    def tool_schemas(self, task: Task) -> list[Json]:
+        """The tools of a task as function schemas, from the models that check their arguments."""
+        found: list[Json] = [
+            {"name": name, "description": f"{tool.doc}: {tool.signature}", "parameters": tool.parameters}
+            for name, tool in tools_of(goal_of(task).database).items()
+        ]
+        answer = {"type": "object", "properties": {"answer": {"type": "string"}}}
+        told = "The task is done; the answer, if asked."
+        return [*found, {"name": SUBMIT, "description": told, "parameters": answer}]
+
     def actor(self, task: Task, seed: int) -> Scripted:
         """One that solves, errs or explores."""
         return Scripted(goal_of(task), task.id, seed)

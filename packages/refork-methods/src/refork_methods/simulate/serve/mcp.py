@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
+from refork.calls import call_text
 from refork.errors import BadInput, MissingExtra, UserError
 from refork.schemas import mismatch
 from refork.serve.refusal import Refused
@@ -17,8 +18,6 @@ from refork.worlds.base import Task
 from refork.worlds.environment import Brief, DomainName, Environment
 from refork.worlds.open import task_to_json
 from refork_methods.simulate.serve.sessions import Session, Worlds
-from refork_worlds.tools.call import call_text
-from refork_worlds.tools.world import ToolsWorld, goal_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -85,27 +84,9 @@ def tools_for(world: Environment, task: Task, brief: Brief) -> list[ActionTool]:
 def _listed(world: Environment, task: Task) -> list[Json]:
     if isinstance(world, ListsTools):
         return list(world.tool_schemas(task))
-    if isinstance(world, ToolsWorld):
-        return _of_database(task)
     given = task.data.get("tools")
     functions = [one.get("function", one) for one in given if isinstance(one, dict)] if given else []
     return [one for one in functions if isinstance(one.get("name"), str)]
-
-
-def _of_database(task: Task) -> list[Json]:
-    """Schemas of the typed tools, from the models that check their arguments."""
-    from refork_worlds.tools.actors import SUBMIT
-    from refork_worlds.tools.service import tools_of
-
-    found: list[Json] = []
-    for name, tool in tools_of(goal_of(task).database).items():
-        said = f"{tool.doc}: {tool.signature}"
-        found.append({"name": name, "description": said, "parameters": tool.parameters})
-    answer = {"type": "object", "properties": {"answer": {"type": "string"}}}
-    found.append(
-        {"name": SUBMIT, "description": "The task is done; the answer, if asked.", "parameters": answer}
-    )
-    return found
 
 
 def _object(schema: Any) -> Json:

@@ -18,8 +18,8 @@ from typing import Any, Protocol, final, runtime_checkable
 from refork.errors import ReplayDiverged
 from refork.sampling.noise import NoiseKey, uniforms
 from refork.types import Json
+from refork_methods.memory.grammar import call_text, done_text, tool_text
 from refork_testbed.worlds.miniapps.advice import Text, documented
-from refork_testbed.worlds.miniapps.grammar import call_text, done_text, tool_text
 from refork_testbed.worlds.miniapps.hand import Call, Hand, Skill, ToolFailed
 from refork_testbed.worlds.miniapps.mind import THOUGHTS, Mind, Rates
 from refork_testbed.worlds.miniapps.scenarios import SIMPLE, Part, query_of, read_query

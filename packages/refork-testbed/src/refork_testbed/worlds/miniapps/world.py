@@ -25,9 +25,9 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest, split_of
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
+from refork_methods.memory.grammar import Act, read_turn
 from refork_testbed.worlds.miniapps.catalogue import Function, catalogue
 from refork_testbed.worlds.miniapps.grading import Report, grade
-from refork_testbed.worlds.miniapps.grammar import Act, read_turn
 from refork_testbed.worlds.miniapps.scenarios import SETS, Scenario, prompt_of, scenario
 from refork_testbed.worlds.miniapps.service import Service, refused
 from refork_testbed.worlds.miniapps.shift import Shift

@@ -16,6 +16,7 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.sandbox import Sandbox, SandboxResult
 from refork.types import Json
 from refork.worlds.base import Split, Task
+from refork_methods.memory.grammar import read_turn
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.queries import best_match
 from refork_methods.memory.registry import ToolRegistry, invoke
@@ -27,7 +28,6 @@ from refork_methods.memory.tool import Tool
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
 from refork_testbed.worlds.miniapps.advice import Text, documented, statement
 from refork_testbed.worlds.miniapps.agents import Agent, Run, play
-from refork_testbed.worlds.miniapps.grammar import read_turn
 from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.service import PASSWORDS, is_refused
 from refork_testbed.worlds.miniapps.world import Caller, MiniAppsWorld
@@ -39,11 +39,6 @@ def stream_tasks(world: MiniAppsWorld, split: Split, count: int, seed: int = 0) 
         StreamTask(task.id, str(task.data["query"]), str(task.data["scenario"]))
         for task in world.tasks(split, count, seed)
     ]
-
-
-def schemas(world: MiniAppsWorld) -> dict[str, Json]:
-    """The catalogue as a guard wants it: "app.function" -> JSON schema, with what is said of the function."""
-    return {one.name: one.parameters | {"description": one.doc} for one in world.catalogue()}
 
 
 def trajectory_of(task: Task, run: Run) -> RunTrajectory:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refork_testbed.worlds.miniapps.grammar import Act, call_text, done_text, plain, read_turn, tool_text
+from refork_methods.memory.grammar import Act, call_text, done_text, plain, read_turn, tool_text
 
 SHOW = Act("call", "mail.show", {"message_id": 3})
 

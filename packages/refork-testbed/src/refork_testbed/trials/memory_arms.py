@@ -15,12 +15,13 @@ from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.memory.admission import AdmissionGuard
+from refork_methods.memory.catalogue import schemas
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.memory import ExperienceMemory
-from refork_methods.memory.on_miniapps import DocumentedReflector, MiniAppsAgent, schemas
 from refork_methods.memory.roles.team import Roles
 from refork_methods.memory.stream import Arm, Help, StreamReport, StreamTask, arms, serve
 from refork_methods.memory.usage import demote_changed
+from refork_testbed.trials.memory_miniapps import DocumentedReflector, MiniAppsAgent
 from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
@@ -47,8 +48,8 @@ class ArmRun:
 
 def compare_arms(
     names: Sequence[str],
-    train: MiniAppsWorld,
-    test: MiniAppsWorld | None = None,
+    train: MiniAppsWorld | str,
+    test: MiniAppsWorld | str | None = None,
     *,
     tasks: int = 90,
     held_out: int = 90,
@@ -64,13 +65,14 @@ def compare_arms(
     are documented otherwise there is text again before the test (ours; the other arms stay as they are).
 
     Raises:
-        BadInput: an unknown arm.
+        BadInput: an unknown arm, or a world that is not ``miniapps``.
     """
     known = arms(theta)
     strange = [name for name in names if name not in known]
     if strange or not names:
         raise BadInput(f"there is no arm {(strange or [''])[0]!r}", hint=f"arms: {', '.join(known)}")
-    world = test or train
+    train = tool_world(train)
+    world = train if test is None else tool_world(test)
     rates, sandbox = rates or Rates(), Sandbox()
     learning = _shuffled(train.tasks("train", tasks, seed), seed)
     testing = world.tasks("held-out", held_out, seed)
@@ -94,9 +96,9 @@ def compare_arms(
     return found
 
 
-def tool_world(spec: str) -> MiniAppsWorld:
-    """The world of a specification. Raises BadInput where it is not ``miniapps``."""
-    world = open_world(spec)
+def tool_world(spec: MiniAppsWorld | str) -> MiniAppsWorld:
+    """The world of a specification, or itself. Raises BadInput where it is not ``miniapps``."""
+    world = open_world(spec) if isinstance(spec, str) else spec
     if not isinstance(world, MiniAppsWorld):
         raise BadInput(f"{spec!r} has no tools to give an agent", hint="miniapps, with its options")
     return world
