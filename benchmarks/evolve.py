@@ -27,11 +27,11 @@ from refork_methods.evolve.belief import best_belief
 from refork_methods.evolve.clades import metaproductivity
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.scripted.coevolution import World, coevolve
-from refork_methods.evolve.scripted.erasure import erasure_effect
-from refork_methods.evolve.scripted.outcome import CoevolutionOutcome, measure
-from refork_methods.evolve.scripted.promotion import false_replacement
 from refork_methods.evolve.scripted.world import SETTINGS, first_judge
 from refork_methods.evolve.search import Settings
+from refork_testbed.trials.evolve_erasure import erasure_effect
+from refork_testbed.trials.evolve_outcome import CoevolutionOutcome, measure
+from refork_testbed.trials.evolve_promotion import false_replacement
 
 #: Published quantiles of Beta(1 + S, 1 + F), to four digits, by (S, F).
 BELIEFS = {(1, 0): 0.2236, (18, 2): 0.7294, (0, 0): 0.05}

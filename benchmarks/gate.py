@@ -27,13 +27,13 @@ from parts.gate_live import PRICES, Live, cell_of, episodes_of, fitted, records_
 from refork.types import Json
 from refork_methods.gate import BayesController, Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.evaluate import worth
-from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.fit import beliefs
 from refork_methods.gate.released import released_policies
 from refork_methods.gate.rules import every_rule, gates
 from refork_methods.gate.score import prr
 from refork_methods.gate.several import CauseProblem, cause_value
 from refork_methods.gate.solve import in_floats, in_rationals
+from refork_testbed.trials.gate_exact import solve_exact
 
 SYNTAX = Critic("syntax", 1.0, 1.0, 1)
 NEAR_ORACLE = (SYNTAX, Critic("test", 0.99, 0.04, 2), Critic("llm", 0.80, 0.45, 5))

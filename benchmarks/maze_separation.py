@@ -30,11 +30,11 @@ from refork_methods.recovery.closed import (
 from refork_methods.recovery.dose import golden_student, maze_dose
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time
-from refork_methods.recovery.network import NodeTransformer, network_rlvr, network_sft, pretrain
 from refork_methods.recovery.rows import BACKWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
-from refork_methods.recovery.search import simulate_search
 from refork_methods.recovery.trainers import RewardSettings, distill, rlvr, sft
+from refork_testbed.trials.maze_network import NodeTransformer, network_rlvr, network_sft, pretrain
+from refork_testbed.trials.maze_search import simulate_search
 
 LARGE = PathStar(15, 15, 5)
 SMALL = PathStar(3, 3, 3)

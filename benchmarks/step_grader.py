@@ -34,7 +34,6 @@ from refork_methods.implicit.corridor import ACTIONS, JUMP, REFERENCE, START, co
 from refork_methods.implicit.on_tree import model_pairs
 from refork_methods.implicit.pair import ImplicitPair
 from refork_methods.implicit.predict import tune
-from refork_methods.implicit.regularised import ascend, regularised_values
 from refork_methods.implicit.soft_values import (
     FiniteMdp,
     Runs,
@@ -53,6 +52,7 @@ from refork_methods.train.sft import SftSettings, train
 from refork_testbed.models.build import new_model
 from refork_testbed.models.recipe import Shape
 from refork_testbed.models.tokenizer import examples, make_tokenizer
+from refork_testbed.trials.regularised import ascend, regularised_values
 
 Floats = NDArray[np.float64]
 BETA, RATE = 0.3, 1.0

@@ -31,7 +31,6 @@ from refork_methods.theory.cues.designs import every_binary_pair, random_design,
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.discriminability import discriminability, jsd
 from refork_methods.theory.domains import domain_named
-from refork_methods.theory.fit import fit
 from refork_methods.theory.gambles import rules as gamble_rules
 from refork_methods.theory.gambles.experiment import random_gambles
 from refork_methods.theory.gate import welch_from_moments
@@ -49,6 +48,7 @@ from refork_methods.theory.search.record import Record
 from refork_methods.theory.search.spec import TheorySpec
 from refork_methods.theory.search.told import scoreboard
 from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_testbed.trials.theory_fit import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 HUMAN = Path(os.environ.get("REFORK_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")

@@ -10,7 +10,6 @@ from refork.plain import canonical
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.scripted.coevolution import World, coevolve, runtime
-from refork_methods.evolve.scripted.outcome import measure, measure_judge
 from refork_methods.evolve.scripted.papers import (
     GOOD,
     JudgeRule,
@@ -21,6 +20,7 @@ from refork_methods.evolve.scripted.papers import (
     machine_papers,
 )
 from refork_methods.evolve.search import Settings
+from refork_testbed.trials.evolve_outcome import measure, measure_judge
 
 
 def test_human_work_has_the_sheets_margins_and_machine_work_its_quality():

@@ -9,11 +9,11 @@ from gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, model, problems
 from refork.errors import BadInput
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
-from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.policy import State
 from refork_methods.gate.rules import every_rule
 from refork_methods.gate.solve import greedy_q, in_floats
+from refork_testbed.trials.gate_exact import solve_exact
 
 
 @given(problems(most_critics=3))

@@ -11,10 +11,10 @@ from refork.errors import BadInput
 from refork_methods.gate import rules
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
-from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Prices
 from refork_methods.gate.policy import State
 from refork_methods.gate.solve import in_rationals
+from refork_testbed.trials.gate_exact import solve_exact
 
 # critics, prior, verifier's price; planned value; best rule that judges each candidate alone, and its value;
 # always verifying. Stopping is the best of those rules in the last two rows, the pipeline is next.

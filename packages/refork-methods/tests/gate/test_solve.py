@@ -11,10 +11,10 @@ from hypothesis import given, settings
 
 from gate.gate_problems import IMPERFECT, KERNEL, NEAR_ORACLE, model, problems
 from refork.errors import BadInput, CannotDo
-from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.policy import posterior, transition
 from refork_methods.gate.solve import envelope, solve_grid, values
+from refork_testbed.trials.gate_exact import solve_exact
 
 NONE = frozenset()
 

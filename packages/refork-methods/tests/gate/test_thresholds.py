@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.gate_problems import IMPERFECT, NEAR_ORACLE, beliefs, chances
-from refork_methods.gate.exact import solve_exact
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, rational
 from refork_methods.gate.thresholds import critic_niche, critic_worth, ship_line, verify_line
+from refork_testbed.trials.gate_exact import solve_exact
 
 NEVER = Kernel(0.0, 0.0)
 

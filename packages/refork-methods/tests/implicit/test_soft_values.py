@@ -7,13 +7,6 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.implicit.corridor import REFERENCE, START, corridor
-from refork_methods.implicit.regularised import (
-    ascend,
-    exact_gradient,
-    regularised_values,
-    softmax,
-    visits,
-)
 from refork_methods.implicit.soft_values import (
     FiniteMdp,
     along,
@@ -22,6 +15,13 @@ from refork_methods.implicit.soft_values import (
     log_ratio_advantages,
     simulate,
     soft_value_iteration,
+)
+from refork_testbed.trials.regularised import (
+    ascend,
+    exact_gradient,
+    regularised_values,
+    softmax,
+    visits,
 )
 
 BETA = 0.3

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork_methods.memory.embedders import SentenceEmbedder
 from refork_methods.memory.memory import ExperienceMemory
-from refork_methods.memory.retrieve import Document, Retriever
+from refork_methods.memory.retrieve import Document, Retriever, SentenceEmbedder
 from refork_methods.memory.roles.lesson import Lesson
 
 WORDS = (

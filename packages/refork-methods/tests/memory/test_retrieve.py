@@ -9,10 +9,11 @@ import pytest
 
 from refork.errors import BadInput, MissingExtra, ServerError
 from refork.policies.remote.endpoint import Endpoint
-from refork_methods.memory.embedders import EndpointEmbedder, SentenceEmbedder
 from refork_methods.memory.retrieve import (
     Document,
+    EndpointEmbedder,
     Retriever,
+    SentenceEmbedder,
     bm25_scores,
     cosines,
     fuse,

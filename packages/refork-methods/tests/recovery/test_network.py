@@ -15,15 +15,15 @@ from refork_methods.recovery.censored import censored_mean
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.measure import measure_hitting, read_rows, straight_ways
-from refork_methods.recovery.network import (
+from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
+from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
+from refork_testbed.trials.maze_network import (
     NodeTransformer,
     network_rlvr,
     network_sft,
     node_contexts,
     pretrain,
 )
-from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
 
 GRAPH = PathStar(3, 3, 3)
 CAP = 400

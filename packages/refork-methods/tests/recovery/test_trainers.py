@@ -14,7 +14,6 @@ from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
-from refork_methods.recovery.search import simulate_search
 from refork_methods.recovery.support import row_support
 from refork_methods.recovery.trainers import (
     RewardSettings,
@@ -26,6 +25,7 @@ from refork_methods.recovery.trainers import (
     sft,
     sft_gradient,
 )
+from refork_testbed.trials.maze_search import simulate_search
 
 GRAPH = PathStar(3, 3, 3)
 BASE = RowPolicy.base(GRAPH)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from refork.errors import BadInput, CannotDo
 from refork_methods.theory.cues import rules as cue_rules
 from refork_methods.theory.cues.designs import every_binary_pair
-from refork_methods.theory.fit import fit
 from refork_methods.theory.gambles import rules
 from refork_methods.theory.gambles.experiment import GambleExperiment, random_gambles
 from refork_methods.theory.gambles.rules import decision_weights, priority, value, weighting
@@ -17,6 +16,7 @@ from refork_methods.theory.metrics import agreement
 from refork_methods.theory.predictive import score_theories
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation
+from refork_testbed.trials.theory_fit import fit
 
 E = random_gambles(np.random.default_rng(4), 60)
 PLAIN = {"alpha": 1.0, "loss": 1.0, "gamma": 1.0, "delta": 1.0}
@@ -147,7 +147,7 @@ def test_prospect_theory_s_parameters_are_recovered():
 
 
 def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
-    from refork_methods.theory.fit import log_likelihoods
+    from refork_testbed.trials.theory_fit import log_likelihoods
 
     rule = rules.prospect_theory()
     person = {

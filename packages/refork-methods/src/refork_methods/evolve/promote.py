@@ -2,8 +2,7 @@
 
 Both rules are worked out at every checkpoint, whichever decides, so that a log shows where they differ. On
 equally good candidates that answer the same anchor items, best belief is "one more item right" and nothing
-else: :mod:`refork_methods.evolve.scripted.promotion` measures how often it then replaces a judge for
-nothing.
+else: the benchmark of evolving measures how often it then replaces a judge for nothing.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from typing import final
 import networkx as nx
 import numpy as np
 
-from refork.decide import Calibration
+from refork.decide import Calibration, fit_calibration
 from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.localize.casefile import CaseFile, Dependency, Location
 from refork_methods.localize.facts import Symbol
+from refork_methods.localize.gold import Gold, gold_spans
 from refork_methods.localize.history import History
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.ranking import Ranking, is_test, rank_symbols
@@ -258,6 +259,28 @@ def investigate(
         "notes": _notes(index, calibration),
     }
     return CaseFile(tuple(places), "final" if places else "empty", True, meta)
+
+
+def fit_confidence(cases: Sequence[CaseFile], diffs: Sequence[str | Gold]) -> Calibration:
+    """The chance that a case's first location lies in a file of the fix, given its score.
+
+    Use it on other cases than these. Raises: BadInput for unequal lengths, cases without scores, or too few
+    cases of either outcome.
+    """
+    if len(cases) != len(diffs):
+        raise BadInput(f"{len(cases)} cases and {len(diffs)} diffs do not fit")
+    scores: list[float] = []
+    right: list[float] = []
+    for case, diff in zip(cases, diffs, strict=True):
+        if not case.locations:
+            continue
+        first = case.locations[0]
+        if first.score is None:
+            raise BadInput("a location without a score cannot calibrate one", where=first.place())
+        gold = gold_spans(diff) if isinstance(diff, str) else diff
+        scores.append(first.score)
+        right.append(float(first.path in gold.files))
+    return fit_calibration(np.array(scores), np.array(right))
 
 
 def order_of(index: RepoIndex, ranking: Ranking, settings: InvestigateSettings) -> list[int]:
