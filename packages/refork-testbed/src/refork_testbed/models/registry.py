@@ -56,7 +56,20 @@ _ROOTS = {
     name: Path(str(importlib.import_module(name).__file__)).parent
     for name in ("refork", "refork_methods", "refork_testbed", "refork_worlds")
 }
-_WORLDS = ("refork.worlds.", "refork_testbed.worlds.", "refork_worlds.")
+#: Worlds, and what of the methods decides what a world says or how it grades.
+_WORLDS = (
+    "refork.worlds.",
+    "refork_testbed.worlds.",
+    "refork_worlds.",
+    "refork_methods.memory.grammar",
+    "refork_methods.pin.check",
+    "refork_methods.pin.conditions",
+    "refork_methods.recovery.graph",
+    "refork_methods.recovery.maze",
+    "refork_methods.route.conduct.coins",
+    "refork_methods.route.conduct.conductor",
+    "refork_methods.simulate.search_text",
+)
 _DECIDE = (*_WORLDS, "refork_testbed.models.")
 _TRAINER = ("refork_methods.train.",)
 _STAGES = ("refork_methods.simulate.",)

@@ -10,7 +10,7 @@ from refork.errors import BadInput
 from refork_testbed.worlds.miniapps.grading import differences, goal_completion, grade, same_answer
 from refork_testbed.worlds.miniapps.scenarios import SETS, scenario
 from refork_testbed.worlds.miniapps.store import Store
-from refork_testbed.worlds.miniapps.template import Change, delete, insert, update
+from refork_testbed.worlds.miniapps.templates import Change, delete, insert, update
 
 BEFORE = {
     "notes": [{"id": 1, "title": "A", "text": "x"}, {"id": 2, "title": "B", "text": "y"}],

@@ -19,9 +19,9 @@ from refork.worlds.environment import Brief, DomainName, Seen
 from refork.worlds.spec import Spec
 from refork_worlds.screens.actions import said
 from refork_worlds.screens.actors import NONSENSE, ScreenActor
-from refork_worlds.screens.desktop_tasks import DesktopModel
+from refork_worlds.screens.desktop import DesktopModel
 from refork_worlds.screens.device import DONE, NOT_DONE, Device, Model
-from refork_worlds.screens.phone_tasks import PhoneModel
+from refork_worlds.screens.phone import PhoneModel
 
 #: Draws in a row without a new task after which the world counts as exhausted.
 _PATIENCE = 2000

@@ -20,10 +20,9 @@ from refork.sampling.noise import NoiseKey, uniforms
 from refork.types import Json
 from refork_methods.memory.grammar import call_text, done_text, tool_text
 from refork_testbed.worlds.miniapps.advice import Text, documented
-from refork_testbed.worlds.miniapps.hand import Call, Hand, Skill, ToolFailed
+from refork_testbed.worlds.miniapps.hand import SCRIPTS, Call, Hand, Skill, ToolFailed
 from refork_testbed.worlds.miniapps.mind import THOUGHTS, Mind, Rates
 from refork_testbed.worlds.miniapps.scenarios import SIMPLE, Part, query_of, read_query
-from refork_testbed.worlds.miniapps.scripts import SCRIPTS
 from refork_testbed.worlds.miniapps.service import is_refused
 from refork_testbed.worlds.miniapps.world import Caller, MiniAppsEpisode, ToolLike
 

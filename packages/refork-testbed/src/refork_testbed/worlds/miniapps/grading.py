@@ -15,7 +15,7 @@ from typing import Any
 from refork.errors import BadInput
 from refork.types import Json
 from refork_testbed.worlds.miniapps.store import TABLES, Rows
-from refork_testbed.worlds.miniapps.template import Change
+from refork_testbed.worlds.miniapps.templates import Change
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ from refork_testbed.worlds.miniapps.catalogue import catalogue
 from refork_testbed.worlds.miniapps.population import TODAY, begin, fill
 from refork_testbed.worlds.miniapps.service import PASSWORDS, USERNAME
 from refork_testbed.worlds.miniapps.shift import Shift
-from refork_testbed.worlds.miniapps.template import Change, Template
-from refork_testbed.worlds.miniapps.templates_life import TEMPLATES as LIFE
-from refork_testbed.worlds.miniapps.templates_money import TEMPLATES as MONEY
+from refork_testbed.worlds.miniapps.templates import LIFE, MONEY, Change, Template
 
 #: Templates of one sentence.
 SIMPLE: dict[str, Template] = {template.key: template for template in (*MONEY, *LIFE)}
