@@ -6,13 +6,135 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from jaxtyping import Float
 
-from refork_methods.theory.chooser import Rule
+from refork.stats.results import Array
+from refork_methods.theory.chooser import Gap, Rule
 from refork_methods.theory.cues import rules as all_rules
 from refork_methods.theory.cues.designs import random_design
-from refork_methods.theory.cues.experiment import DOMAIN, CueExperiment
-from refork_methods.theory.cues.grammar import cue_grammar
-from refork_methods.theory.grammar import Grammar
+from refork_methods.theory.cues.experiment import DOMAIN, TOP, CueExperiment
+from refork_methods.theory.cues.rules import concave
+from refork_methods.theory.grammar import LAPSES, STRENGTHS, Axis, Form, Grammar, Part
+from refork_methods.theory.priors import Parameters, Prior, Uniform
+
+WEIGHTS: Final = Axis("weights", ("equal", "validity", "power", "lexicographic", "personal", "none"))
+UTILITIES: Final = Axis("utility", ("identity", "power", "threshold"))
+_OWN: Final[dict[str, dict[str, Prior]]] = {
+    "power-weights": {"g": Uniform(0, 10)},
+    "personal": {"w": Uniform(0, 1, "n_features")},
+    "power": {"a": Uniform(0.1, 1), "s": Uniform(0.1, 5)},
+    "threshold": {"threshold": Uniform(0, TOP)},
+}
+_WORTH: Final = {
+    "identity": "",
+    "power": "def worth(x, p):\n    return (x + p['s']) ** p['a'] - p['s'] ** p['a']\n\n\n",
+    "threshold": "def worth(x, p):\n    return 1.0 if x >= p['threshold'] else 0.0\n\n\n",
+}
+_WEIGHT: Final = {
+    "equal": "1.0", "validity": "v", "power": "v ** parameters['g']", "personal": "v * parameters['w'][i]",
+}  # fmt: skip
+_WORDS: Final = {
+    "equal": "People add up the ratings, and every cue counts alike.",
+    "validity": "People add up the ratings, each times the validity of its cue.",
+    "power": "People weigh cues by a power of their validity.",
+    "lexicographic": "People look at the most valid cue that tells the options apart, and at nothing else.",
+    "personal": "People add up the ratings, each times the validity of its cue and a weight of their own.",
+    "none": "People do not look at the ratings at all.",
+}
+_VALUE: Final = {
+    "identity": "",
+    "power": " A point more counts less the higher the rating is.",
+    "threshold": " A rating counts only if it reaches a limit of their own.",
+}
+
+
+def _worth(utility: str, e: CueExperiment, p: Parameters) -> Float[Array, "people stimuli cues"]:
+    """Worth of B less that of A, cue by cue; one row stands for all where people do not differ."""
+    ratings = e.ratings()[None]
+    if utility == "power":
+        a, s = (p[name][:, None, None, None] for name in ("a", "s"))
+        ratings = concave(ratings, a, s)
+    elif utility == "threshold":
+        ratings = (ratings >= p["threshold"][:, None, None, None]).astype(np.float64)
+    gaps: Float[Array, "people stimuli cues"] = ratings[:, :, 1] - ratings[:, :, 0]
+    return gaps
+
+
+def _gap(weights: str, utility: str) -> Gap:
+    def gap(e: CueExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
+        worth, v = _worth(utility, e, p), e.weights()
+        if weights == "lexicographic":
+            signs = np.sign(worth[..., np.argsort(-v, kind="stable")])
+            first = np.argmax(signs != 0, axis=2)[..., None]
+            found = np.take_along_axis(signs, first, axis=2)[..., 0]
+        elif weights in ("power", "personal"):
+            own = v ** p["g"][:, None] if weights == "power" else v * p["w"]
+            found = (worth * own[:, None]).sum(axis=2)
+        elif weights == "validity":
+            found = worth @ (v if utility == "identity" else v / v.sum())
+        else:
+            found = worth @ np.full_like(v, weights == "equal")
+        alike: Float[Array, "people stimuli"] = np.broadcast_to(found, (len(p["beta"]), e.stimuli))
+        return alike
+
+    return gap
+
+
+def _body(weights: str, utility: str) -> str:
+    one, other = ("b", "a") if utility == "identity" else ("worth(b, parameters)", "worth(a, parameters)")
+    if weights == "none":
+        return "    gap = 0.0\n"
+    head = "    gap, v, a, b = 0.0, stimulus['validities'], stimulus['a'], stimulus['b']\n"
+    if weights == "lexicographic":
+        one, other = (text.replace("(b", "(b[i]").replace("(a", "(a[i]") for text in (one, other))
+        one, other = ("b[i]", "a[i]") if utility == "identity" else (one, other)
+        return head + (
+            "    for i in sorted(range(len(v)), key=lambda i: -v[i]):\n"
+            f"        more = {one} - {other}\n"
+            "        if more != 0:\n            gap = 1.0 if more > 0 else -1.0\n            break\n"
+        )
+    weight = _WEIGHT[weights] + (" / total" if weights == "validity" and utility != "identity" else "")
+    return head + (
+        "    total = sum(v)\n"
+        "    for i, (v, a, b) in enumerate(zip(stimulus['validities'], stimulus['a'], stimulus['b'])):\n"
+        f"        gap += {weight} * ({one} - {other})\n"
+    )
+
+
+def _part(form: Form) -> Part | None:
+    weights, utility = form
+    if weights == "none" and utility != "identity":
+        return None
+    priors: dict[str, Prior] = {
+        **_OWN.get("power-weights" if weights == "power" else weights, {}),
+        **_OWN.get(utility, {}),
+        "beta": Uniform(0.1, 15) if weights == "power" else STRENGTHS["any"],
+        "lapse": LAPSES["some"],
+    }
+    words = _WORDS[weights] + _VALUE[utility]
+    rule = Rule("-".join(form), DOMAIN, priors, _gap(weights, utility), words=words)
+    return Part(rule, words, _WORTH[utility], _body(weights, utility))
+
+
+def cue_grammar() -> Grammar:
+    """5 weightings by 3 utilities, or no look at the cues, by 3 histories, by 9 models of each.
+
+    Source: arXiv:2606.26448 for what its theories are made of; the model's axes are ours.
+    """
+    tail = ("none", "any", "some")
+    known = {
+        "take-the-best": ("lexicographic", "identity", *tail),
+        "tallying": ("equal", "identity", *tail),
+        "equal-weight": ("validity", "identity", *tail),
+        "wadd": ("personal", "identity", *tail),
+        "dial": ("power", "identity", *tail),
+        "diminishing-wadd": ("validity", "power", *tail),
+        "satisficing-wadd": ("validity", "threshold", *tail),
+        "alternation": ("none", "identity", "alternate", "any", "some"),
+        "perseveration": ("none", "identity", "repeat", "any", "some"),
+    }
+    return Grammar(DOMAIN, (WEIGHTS, UTILITIES), _part, known)
+
 
 NAME: Final = DOMAIN
 WORDS: Final = """\
