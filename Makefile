@@ -24,6 +24,7 @@ help: ## This list
 	@echo
 	@echo "TORCH='torch==2.12.0'  another PyTorch     PYTHON=python3.12  another interpreter"
 	@echo "ARGS='-k tree -x'      arguments of pytest  QUICK=1            shorter benchmarks"
+	@echo "CHANGED=1              tests of what was changed, beside main or BASE=a commit"
 
 setup: $(READY) ## The virtual environment, .venv
 
@@ -50,11 +51,17 @@ $(READY): pyproject.toml $(PACKAGES) constraints.txt
 demo: $(READY) ## The whole story in under three minutes: runs/demo
 	@$(BIN)/refork demo $(ARGS)
 
-test: $(READY) ## All tests, with the coverage gate
+test: $(READY) ## All tests, with the coverage gate (CHANGED=1: those that your changes call for)
+ifdef CHANGED
+	@tests=$$($(BIN)/python tools/changed_tests.py $(if $(BASE),--base $(BASE))) || exit 2; \
+	  test -n "$$tests" || { echo "test: nothing was changed"; exit 0; }; \
+	  echo "test:" $$tests; OMP_NUM_THREADS=1 $(SCRATCH) $(BIN)/python -m pytest --no-cov -n 2 --dist loadfile $(ARGS) $$tests
+else
 	@rm -f .coverage .coverage.*
 	@OMP_NUM_THREADS=1 COV_LINES=1 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  --durations=20 --durations-min=3 $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
+endif
 
 $(MUTATE): $(READY)
 	@echo "mutate: mutmut"
