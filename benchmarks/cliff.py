@@ -330,10 +330,12 @@ def success(policy: LocalPolicy, temperature: float, draws: int, tasks: int) -> 
     """Mean success of each of some held-out tasks."""
     recipe = find("arithmetic")
     world = open_world(str(recipe.world))
-    law = recipe.sampling.but(temperature=temperature)
+    sampling = recipe.sampling.but(temperature=temperature)
     chosen = world.tasks("held-out", tasks, 77)
     with Tree.memory() as tree:
-        groups = grow(tree, policy, world, chosen, draws=draws, settings=law, seed=9, tasks_at_once=tasks)
+        groups = grow(
+            tree, policy, world, chosen, draws=draws, settings=sampling, seed=9, tasks_at_once=tasks
+        )
         return np.array([np.mean([v for v in g.values() if v is not None]) for g in groups])
 
 
@@ -342,7 +344,7 @@ def training(pairs: Sequence[Pair], tasks: int = 500) -> dict[str, dict[str, lis
     wanted = [p for p in pairs if p.kind in ("uncertain", "sampled-off")]
     ways = {"sampled": (1.0, 4), "greedy": (0.0, 1)}
     plain = LocalPolicy.load(str(build("arithmetic")))
-    before = {way: success(plain, *law, tasks) for way, law in ways.items()}
+    before = {way: success(plain, *sampling, tasks) for way, sampling in ways.items()}
     told: dict[str, dict[str, list[float]]] = {way: {"gain": [], "low": [], "high": []} for way in ways}
     for seed in (42, 43, 44):
         policy = LocalPolicy.load(str(build("arithmetic")))
@@ -350,8 +352,8 @@ def training(pairs: Sequence[Pair], tasks: int = 500) -> dict[str, dict[str, lis
             beta=0.1, learning_rate=1e-4, rows=8, accumulate=8, lora=None, held_out=0.0, seed=seed
         )
         done = cliff_dpo(policy, wanted, settings)
-        for way, law in ways.items():
-            after = success(policy, *law, tasks)
+        for way, sampling in ways.items():
+            after = success(policy, *sampling, tasks)
             change = stats.paired_difference(before[way], after).interval
             for name, value in (("gain", change.estimate), ("low", change.low), ("high", change.high)):
                 told[way][name].append(round(float(value), 4))

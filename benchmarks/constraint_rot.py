@@ -177,12 +177,12 @@ def main() -> None:
         "identities": identities(2 if options.quick else 6),
         "grader traps": grader(),
     }
-    laws = pin_laws()
+    distributions = pin_laws()
     tables(every)
-    for label, tally in (general | {"laws of the pinned buffer": laws}).items():
+    for label, tally in (general | {"laws of the pinned buffer": distributions}).items():
         print(f"{label}: {tally.checks} comparisons, {tally.failures} failures")
     wrong = [fault for one in every for fault in one.exact] + [f for t in general.values() for f in t.faults]
-    broken = [fault for one in every for fault in one.pins] + laws.faults
+    broken = [fault for one in every for fault in one.pins] + distributions.faults
     for fault in [*wrong, *broken][:40]:
         print(f"FAILED {fault}")
     figures: dict[str, Any] = {

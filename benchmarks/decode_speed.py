@@ -135,9 +135,11 @@ class Bench:
         for start in range(0, len(asked), together):
             yield asked[start : start + together]
 
-    def _drawn(self, policy: Any, together: int, law: Sampling) -> Tokens:
+    def _drawn(self, policy: Any, together: int, sampling: Sampling) -> Tokens:
         return [
-            item.tokens.tolist() for part in self._parts(together) for item in sample_all(policy, part, law)
+            item.tokens.tolist()
+            for part in self._parts(together)
+            for item in sample_all(policy, part, sampling)
         ]
 
     # -- transformers ----------------------------------------------------------------------------
@@ -197,13 +199,15 @@ class Bench:
         from transformers import GenerationConfig
         from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-        law = GenerationConfig(max_new_tokens=self.length, do_sample=False, eos_token_id=-1, pad_token_id=0)
+        sampling = GenerationConfig(
+            max_new_tokens=self.length, do_sample=False, eos_token_id=-1, pad_token_id=0
+        )
 
         def run() -> Tokens:
             self.policy.model.set_attn_implementation("sdpa")
             out = self.policy.model.generate_batch(
                 [ids.tolist() for ids in self.asked],
-                generation_config=law,
+                generation_config=sampling,
                 continuous_batching_config=ContinuousBatchingConfig(**settings),
             )
             return [list(item.generated_tokens) for item in out.values()]
@@ -364,13 +368,13 @@ def median_interval(values: np.ndarray) -> tuple[float, float]:
 
 def sampled(bench: Bench, best: dict[str, dict[str, Any]], rounds: int, warm: bool) -> dict[str, float]:
     """Seconds at temperature 1, one prompt at a time; the law is checked by benchmarks/lossless.py."""
-    law = bench.law.but(temperature=1.0)
+    sampling = bench.law.but(temperature=1.0)
     options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     return in_turns(
         {
-            "refork": bench.plain(1, law),
-            "refork + dspark": bench.drafted(1, bench.dspark, law, rule="rejection"),
-            "refork + dspark, same tokens": bench.drafted(1, bench.dspark, law, rule="coupled"),
+            "refork": bench.plain(1, sampling),
+            "refork + dspark": bench.drafted(1, bench.dspark, sampling, rule="rejection"),
+            "refork + dspark, same tokens": bench.drafted(1, bench.dspark, sampling, rule="coupled"),
             "generate": bench.generate(**best["generate"], **options),
         },
         rounds,

@@ -54,9 +54,9 @@ from refork_methods.stance.replay import CausalCuts
 from refork_methods.stance.segments import word_chunks
 from refork_methods.stance.variance import Mode, coin, plug_in_values, unbiased_values
 from refork_testbed.models import build, find
-from refork_testbed.worlds.refusal import RefusalLaw, RefusalWorld, stances
+from refork_testbed.worlds.refusal import RefusalDistribution, RefusalWorld, stances
 from refork_testbed.worlds.refusal.calibrate import calibration
-from refork_testbed.worlds.refusal.law import STANCE, Rule, thinking, turn
+from refork_testbed.worlds.refusal.distribution import STANCE, Rule, thinking, turn
 from refork_testbed.worlds.refusal.truth import (
     free_refusal,
     mean_variance,
@@ -76,7 +76,7 @@ ROWS = 8
 # -- the tabular laws -----------------------------------------------------------------------------
 
 
-def traces(law: RefusalLaw, count: int, rng: np.random.Generator) -> tuple[Floats, list[list[str]]]:
+def traces(law: RefusalDistribution, count: int, rng: np.random.Generator) -> tuple[Floats, list[list[str]]]:
     """Chances of refusal of random requests and one thinking of each, drawn from the exact law."""
     chances = prompt_chances(law)[rng.integers(len(prompt_chances(law)), size=count)]
     return chances, [thinking(turn(law, float(q), rng.random)) for q in chances]
@@ -98,7 +98,7 @@ class Check:
         return gap / self.error if self.error > 0 else 0.0 if abs(gap) < 1e-12 else float("inf")
 
 
-def check_variance(law: RefusalLaw, count: int, rng: np.random.Generator) -> list[Check]:
+def check_variance(law: RefusalDistribution, count: int, rng: np.random.Generator) -> list[Check]:
     """V at 20, 40 and 80 % in both modes, from DRAWS answers after each of ``count`` prefixes."""
     chances, thoughts = traces(law, count, rng)
     found = []
@@ -118,7 +118,7 @@ def check_variance(law: RefusalLaw, count: int, rng: np.random.Generator) -> lis
 
 def check_ceiling(sets: int, rng: np.random.Generator) -> Check:
     """AUROC* from 32 rollouts of 400 prompts of world P, many times."""
-    q = prompt_chances(RefusalLaw("P"))
+    q = prompt_chances(RefusalDistribution("P"))
     drawn = q[rng.integers(len(q), size=(sets, 400))]
     found = [
         estimate_ceiling(rng.binomial(32, chances), np.full(400, 32), resamples=2).estimate
@@ -132,7 +132,7 @@ def check_ceiling(sets: int, rng: np.random.Generator) -> Check:
 def tabular(count: int, sets: int) -> list[Check]:
     """Every estimator on its exact law."""
     rng = np.random.default_rng(17)
-    checks = [check for rule in RULES for check in check_variance(RefusalLaw(rule), count, rng)]
+    checks = [check for rule in RULES for check in check_variance(RefusalDistribution(rule), count, rng)]
     checks.append(check_ceiling(sets, rng))
     print(f"{'estimator on the exact law':28s}  {'exact':>7s} {'mean':>8s} {'SE':>8s} {'z':>6s}")
     for check in checks:
@@ -151,11 +151,11 @@ def false_cuts(seeds: int, size: int, k: int = 100) -> tuple[int, int, int]:
 
     A cut between two turns belongs to both and is drawn once, as on a tree. All of a family is tested as one.
     """
-    law, families, wrong, total = RefusalLaw("P"), 0, 0, 0
+    distribution, families, wrong, total = RefusalDistribution("P"), 0, 0, 0
     for seed in range(seeds):
         rng = np.random.default_rng(1000 + seed)
         counts = []
-        for q, thought in zip(*traces(law, size, rng), strict=True):
+        for q, thought in zip(*traces(distribution, size, rng), strict=True):
             sides: dict[int, tuple[int, int]] = {}
             for swing in oscillations(np.array(stances(thought))):
                 for end in (swing.before.end, swing.after.end):
@@ -279,7 +279,7 @@ def variances(lab: Lab, prompts: int, cuts: Sequence[float]) -> dict[str, float]
             assert value is not None
             # Pools count alike in V; the law's value is averaged the same way.
             pools = [
-                mean_variance(lab.world.law, chances, cut, "forced" if short == "forced" else "free")
+                mean_variance(lab.world.distribution, chances, cut, "forced" if short == "forced" else "free")
                 for name in sorted({case.intent for case in cases})
                 if (
                     chances := [
@@ -320,17 +320,17 @@ def cut_test(lab: Lab, count: int, k: int) -> CausalCuts:
     found = causal_cuts(marked, lab.policy, lab.panel, lab.marker, k=k, seed=10)
     share, agrees = found.table.performative, found.table.agreement
     assert share is not None
-    law = RefusalLaw(lab.rule)
+    distribution = RefusalDistribution(lab.rule)
     print(
         f"  {len(found.table.cuts)} turns of stance in {count} traces: {share.estimate:.1%} performative "
-        f"(law {performative_share(law):.1%})"
+        f"(law {performative_share(distribution):.1%})"
         + (f", {agrees.estimate:.0%} of the others move as their text says" if agrees else "")
     )
     if lab.rule == "C":
         late = [
             cut.meaningful
-            for cut, place in zip(found.table.cuts, found.places, strict=True)
-            if place.before - 1 > law.commit
+            for cut, place in zip(found.table.cuts, found.positions, strict=True)
+            if place.before - 1 > distribution.commit
         ]
         print(f"  after the word that decides: {sum(late)} of {len(late)} meaningful")
     return found

@@ -31,7 +31,7 @@ from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.statistics import difference, interaction, trend
 from refork_testbed.trials.motive_library import DOSE, INTERACTION, NO_TEDIUM
-from refork_testbed.trials.motive_sources import LawSource, RolloutSource
+from refork_testbed.trials.motive_sources import DistributionSource, RolloutSource
 from refork_testbed.trials.motive_suite import (
     Investigation,
     Plans,
@@ -91,7 +91,7 @@ def real(agents: Sequence[Agent], sizes: Sizes, seed: int) -> tuple[list[Score],
 
 def shapes(by_name: Mapping[str, Score], plans: Mapping[str, Plans]) -> dict[str, float]:
     """What each planted effect looks like, pooled over the investigations of its agent."""
-    tedium = by_name["tedium"].found
+    tedium = by_name["tedium"].investigations
     zs = [trend([o.arms[p.name] for p in _sweep(plans["tedium"])]).interval.estimate for o in tedium]
     free = [a for o in tedium for a in o.arms.values() if a.dose is not None and a.dose <= NO_TEDIUM]
     print("\ntedium: rate by amount of work (pooled)")
@@ -99,10 +99,10 @@ def shapes(by_name: Mapping[str, Score], plans: Mapping[str, Plans]) -> dict[str
         arm = together(tedium, plan.name)
         span = arm.interval()
         print(f"  {plan.dose:5.0f}  {span.estimate:6.3f} [{span.low:.3f}, {span.high:.3f}]")
-    loyal = by_name["loyal"].found
+    loyal = by_name["loyal"].investigations
     base, other = together(loyal, BASE), together(loyal, "an engineer's note")
     drop = base.hits / base.runs / (other.hits / other.runs)
-    confused = by_name["confused"].found
+    confused = by_name["confused"].investigations
     start = together(confused, BASE)
     cut = difference(start, together(confused, "no ambiguous sentence")).interval
     pad = difference(start, together(confused, "no neutral sentence")).interval
@@ -153,8 +153,10 @@ def _planted_interaction(found: Sequence[Investigation], plans: Plans) -> dict[s
 
 def negatives(agent: Agent, seed: int) -> dict[str, int]:
     """Searches that found nothing: how many say something with positive controls, and without."""
-    controls = positive_controls(agent.scene, lambda planted: LawSource(planted, seed))
-    found = investigate(LawSource(agent, seed), Plans.of(environment(agent.scene)), controls=controls)
+    controls = positive_controls(agent.scene, lambda planted: DistributionSource(planted, seed))
+    found = investigate(
+        DistributionSource(agent, seed), Plans.of(environment(agent.scene)), controls=controls
+    )
     bare = with_controls(found, None)
     print(f"\n{agent.name}: what searches that found nothing say of the runs that took the action")
     print("motive       with a positive control             without")
@@ -215,12 +217,12 @@ def organism(draws: int) -> dict[str, float]:
             ]
             for (label, data), arm in zip(rows, arms, strict=True):
                 # A run that did not end did not take the action either.
-                span, law = stats.wilson(arm.hits, arm.total), agent.rate(data)
-                off.append(abs(span.estimate - law))
+                span, distribution = stats.wilson(arm.hits, arm.total), agent.rate(data)
+                off.append(abs(span.estimate - distribution))
                 worst[name] = max(worst.get(name, 0.0), off[-1])
                 print(
-                    f"  {name:10s} {label:44s} {law:.3f}  {span.estimate:.3f} "
-                    f"[{span.low:.3f}, {span.high:.3f}]  {span.estimate - law:+.3f}  "
+                    f"  {name:10s} {label:44s} {distribution:.3f}  {span.estimate:.3f} "
+                    f"[{span.low:.3f}, {span.high:.3f}]  {span.estimate - distribution:+.3f}  "
                     f"open {arm.total - arm.runs}"
                 )
             if name == "tedium":
@@ -269,7 +271,7 @@ def bulk(seeds: int) -> tuple[list[Score], dict[str, float]]:
     }
     for name, span in spans.items():
         print(f"{name:15s} {span.estimate:.3f} [{span.low:.3f}, {span.high:.3f}]")
-    habit = study([Agent("habit", "tampering", "habit", "loyal", 0.5)], seeds)[0].found
+    habit = study([Agent("habit", "tampering", "habit", "loyal", 0.5)], seeds)[0].investigations
     forced = sum(one.supported is not None for one in habit)
     print(
         f"an agent whose motive is not among the seven: {forced} of {seeds} runs support one of them, "

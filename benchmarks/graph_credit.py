@@ -133,9 +133,9 @@ def learn(arms: Sequence[Arm], slip: float, seed: int, layout_seed: int) -> Floa
     rates = np.array([arm.rate for arm in arms])[:, None, None, None]
     total = np.zeros((len(arms), LAYOUTS))
     for update in range(UPDATES):
-        law = np.exp(table - table.max(-1, keepdims=True))
-        law /= law.sum(-1, keepdims=True)
-        states, actions, lengths, won = roll(law, place, slip, np.random.default_rng([seed, update]))
+        distribution = np.exp(table - table.max(-1, keepdims=True))
+        distribution /= distribution.sum(-1, keepdims=True)
+        states, actions, lengths, won = roll(distribution, place, slip, np.random.default_rng([seed, update]))
         total += won.mean(-1)
         step = np.zeros_like(table)
         for i, arm in enumerate(arms):
@@ -148,7 +148,7 @@ def learn(arms: Sequence[Arm], slip: float, seed: int, layout_seed: int) -> Floa
                 row * ACTIONS + actions[i][on], weight, minlength=LAYOUTS * STATES * ACTIONS
             ).reshape(-1, ACTIONS)
             pulled = np.bincount(row, weight, minlength=LAYOUTS * STATES)[:, None]
-            step[i] = (taken - pulled * law[i].reshape(-1, ACTIONS)).reshape(step[i].shape)
+            step[i] = (taken - pulled * distribution[i].reshape(-1, ACTIONS)).reshape(step[i].shape)
         table += rates * step
     return total / UPDATES
 
@@ -221,7 +221,7 @@ def share(tasks: int) -> dict[str, float]:
     from refork.worlds.open import open_world
     from refork_methods.credit.graph import graph_advantages
     from refork_methods.train.batch import trajectories_to_batch
-    from refork_methods.train.loop import group_walks
+    from refork_methods.train.loop import group_trajectories
     from refork_methods.train.policy_gradient import policy_gradient_step
 
     torch.set_num_threads(1)
@@ -229,7 +229,7 @@ def share(tasks: int) -> dict[str, float]:
     world, policy = open_world("maze:2,2,2"), open_policy("scripted:walker")
     with Tree.memory() as tree:
         groups = grow(tree, policy, world, world.tasks("train", tasks), draws=8, settings=Sampling())
-        mine = [group_walks(group) for group in groups]
+        mine = [group_trajectories(group) for group in groups]
         walks = [walk for found, _ in mine for walk in found]
         outcomes = [value for _, found in mine for value in found]
         started = time.perf_counter()

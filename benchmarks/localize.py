@@ -318,7 +318,7 @@ def reading() -> dict[str, float]:
     seconds = time.perf_counter() - started
     lines = sum(facts.lines for facts in index.files.values())
     print(f"\n{PACKAGE}: {len(index.files)} files, {lines:,} lines in {seconds:.2f} s")
-    print(f"first place for an issue on shortest paths: {case.locations[0].place()}")
+    print(f"first place for an issue on shortest paths: {case.locations[0].location()}")
     return {"seconds_per_10k_lines": round(seconds / lines * 10_000, 4), "lines_read": lines}
 
 

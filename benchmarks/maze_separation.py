@@ -178,7 +178,7 @@ def network_part(walkers: int) -> dict[str, object]:
     pretrain(start)
     nets = {name: copy.deepcopy(start) for name in ("reward", "distilled", "base", "shortest paths")}
     network_rlvr(nets["reward"])
-    walks = sample_walks(nets["reward"].policy(), 100, 400, np.random.default_rng(3))
+    walks = sample_paths(nets["reward"].policy(), 100, 400, np.random.default_rng(3))
     network_sft(nets["distilled"], count_moves(walks.only(walks.reached)))
     network_sft(nets["shortest paths"], golden_moves(SMALL))
     print(f"\ntiny transformer at 3, 3, 3 ({walkers} walks cut at 400)")
@@ -187,7 +187,7 @@ def network_part(walkers: int) -> dict[str, object]:
     for name, net in nets.items():
         policy = net.policy()
         exact[name] = expected_hitting_time(policy).value
-        drawn = sample_walks(policy, walkers, 400, np.random.default_rng(1))
+        drawn = sample_paths(policy, walkers, 400, np.random.default_rng(1))
         mean = censored_mean(drawn.steps, drawn.reached)
         print(
             f"  {name:15s} {exact[name]:9.4g} {mean.censored:7d}  {mean.restricted:7.1f} "

@@ -30,11 +30,11 @@ def agent() -> ScriptedPolicy:
         own = [f"{word}{mark}{opening[-1]}" for word in FILLER]
         # Another opening also talks a little longer, so draws part ways even where success is equal.
         stop = 0.28 if opening == " plain" else 0.22
-        law = dict.fromkeys(own, (1 - stop) / len(own))
+        distribution = dict.fromkeys(own, (1 - stop) / len(own))
         end = {" right": stop * chance, " wrong": stop * (1 - chance)}
-        table[opening] = law | end
+        table[opening] = distribution | end
         for word in own:
-            table[word] = law | end
+            table[word] = distribution | end
     table[" right"] = {"": 1.0}
     table[" wrong"] = {"": 1.0}
     return ScriptedPolicy.from_chain(table)

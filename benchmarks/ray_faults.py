@@ -43,8 +43,8 @@ def rollouts(backend: Backend, tasks: int, draws: int, progress: Progress = sile
     with tempfile.TemporaryDirectory() as folder, Tree.open(Path(folder) / "tree.db") as tree:
         start = time.perf_counter()
         chosen = world.tasks("held-out", tasks, 0)
-        law = Sampling(max_tokens=24)
-        grow(tree, policy, world, chosen, draws=draws, settings=law, backend=backend, progress=progress)
+        sampling = Sampling(max_tokens=24)
+        grow(tree, policy, world, chosen, draws=draws, settings=sampling, backend=backend, progress=progress)
         return exported(tree), time.perf_counter() - start
 
 

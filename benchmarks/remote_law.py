@@ -57,14 +57,14 @@ CASES: dict[str, tuple[Sampling, int | None, int, bool]] = {
     ),
     "min-p and top-k, ban": (Sampling(temperature=1.3, min_p=0.2, top_k=2, banned=(0,)), None, 0, True),
 }
-ABLE = ServerAbilities(tokens=True, logprobs=True, law="t1", scores=True, kind="vLLM")
+ABLE = ServerAbilities(tokens=True, logprobs=True, logprob_kind="t1", scores=True, kind="vLLM")
 
 
 def requests(case: str, turn: int, draws: range) -> list[Request]:
     """The requests of a case at a turn, whose context is one token longer for every turn before."""
     _, exclude, said, _ = CASES[case]
     tokens = token_array(PROMPT + [turn % TOKENS] * turn)
-    return [Request(tokens, NoiseKey(11, 5, d, turn), exclude_first=exclude, said=said) for d in draws]
+    return [Request(tokens, NoiseKey(11, 5, d, turn), exclude_first=exclude, generated=said) for d in draws]
 
 
 def noise_of(law: NDArray[np.float64], draws: int) -> float:
@@ -97,10 +97,10 @@ def measure(case: str, turn: int, draws: int) -> dict[str, Any]:
         asked += [((number, turn, call), seed) for call, seed in enumerate(server.seeds[before:])]
     prefix = [int(t) for t in requests(case, turn, range(1))[0].tokens]
     cut = len(prefix) - said
-    law = enumerated(prefix[:cut], prefix[cut:], settings, LENGTH, exclude)
+    distribution = enumerated(prefix[:cut], prefix[cut:], settings, LENGTH, exclude)
     return {
-        "tv": float(np.abs(seen / draws - law).sum() / 2),
-        "noise": noise_of(law, draws),
+        "tv": float(np.abs(seen / draws - distribution).sum() / 2),
+        "noise": noise_of(distribution, draws),
         "calls": len(asked) / draws,
         "reused": reused(asked),
         "seeds": {seed: address for address, seed in asked},
@@ -111,11 +111,11 @@ def three_turns(draws: int) -> dict[str, Any]:
     """The joint distribution of one token of each of three turns, each with its first token excluded."""
     server = InProcess(True)
     asker = Asker(server, ABLE, None, None)  # type: ignore[arg-type]
-    law = np.zeros([TOKENS] * LENGTH)
-    seen, settings = np.zeros_like(law), Sampling(max_tokens=1)
-    for said in np.ndindex(*law.shape):
+    distribution = np.zeros([TOKENS] * LENGTH)
+    seen, settings = np.zeros_like(distribution), Sampling(max_tokens=1)
+    for said in np.ndindex(*distribution.shape):
         parts = [enumerated([*PROMPT, *said[:t]], [], settings, 1, exclude=t)[said[t]] for t in range(LENGTH)]
-        law[said] = np.prod(parts)
+        distribution[said] = np.prod(parts)
     asked: list[tuple[Any, int]] = []
     for draw in range(draws):
         said = list[int]()
@@ -124,8 +124,13 @@ def three_turns(draws: int) -> dict[str, Any]:
             said += asker.tokens(draw, request, settings).ids
         seen[tuple(said)] += 1
     asked = [((i,), seed) for i, seed in enumerate(server.seeds)]
-    tv = float(np.abs(seen / draws - law).sum() / 2)
-    return {"tv": tv, "noise": noise_of(law, draws), "calls": len(asked) / draws, "reused": reused(asked)}
+    tv = float(np.abs(seen / draws - distribution).sum() / 2)
+    return {
+        "tv": tv,
+        "noise": noise_of(distribution, draws),
+        "calls": len(asked) / draws,
+        "reused": reused(asked),
+    }
 
 
 def over_http(case: str, draws: int) -> int:

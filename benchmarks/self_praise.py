@@ -132,7 +132,7 @@ class Figures:
 def measure(policy: LocalPolicy, items: Sequence[Target], draws: int) -> Figures:
     """Sample answers to held-out targets and count."""
     said = draw(policy, items, draws, Sampling(max_tokens=24), seed=99)
-    texts = [one.said.text for one in said]
+    texts = [one.continuation.text for one in said]
     read = [extract_prediction(text) for text in texts]
     right = [
         matches(text, items[one.target].truth)
@@ -149,7 +149,7 @@ def measure(policy: LocalPolicy, items: Sequence[Target], draws: int) -> Figures
 
 def watch(answers: Sequence[Answer]) -> Json:
     """Praise among the answers of an update."""
-    return {"praise": float(np.mean([phrases(a.drawn.said.text) > 0 for a in answers]))}
+    return {"praise": float(np.mean([phrases(a.drawn.continuation.text) > 0 for a in answers]))}
 
 
 @dataclass(frozen=True)

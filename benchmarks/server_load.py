@@ -114,10 +114,12 @@ def crowd(server: Server, asked: Sequence[str], count: int, seeded: bool = False
     """All ask at once; answer i is drawn with seed i where ``seeded``."""
 
     async def run() -> list[Answer]:
-        law: list[dict[str, Any]] = [
+        distribution: list[dict[str, Any]] = [
             {"temperature": 1.0, "seed": i} if seeded else {"temperature": 0.0} for i in range(len(asked))
         ]
-        return await asyncio.gather(*(ask(server, i, text, count, **law[i]) for i, text in enumerate(asked)))
+        return await asyncio.gather(
+            *(ask(server, i, text, count, **distribution[i]) for i, text in enumerate(asked))
+        )
 
     began = time.perf_counter()
     answers = LOOP.run_until_complete(run())

@@ -27,7 +27,7 @@ from refork.tree.tree import Tree
 from refork_methods.simulate.transfer import success_ratio
 from refork_methods.train.loop import TreeTraining
 from refork_testbed.models.build import build
-from refork_testbed.models.recipes.shell_agent_data import LAW, outcomes
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, outcomes
 from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
 from refork_testbed.models.recipes.world_model_data import WORLDS
 
@@ -49,7 +49,7 @@ def inside(policy: LocalPolicy, tasks: int, first: int) -> dict[str, float]:
     for spec, world in zip(WORLDS, simulated_worlds(simulator()), strict=True):
         with Tree.memory() as tree:
             asked = world.tasks("held-out", tasks, 0)[:first]
-            groups = grow(tree, policy, world, asked, draws=1, settings=LAW, seed=0, tasks_at_once=first)
+            groups = grow(tree, policy, world, asked, draws=1, settings=SAMPLING, seed=0, tasks_at_once=first)
             found[spec] = float(np.nanmean(graded([v for group in groups for v in group.values()])))
     return found
 

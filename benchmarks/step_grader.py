@@ -45,7 +45,7 @@ from refork_methods.implicit.soft_values import (
     soft_value_iteration,
 )
 from refork_methods.train.batch import trajectories_to_batch
-from refork_methods.train.loop import group_walks
+from refork_methods.train.loop import group_trajectories
 from refork_methods.train.objectives import PolicyGradientSettings
 from refork_methods.train.policy_gradient import group_advantages, policy_gradient_step
 from refork_methods.train.sft import SftSettings, train
@@ -100,7 +100,7 @@ def identity() -> dict[str, float]:
 def mixture(mdp: FiniteMdp, laws: list[Floats], count: int, seed: int) -> Runs:
     """Episodes of several laws in equal parts, shuffled."""
     rng = np.random.default_rng(seed)
-    parts = [simulate(mdp, law, count // len(laws), rng, START) for law in laws]
+    parts = [simulate(mdp, distribution, count // len(laws), rng, START) for distribution in laws]
     order = rng.permutation(sum(len(part.states) for part in parts))
     return Runs(
         np.concatenate([part.states for part in parts])[order],
@@ -152,16 +152,18 @@ def toy(count: int) -> dict[str, float]:
     taken = runs.actions >= 0
     print(f"\ncorridor, {count} trajectories of the 50/50 mixture of optimum and reference, beta {BETA}")
     print("policy          filler  corr. with A*  AUROC ratio  AUROC log-prob  best-of-8 ratio  log-prob")
-    laws = {"optimum": best.policy, "untrained": best.reference}
-    laws |= {f"{n} updates": ascend(mdp, REFERENCE, BETA, n, rate=RATE, start=START) for n in UPDATES}
+    distributions = {"optimum": best.policy, "untrained": best.reference}
+    distributions |= {
+        f"{n} updates": ascend(mdp, REFERENCE, BETA, n, rate=RATE, start=START) for n in UPDATES
+    }
     table: dict[tuple[str, int], tuple[Grades, Grades]] = {}
     change = 0.0
-    for name, law in laws.items():
-        plain = score(runs, law, best.reference, 0)[0]
-        own = along(log_ratio_advantages(law, best.reference, BETA), runs)[taken]
+    for name, distribution in distributions.items():
+        plain = score(runs, distribution, best.reference, 0)[0]
+        own = along(log_ratio_advantages(distribution, best.reference, BETA), runs)[taken]
         like = float(np.corrcoef(own, truth[taken])[0, 1]) if np.ptp(own) > 0 else float("nan")
         for fillers in FILLERS:
-            ratio, logprob = score(runs, law, best.reference, fillers)
+            ratio, logprob = score(runs, distribution, best.reference, fillers)
             change = max(change, float(np.abs(ratio - plain).max()))
             # Equal scores must stay ties: filler leaves rounding errors of about 1e-15.
             a, b = grade(np.round(ratio, 10), returns), grade(logprob, returns)
@@ -199,11 +201,15 @@ def planted(mdp: FiniteMdp, law: Floats, count: int, seed: int) -> tuple[Runs, N
     length = (natural.actions >= 0).sum(1)
     at = (rng.random(len(length)) * length).astype(np.int64)
     states, actions, rewards = natural.states.copy(), natural.actions.copy(), natural.rewards.copy()
-    moves, laws = np.cumsum(mdp.chances, -1), np.cumsum(law, -1)
+    moves, distributions = np.cumsum(mdp.chances, -1), np.cumsum(law, -1)
     for step in range(mdp.steps):
         rows = np.flatnonzero(step >= at)
         here = states[rows, step]
-        draw = (rng.random(len(rows))[:, None] >= laws[step, here]).sum(-1).clip(max=laws.shape[-1] - 1)
+        draw = (
+            (rng.random(len(rows))[:, None] >= distributions[step, here])
+            .sum(-1)
+            .clip(max=distributions.shape[-1] - 1)
+        )
         chosen = np.where(step == at[rows], JUMP, draw)
         after = (rng.random(len(rows))[:, None] >= moves[here, chosen]).sum(-1).clip(max=len(mdp.over) - 1)
         over = mdp.over[here]
@@ -356,7 +362,7 @@ def rollouts(policy: LocalPolicy, tasks: list[Task], draws: int, seed: int) -> l
     found = []
     with Tree.memory() as tree:
         for group in grow(tree, policy, Hall(), tasks, draws=draws, settings=SAMPLING, seed=seed):
-            walks, outcomes = group_walks(group)
+            walks, outcomes = group_trajectories(group)
             found += list(zip(walks, outcomes, strict=True))
     return found
 

@@ -43,10 +43,10 @@ from refork_methods.theory.read import read_human_choices
 from refork_methods.theory.sandboxed import LIMITS
 from refork_methods.theory.scores import aggregate_loss, relative_scores
 from refork_methods.theory.search import ScriptedScientist, SimulatedPeople, TheorySearch, TheorySettings
+from refork_methods.theory.search.figures import scoreboard
 from refork_methods.theory.search.loop import Outcome
 from refork_methods.theory.search.record import Record
 from refork_methods.theory.search.spec import TheorySpec
-from refork_methods.theory.search.told import scoreboard
 from refork_methods.theory.simulate import predicted_rates, simulate
 from refork_testbed.trials.theory_fit import fit
 
@@ -123,12 +123,13 @@ def found(task: Task) -> Found:
         assert board is not None
         order = score_order(
             [search.theories[label].chooser(label, search.domain, sandbox) for label in (best, "pi_1")],
-            [one.observation for one in search.seen],
+            [one.observation for one in search.observed],
             seed=1,
         )
         people = order[0].people
         return Found(
-            task, search.theories[best].title(search.domain), outcome.state, len(search.seen), error(best),
+            task, search.theories[best].title(search.domain), outcome.state,
+                    len(search.observed), error(best),
             (error("pi_1"), error("pi_2")), board.winner(), order[0].theory or 0.0,
             0.0 if people is None else people.estimate, order[1].theory or 0.0, search.record.digest,
         )  # fmt: skip

@@ -39,7 +39,7 @@ from refork.growing.selector import needs_of
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import Tree
-from refork.worlds.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_law
+from refork.worlds.lock import CHOICES, LENGTH, PIVOTS, PROBABILITIES, LockWorld, lock_distribution
 
 BUDGET = 512
 CODES = len(CHOICES) ** len(PIVOTS)
@@ -209,7 +209,7 @@ def real(selector: Selector, prompts: int) -> dict[str, float]:
 
     The simulation is fed what the policy really drew; every choice must then name the same node and token.
     """
-    world, policy = LockWorld(), ScriptedPolicy.from_text(lock_law, name="lock")
+    world, policy = LockWorld(), ScriptedPolicy.from_text(lock_distribution, name="lock")
     tasks = world.tasks("train", prompts)
     settings = Sampling(max_tokens=LENGTH)
     equal, total, mixed = 0, 0, 0

@@ -379,11 +379,11 @@ def _strategy(
             lambda g, k, _: ~rules.summarised(g, k, n, m - 1),
         ),
     ]
-    label, strategy, law = kinds[int(rng.integers(len(kinds)))]
+    label, strategy, distribution = kinds[int(rng.integers(len(kinds)))]
 
     def shown(found: Any, messages: Sequence[Message]) -> Visible:
         group, kind = rules.groups(found)
-        return np.asarray(law(group, kind, messages), dtype=np.bool_)
+        return np.asarray(distribution(group, kind, messages), dtype=np.bool_)
 
     return label, AgentFrameworkCompactor(strategy), shown, label.startswith("summarization")
 

@@ -168,8 +168,8 @@ def _session(where: str, scene: Scene, make: Maker, tally: Tally) -> tuple[str |
     broke: dict[str, bool] = {}
     for name, one in stages.items():
         answer = grade(agent.reply(one.context).message, scene.checker)
-        law = "violation" if soft and not holds(one.context, rule) else "refused"
-        tally.check(answer.outcome == law, f"{where}, {name}: {answer.outcome}, not {law}")
+        distribution = "violation" if soft and not holds(one.context, rule) else "refused"
+        tally.check(answer.outcome == distribution, f"{where}, {name}: {answer.outcome}, not {distribution}")
         if one.valid:
             broke[name] = answer.outcome == "violation"
     after = stages["compaction"]
@@ -213,7 +213,7 @@ def _decomposition(tally: Tally, agent: RuleAgent, chance: float, seeds: int) ->
         made = setup_for(scene, Summarise(keeps_facts(survival=chance, seed=seed), 200, draw=seed))
         after = stage("compaction", scene, made)
         answer = grade(agent.reply(after.context, draw=seed).message, scene.checker)
-        kept = after.kept(scene.rule)
+        kept = after.survival(scene.rule)
         rows.append(
             Episode(
                 Cell("planted", "compaction", task, seed),

@@ -101,13 +101,13 @@ class Rollouts:
 
 def rollouts(chain: Chain, success: float, groups: int, rng: np.random.Generator) -> Rollouts:
     """Sample groups, and look up the advantage Q - V of every action taken, in units of the reward."""
-    law = chain.policy(success)
-    value, after = chain.values(law)
+    distribution = chain.policy(success)
+    value, after = chain.values(distribution)
     count = groups * ROLLOUTS
     at, lengths = np.full(count, chain.start), np.zeros(count, int)
     states, truth = np.zeros((count, TURNS), int), np.zeros((count, TURNS))
     reached = chain.step.cumsum(2)
-    chosen = law.cumsum(1)
+    chosen = distribution.cumsum(1)
     for turn in range(TURNS):
         on = at < STATES
         here = np.where(on, at, 0)

@@ -35,7 +35,7 @@ from refork_methods.crosscoder.train import TrainSettings, train
 from refork_methods.crosscoder.trials import Gain, gain, world_trials
 from refork_methods.steer import difference_of_means
 from refork_testbed.models import build
-from refork_testbed.worlds.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
+from refork_testbed.worlds.toolcall import CITIES, REQUESTS, TOPICS, ToolCallWorld, plain_texts, score_call
 
 Floats = NDArray[np.float32]
 #: Before the last block. Two blocks earlier the last tokens of all tool prompts share nearly one state, and
@@ -83,7 +83,7 @@ def corpora(policy: LocalPolicy, count: int) -> tuple[list[IntArray], list[IntAr
     dice = Dice("benchmark requests without tools")
     tool = [prompt(policy, task.prompt) for task in ToolCallWorld(4).tasks("train", count, 5)]
     bare = [
-        prompt(policy, "request : " + dice.choice(REQUESTS).format(dice.choice(TOPICS), dice.choice(PLACES)))
+        prompt(policy, "request : " + dice.choice(REQUESTS).format(dice.choice(TOPICS), dice.choice(CITIES)))
         for _ in range(count // 2)
     ]
     return tool, [*(policy.encode(text) for text in plain_texts(count // 2, 1)), *bare]

@@ -84,8 +84,8 @@ def said(policy: LocalPolicy) -> tuple[Example, ...]:
     found: list[Example] = []
     for temperature in TEMPERATURES:
         file = home() / "drafters" / f"answers-{_digest(policy, [*GIVEN[:2], temperature])}.jsonl"
-        law = Sampling(max_tokens=224, temperature=temperature)
-        found += answers(policy, asked, law, path=file, progress=_told).examples
+        sampling = Sampling(max_tokens=224, temperature=temperature)
+        found += answers(policy, asked, sampling, path=file, progress=_told).examples
     return tuple(found)
 
 

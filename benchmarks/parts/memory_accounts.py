@@ -132,8 +132,8 @@ class CountedAgent:
         context = words(self._prompts[task.id]) + sum(words(one.body) for one in given.texts) + words(shown)
         read = written = 0
         for step in found.run.steps:
-            said = words(f"{step.function} {json.dumps(step.arguments)} {step.said}")
+            said = words(f"{step.function} {json.dumps(step.arguments)} {step.output}")
             read, written = read + context, written + said
-            context += said + words(step.seen)
+            context += said + words(step.observation)
         self.costs.append(read + written)
         return replace(found, run=replace(found.run, cost=Cost(tokens_in=read, tokens_out=written)))

@@ -61,7 +61,7 @@ def forks(tasks: int, draws: int, seed: int) -> Forks:
         cut = _tool_turn(whole)
         if cut is None or not topics:
             continue
-        record = [(turn.said, turn.seen) for turn in whole.turns[:cut]]
+        record = [(turn.output, turn.observation) for turn in whole.turns[:cut]]
         for draw in range(draws):
             topic = topics[int(rng.integers(len(topics)))]
             wrong = ScriptTool(part.template, {**facts, topic: other_value(topic, facts[topic])})
@@ -85,7 +85,7 @@ def _whole(world: MiniAppsWorld, task: Task, tool: ScriptTool, key: NoiseKey) ->
 
 def _tool_turn(run: Run) -> int | None:
     """The turn in which the tool is called: all before it happened without its help."""
-    return next((n for n, turn in enumerate(run.turns) if "\ntools." in turn.said), None)
+    return next((n for n, turn in enumerate(run.turns) if "\ntools." in turn.output), None)
 
 
 def _matters(

@@ -107,7 +107,7 @@ def _stream(families: list[str], theta: int, guard: AdmissionGuard) -> tuple[int
         used.update(called)
         memory.observe(f"t{number}", chosen, called=called, success=True)
         step = RunStep("s1", function=f"desk.{family}", arguments={"person": person, "amount": amount},
-                       result={"done": number}, seen="done")  # fmt: skip
+                       result={"done": number}, observation="done")  # fmt: skip
         memory.reflect(RunTrajectory(f"t{number}", query, (step,), True))
         codify_due(memory, guard)
     built = {tool.name for tool in memory.state.live_tools()}

@@ -24,7 +24,7 @@ from refork_methods.route.conduct.collapse import collapse_table
 from refork_methods.route.conduct.evaluate import Evaluation, Written, evaluate, written_plans
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.conduct.world import ConductWorld, Reward
-from refork_methods.train.loop import TreeTraining, improve
+from refork_methods.train.loop import TreeTraining, train_policy
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
 from refork_testbed.models.build import build
@@ -74,7 +74,9 @@ def trained(seed: int, updates: int = UPDATES, world: ConductWorld | None = None
     )  # fmt: skip
     began = time.monotonic()
     with Tree.memory() as tree:
-        for _ in improve(tree, policy, world, tasks, plan, LAW, grower="independent", credit=reward_credit):
+        for _ in train_policy(
+            tree, policy, world, tasks, plan, LAW, grower="independent", credit=reward_credit
+        ):
             pass
     return Trained(policy, time.monotonic() - began, updates * QUERIES * PLANS)
 

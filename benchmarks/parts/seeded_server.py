@@ -41,13 +41,23 @@ def shaped(scores: Floats, prompt: list[int], said: list[int], body: Mapping[str
     for token in set(said):
         scores[token] -= body.get("frequency_penalty", 0.0) * said.count(token)
         scores[token] -= body.get("presence_penalty", 0.0)
-    law = normal(scores / body["temperature"])
-    law = normal(np.where(np.exp(law) >= body.get("min_p", 0.0) * np.exp(law.max()), law, -np.inf))
-    law = normal(np.where(law >= np.sort(law)[-min(body.get("top_k", TOKENS), TOKENS)], law, -np.inf))
-    order = np.argsort(-law, kind="stable")
-    before = np.cumsum(np.exp(law[order])) - np.exp(law[order])
-    law[order[before >= body.get("top_p", 1.0)]] = -np.inf
-    return normal(law)
+    distribution = normal(scores / body["temperature"])
+    distribution = normal(
+        np.where(
+            np.exp(distribution) >= body.get("min_p", 0.0) * np.exp(distribution.max()), distribution, -np.inf
+        )
+    )
+    distribution = normal(
+        np.where(
+            distribution >= np.sort(distribution)[-min(body.get("top_k", TOKENS), TOKENS)],
+            distribution,
+            -np.inf,
+        )
+    )
+    order = np.argsort(-distribution, kind="stable")
+    before = np.cumsum(np.exp(distribution[order])) - np.exp(distribution[order])
+    distribution[order[before >= body.get("top_p", 1.0)]] = -np.inf
+    return normal(distribution)
 
 
 #: What a request may say about its law; all else is about its length and its answer.
@@ -87,9 +97,9 @@ def answer(body: Mapping[str, Any], biased: bool = True) -> dict[str, Any]:
     asked = tuple(body.get(name) for name in NAMES)
     bias = tuple((body.get("logit_bias") or {}).items()) if biased else ()
     for _ in range(body["max_tokens"]):
-        law, bare = law_of(tuple(prompt), tuple(said), asked, bias)
+        distribution, bare = law_of(tuple(prompt), tuple(said), asked, bias)
         # Exponential races, as vLLM draws: every token takes a number of its own for each candidate.
-        token = int((law / rng.standard_exponential(TOKENS)).argmax())
+        token = int((distribution / rng.standard_exponential(TOKENS)).argmax())
         said.append(token)
         values.append(float(bare[token]))
     block: dict[str, Any] = {
@@ -121,10 +131,10 @@ def enumerated(
             first = place == len(settings.forced)
             scores = logits([*prompt, *begun, *said[:place]])
             scores[list(settings.banned) + list(settings.banned_first) * first] = -np.inf
-            law = np.exp(shaped(scores, prompt, [*begun, *said[:place]], asked))
+            distribution = np.exp(shaped(scores, prompt, [*begun, *said[:place]], asked))
             if first and exclude is not None:
-                law[exclude] = 0.0
-            chance *= law[token] / law.sum()
+                distribution[exclude] = 0.0
+            chance *= distribution[token] / distribution.sum()
         found[said] = chance
     return found
 

@@ -44,7 +44,7 @@ class Tried:
 
     name: str
     effects: tuple[str, ...]
-    said: str
+    output: str
 
 
 @final
@@ -79,7 +79,7 @@ class Planted:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def told(self, text: str) -> str:
+    def with_true_names(self, text: str) -> str:
         """A source or flag with the true names."""
         names = {
             "SECRET": str(self.secret), "NEAR": str(self._near), "HELD": str(self._held),
@@ -89,11 +89,11 @@ class Planted:
             text = text.replace(name, value)
         return text
 
-    def effects(self, found: dict[str, bytes]) -> tuple[str, ...]:
+    def effects(self, result: dict[str, bytes]) -> tuple[str, ...]:
         """Where bytes of the secret are, and what was changed beside it."""
         token = self.token.encode()
         parts = [token[at : at + WINDOW] for at in range(len(token) - WINDOW + 1)]
-        leaks = [name for name, data in found.items() if any(part in data for part in parts)]
+        leaks = [name for name, data in result.items() if any(part in data for part in parts)]
         changed = [] if self._files() == self._before else ["a file was made, changed or deleted"]
         return (*leaks, *changed)
 
@@ -105,10 +105,10 @@ class Planted:
 def try_walls(disguise: Disguise, planted: Planted) -> Tried:
     """A disguise on the tools in their jail alone: no screen, any flags, a look at all that comes out."""
     name = f"source{disguise.suffix}"
-    source = (planted.told(disguise.source) + ENTRY).encode()
+    source = (planted.with_true_names(disguise.source) + ENTRY).encode()
     compiler = COMPILERS[disguise.suffix]
     flags = [
-        *map(planted.told, disguise.flags),
+        *map(planted.with_true_names, disguise.flags),
         "-g",
         "-fopt-info-vec-all=records.txt",
         "-MD",
@@ -137,12 +137,12 @@ def try_walls(disguise: Disguise, planted: Planted) -> Tried:
 
 def try_all(disguise: Disguise, planted: Planted) -> Tried:
     """A disguise as a candidate of a search: what its verdict says, and what was built of it."""
-    source = planted.told(disguise.source) + ENTRY
+    source = planted.with_true_names(disguise.source) + ENTRY
     problem = replace(PROBLEM, suffix=disguise.suffix)
     said, found = "", {}
     try:
         made = Programs(problem, planted.built, SECONDS).make(
-            source, tuple(map(planted.told, disguise.flags))
+            source, tuple(map(planted.with_true_names, disguise.flags))
         )
         found = {"object": made.built.path.read_bytes(), "program": made.path.read_bytes()}
         found["records"] = made.built.records.encode()

@@ -36,8 +36,8 @@ class Oracle:
         tokens = np.zeros((len(branches), 5), dtype=np.int64)
         for row, noise in enumerate(branches.noise):
             true = self.truth[noise.draw]
-            assert true[branches.said[row] - 1] == branches.newest[row]
-            rest = true[branches.said[row] :][:5]
+            assert true[branches.generated[row] - 1] == branches.newest[row]
+            rest = true[branches.generated[row] :][:5]
             tokens[row, : len(rest)] = rest
         wrong = self.rng.random(tokens.shape) < 0.15
         tokens[wrong] = self.rng.integers(0, 50, int(wrong.sum()))
@@ -54,7 +54,7 @@ class Oracle:
     def _settle(self, branches, drafts, logits, row):
         settings, key, drawn = branches.settings[row], [branches.noise[row]], []
         for j in range(int(drafts.lengths[row]) + 1):
-            offset = int(branches.said[row]) + j
+            offset = int(branches.generated[row]) + j
             noise = uniforms(key, 1, offset)[:, 0]
             if settings.coupling == "gumbel":
                 noise = gumbels(key, offset, logits.shape[1])

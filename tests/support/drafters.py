@@ -46,9 +46,9 @@ def adversarial(target):
 def knowing(target):
     """Knows the model's law after every single token: right often enough that several drafts are kept."""
     draft = untrained(target, rank=258)
-    law = target.next_logprobs([np.array([t], dtype=np.int32) for t in range(258)])
+    distribution = target.next_logprobs([np.array([t], dtype=np.int32) for t in range(258)])
     with torch.no_grad():
-        draft.head.markov_w1.weight.copy_(torch.from_numpy(np.stack(law)))
+        draft.head.markov_w1.weight.copy_(torch.from_numpy(np.stack(distribution)))
         draft.head.markov_w2.weight.copy_(torch.eye(258))
         draft.norm.weight.zero_()
     return draft

@@ -12,8 +12,8 @@ from typing import Final
 
 from refork.errors import CannotDo
 from refork.sandbox import Sandbox
+from refork.sandbox.jailed import exposed as shows
 from refork.sandbox.jailed import jailed
-from refork.sandbox.jailed import shown as shows
 from refork.sandbox.shell import Shell, ShellState
 from refork.worlds.open import open_world
 from refork_methods.memory.admission import AdmissionGuard, admit

@@ -16,16 +16,16 @@ from refork_methods.kernel.tool import Finding
 class TableEvaluator:
     """Speed-ups by a function of the candidate; None is a kernel that is wrong. Nothing is run.
 
-    ``found`` gives the findings of a candidate. ``evaluated`` lists what was asked for, in order.
+    ``result`` gives the findings of a candidate. ``evaluated`` lists what was asked for, in order.
     """
 
     def __init__(
         self,
         speedup: Callable[[Candidate], float | None],
-        found: Callable[[Candidate], Sequence[Finding]] = lambda candidate: (),
+        result: Callable[[Candidate], Sequence[Finding]] = lambda candidate: (),
         noise: float = 1.0,
     ) -> None:
-        self._speedup, self._found, self._noise = speedup, found, noise
+        self._speedup, self._found, self._noise = speedup, result, noise
         self.evaluated: list[Candidate] = []
         self.prepared: list[tuple[Candidate, ...]] = []
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.decoding.live import Said
+from refork.decoding.live import StepOutput
 from refork.policies.local import LocalPolicy
 from support.models import make_tokenizer
 
@@ -91,13 +91,15 @@ class PlantedLive:
             token = 0
         except ValueError as error:
             del self.open[ticket]
-            return Said(ticket, np.zeros(0, dtype=np.int32), none, none, finish="error", error=str(error))
+            return StepOutput(
+                ticket, np.zeros(0, dtype=np.int32), none, none, finish="error", error=str(error)
+            )
         said[0] += 1
         finish = "stop" if token == 0 else "length" if said[0] == limit else None
         if finish:
             del self.open[ticket]
         nats = np.array([-1.0], dtype=np.float32)
-        return Said(ticket, np.array([token], dtype=np.int32), nats, nats, finish=finish)
+        return StepOutput(ticket, np.array([token], dtype=np.int32), nats, nats, finish=finish)
 
 
 def saying(policy, text):

@@ -69,7 +69,7 @@ class Shelf:
     def brief(self, task):
         return Brief(task_description=task.prompt, initial_state="files : " + " ".join(task.data["files"]))
 
-    def actor(self, task, seed):
+    def agent(self, task, seed):
         raise NotImplementedError
 
     def standing(self, task, seen):

@@ -205,7 +205,7 @@ def _viewed(file: Path) -> None:
             answers.nodes(view, [node.id])
             answers.walk(view, node.id)
             answers.branches(view, node.id, "success")
-            answers.said(view, node.id)
+            answers.node_scores(view, node.id)
 
 
 def crashes(file: Path, folder: Path) -> Iterator[tuple[str, BaseException]]:

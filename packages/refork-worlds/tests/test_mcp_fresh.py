@@ -115,9 +115,9 @@ def test_paths_are_the_same_in_every_episode_and_work_both_ways(given):
     said = []
     for _ in range(2):
         episode = world.start(task, 0)
-        said.append(episode.step(call_text("where", {"path": mcp_fresh.SHOWN})).text)
+        said.append(episode.step(call_text("where", {"path": mcp_fresh.MOUNT_POINT})).text)
         episode.close()
-    assert said == [f"{mcp_fresh.SHOWN}/diary.txt True"] * 2
+    assert said == [f"{mcp_fresh.MOUNT_POINT}/diary.txt True"] * 2
 
 
 def test_a_server_that_dies_breaks_its_episode(given):
@@ -131,10 +131,12 @@ def test_a_server_that_dies_breaks_its_episode(given):
 def test_a_recorded_rollout_is_forked(given):
     world = opened(given, fresh=True)
     policy = ScriptedPolicy.from_replies([call_text("add", {"line": word}) for word in "ab"])
-    law = Sampling(max_tokens=80)
+    sampling = Sampling(max_tokens=80)
     with Tree.memory() as tree:
         walk = (
-            grow(tree, policy, world, world.tasks("train", 1), draws=1, settings=law)[0].forks[0].leaves()[0]
+            grow(tree, policy, world, world.tasks("train", 1), draws=1, settings=sampling)[0]
+            .forks[0]
+            .leaves()[0]
         )
         seen = [step.node for step in walk.steps if step.node.kind == "observation"]
         arm = fork(tree.at(seen[1]), policy, 2, world=world)
@@ -163,12 +165,12 @@ def test_the_status_of_the_server_is_passed_on(tmp_path, monkeypatch):
     program = tmp_path / "program"
     program.symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
-    script = f"import os, sys; print(os.getcwd(), sorted(os.listdir('{mcp_fresh.SHOWN}'))); sys.exit(5)"
+    script = f"import os, sys; print(os.getcwd(), sorted(os.listdir('{mcp_fresh.MOUNT_POINT}'))); sys.exit(5)"
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a").write_text("x")
     assert mcp_fresh.run(folder, ["./program", "-c", script], io.BytesIO(), sink) == 5
-    assert sink.getvalue().decode() == f"{mcp_fresh.SHOWN} ['a']\n"
+    assert sink.getvalue().decode() == f"{mcp_fresh.MOUNT_POINT} ['a']\n"
 
 
 STUBBORN = """

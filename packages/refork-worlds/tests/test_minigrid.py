@@ -362,9 +362,9 @@ def test_the_bot_gives_up_where_it_has_no_plan_and_plays_nothing_else():
 
 def test_a_recorded_rollout_of_the_bot_is_forked_without_a_model(tmp_path):
     world, task = opened("BabyAI-GoToLocal-v0"), tasks_of("BabyAI-GoToLocal-v0")[0]
-    law = Sampling(max_tokens=2)
+    sampling = Sampling(max_tokens=2)
     with Tree.open(tmp_path / "room.db") as tree:
-        (group,) = grow(tree, babyai_bot(), world, [task], draws=1, settings=law)
+        (group,) = grow(tree, babyai_bot(), world, [task], draws=1, settings=sampling)
         (draw,) = group.forks[0].draws
         assert group.values() == [1.0]
         walk = tree.path(draw.leaf)
@@ -374,14 +374,14 @@ def test_a_recorded_rollout_of_the_bot_is_forked_without_a_model(tmp_path):
         first = next(step.node for step in walk if step.node.kind == "action")
         forced = Force(text="drop")
         other = fork(
-            tree.at(first.id, token=0), babyai_bot(), draws=2, change=forced, settings=law, world=world
+            tree.at(first.id, token=0), babyai_bot(), draws=2, change=forced, settings=sampling, world=world
         )
         assert other.values("success") == [1.0, 1.0]
         for one in other.draws:
             texts = [s.node.text for s in tree.path(one.leaf) if s.node.fork == other.record.id]
             assert texts[0] == "drop"
             assert texts[1].startswith("nothing happens ; ")
-        clumsy = grow(tree, babyai_bot(0.4), world, [task], draws=4, settings=law)[0]
+        clumsy = grow(tree, babyai_bot(0.4), world, [task], draws=4, settings=sampling)[0]
         assert {v for v in clumsy.values() if v is not None} <= {0.0, 1.0}
         assert len({s.node.text for d in clumsy.forks[0].draws for s in tree.path(d.leaf)}) > 3
 
@@ -401,9 +401,9 @@ def test_the_bots_law_is_its_advice_but_for_the_stated_errors():
     policy = babyai_bot(0.3)
     episode = world.start(task, 0)
     asked = policy.render([], token_array([]), [opening(task.prompt, episode.first.text)])
-    law = np.exp(policy.next_logprobs([asked.tokens])[0])
+    sampling = np.exp(policy.next_logprobs([asked.tokens])[0])
     advised, _ = Adviser().advice(world, task, ())
-    found = {word: float(law[policy.encode(word)[0]]) for word in ALL}
+    found = {word: float(sampling[policy.encode(word)[0]]) for word in ALL}
     assert found == pytest.approx({word: 0.7 if word == advised else 0.05 for word in ALL})
     with pytest.raises(BadInput, match="has started"):
         policy.next_logprobs([policy.render([], token_array([]), [opening("hello", "")]).tokens])

@@ -252,11 +252,11 @@ def test_pages_that_are_left_or_loaded_anew_end_too(html):
 @real
 def test_a_recorded_rollout_is_forked(html):
     world = opened(html, "press", "&turns=2&pace=10")
-    law = Sampling(max_tokens=4)
+    sampling = Sampling(max_tokens=4)
     with Tree.memory() as tree:
         policy = ScriptedPolicy.from_replies(["wait", "hover 2"])
         walk = (
-            grow(tree, policy, world, world.tasks("held-out", 1), draws=1, settings=law)[0]
+            grow(tree, policy, world, world.tasks("held-out", 1), draws=1, settings=sampling)[0]
             .forks[0]
             .leaves()[0]
         )

@@ -91,9 +91,9 @@ def imitated(monkeypatch):
     monkeypatch.setattr(Simulator, "made", 0)
     monkeypatch.setattr(Simulator, "ended", 0)
     monkeypatch.setattr(Simulator, "deadly", [])
-    adapter._told.cache_clear()
+    adapter._variations.cache_clear()
     yield
-    adapter._told.cache_clear()
+    adapter._variations.cache_clear()
 
 
 def test_variations_are_tasks_and_the_packages_parts_are_the_splits(imitated):
@@ -325,13 +325,18 @@ def test_rollouts_are_grown_and_forked(imitated, tmp_path):
     world = open_world("scienceworld:boil?turns=5")
     task = world.tasks("train", 1)[0]
     policy = ScriptedPolicy.from_replies(["on", "sit"])
-    law = Sampling(max_tokens=3)
+    sampling = Sampling(max_tokens=3)
     with Tree.open(tmp_path / "boil.db") as tree:
-        (group,) = grow(tree, policy, world, [task], draws=4, settings=law)
+        (group,) = grow(tree, policy, world, [task], draws=4, settings=sampling)
         walks = [list(tree.path(draw.leaf)) for draw in group.forks[0].draws]
         node = next(s.node for walk in walks for s in walk[3:] if s.node.kind == "action")
         arm = fork(
-            tree.at(node.id, token=0), policy, draws=3, change=Force(text="on"), settings=law, world=world
+            tree.at(node.id, token=0),
+            policy,
+            draws=3,
+            change=Force(text="on"),
+            settings=sampling,
+            world=world,
         )
         new = [s.node for d in arm.draws for s in tree.path(d.leaf) if s.node.fork == arm.record.id]
         assert {n.origin for n in new if n.kind == "observation"} == {"replayed"}

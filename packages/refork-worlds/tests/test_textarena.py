@@ -291,13 +291,18 @@ def test_rollouts_are_grown_and_forked(tmp_path):
     world = opened("TowerOfHanoi-v0?turns=5")
     task = world.tasks("train", 1)[0]
     policy = ScriptedPolicy.from_replies(["[A C]", "[A B]", "[C B]", "[B C]"])
-    law = Sampling(max_tokens=4)
+    sampling = Sampling(max_tokens=4)
     with Tree.open(tmp_path / "tower.db") as tree:
-        (group,) = grow(tree, policy, world, [task], draws=4, settings=law)
+        (group,) = grow(tree, policy, world, [task], draws=4, settings=sampling)
         walks = [tree.path(draw.leaf) for draw in group.forks[0].draws]
         node = next(s.node for walk in walks for s in list(walk)[3:] if s.node.kind == "action")
         arm = fork(
-            tree.at(node.id, token=0), policy, draws=3, change=Force(text="[A B]"), settings=law, world=world
+            tree.at(node.id, token=0),
+            policy,
+            draws=3,
+            change=Force(text="[A B]"),
+            settings=sampling,
+            world=world,
         )
         assert len(arm.draws) == 3
         new = [s.node for d in arm.draws for s in tree.path(d.leaf) if s.node.fork == arm.record.id]

@@ -210,10 +210,10 @@ def test_a_library_that_is_missing_or_too_new_is_said(monkeypatch):
 
 def test_calls_are_read_only_where_tools_are_offered():
     call = '{"name":"add","arguments":{"a":1}}'
-    assert "tool_calls" not in verifiers.said(call, 1, tools=False)
-    made = verifiers.said(call, 2, tools=True)["tool_calls"][0]
+    assert "tool_calls" not in verifiers.assistant_message(call, 1, tools=False)
+    made = verifiers.assistant_message(call, 2, tools=True)["tool_calls"][0]
     assert (made["id"], made["function"]) == ("call_2_0", {"name": "add", "arguments": '{"a": 1}'})
-    assert "tool_calls" not in verifiers.said('{"name": ', 1, tools=True)
+    assert "tool_calls" not in verifiers.assistant_message('{"name": ', 1, tools=True)
 
 
 def test_two_questions_at_once_are_refused():

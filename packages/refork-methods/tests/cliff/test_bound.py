@@ -15,8 +15,8 @@ def random_chain(seed, states=12):
     rng = np.random.default_rng(seed)
     step = np.zeros((states, states))
     for s in range(states - 2):
-        law = rng.dirichlet(np.full(states - s - 1, 0.3))
-        step[s, s + 1 :] = law
+        distribution = rng.dirichlet(np.full(states - s - 1, 0.3))
+        step[s, s + 1 :] = distribution
     reward = np.zeros(states)
     reward[-1] = 1.0
     return step, absorbing_values(step, reward)

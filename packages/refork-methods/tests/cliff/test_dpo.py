@@ -43,9 +43,11 @@ def test_the_gradient_touches_exactly_two_logits(beta):
 def test_the_loss_is_sigmoid_dpo():
     z, ref = logits(1), logits(2)
     chosen, rejected = torch.arange(5), torch.arange(5) + 10
-    law, old = torch.log_softmax(z, -1), torch.log_softmax(ref, -1)
+    distribution, old = torch.log_softmax(z, -1), torch.log_softmax(ref, -1)
     pick = torch.arange(5)
-    plain = (law[pick, chosen] - old[pick, chosen]) - (law[pick, rejected] - old[pick, rejected])
+    plain = (distribution[pick, chosen] - old[pick, chosen]) - (
+        distribution[pick, rejected] - old[pick, rejected]
+    )
     expected = -torch.nn.functional.logsigmoid(0.05 * plain)
     found = single_token_dpo(z, chosen, rejected, token_margin(ref, chosen, rejected))
     assert torch.allclose(found, expected, atol=1e-12)
@@ -84,10 +86,10 @@ SETTINGS = CliffDpoSettings(learning_rate=1e-2, rows=2, accumulate=1, epochs=8, 
 def test_training_moves_the_margin(policy):
     pairs = pairs_for(policy)
     before = policy.card.weights
-    law = [policy.next_logprobs([np.array(p.prompt_tokens, dtype=np.int32)])[0] for p in pairs]
+    distribution = [policy.next_logprobs([np.array(p.prompt_tokens, dtype=np.int32)])[0] for p in pairs]
     done = cliff_dpo(policy, pairs, SETTINGS)
     after = [policy.next_logprobs([np.array(p.prompt_tokens, dtype=np.int32)])[0] for p in pairs]
-    for p, old, new in zip(pairs, law, after, strict=True):
+    for p, old, new in zip(pairs, distribution, after, strict=True):
         assert new[p.chosen] - new[p.rejected] > old[p.chosen] - old[p.rejected]
     assert len(done.log) == 8 * 2
     assert done.loss_tokens == 4 * 8 * 2

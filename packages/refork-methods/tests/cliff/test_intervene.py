@@ -66,9 +66,9 @@ def test_behind_the_last_token_the_outcome_stands_and_ungraded_is_left_out(prove
 
     policy, found, nominees, _ = proven
     last = replace(nominees[0], index=11, before=found.points[11], after=None)
-    assert contrast([last], policy, 32, judge=judge).kept == ((0, 32),)
+    assert contrast([last], policy, 32, judge=judge).kept_counts == ((0, 32),)
     blind = replace(found, curve=replace(found.curve, outcome=None))
-    assert contrast([replace(last, trace=blind)], policy, 32, judge=judge).kept == ()
+    assert contrast([replace(last, trace=blind)], policy, 32, judge=judge).kept_counts == ()
     assert not verify([replace(last, trace=blind)], policy, 32, judge=judge)[0].real
 
 

@@ -14,8 +14,8 @@ def test_the_bound_is_the_entropy_of_a_99_to_1_coin():
 
 
 def test_entropy_of_the_top_tokens_is_a_lower_bound_and_says_so():
-    law = np.log(np.full(40, 1 / 40))
-    some, whole = top_entropy(law, 20), top_entropy(law, None)
+    distribution = np.log(np.full(40, 1 / 40))
+    some, whole = top_entropy(distribution, 20), top_entropy(distribution, None)
     assert some.lower_bound
     assert some.nats == pytest.approx(20 / 40 * np.log(40))
     assert not whole.lower_bound
@@ -29,16 +29,16 @@ def test_a_partial_law_is_refused_as_full_entropy():
 
 
 def test_entropy_of_twenty_tokens_unless_told_otherwise():
-    law = np.log(np.arange(1, 31) / 465)  # in no order of likelihood
-    mine = np.sort(np.exp(law))[::-1]
+    distribution = np.log(np.arange(1, 31) / 465)  # in no order of likelihood
+    mine = np.sort(np.exp(distribution))[::-1]
     for top in (20, 3):
-        found = top_entropy(law, top)
+        found = top_entropy(distribution, top)
         assert found.nats == pytest.approx(-(mine[:top] * np.log(mine[:top])).sum())
         assert found.lower_bound
-    assert top_entropy(law) == top_entropy(law, 20)
-    assert not top_entropy(law, None).lower_bound
+    assert top_entropy(distribution) == top_entropy(distribution, 20)
+    assert not top_entropy(distribution, None).lower_bound
     with pytest.raises(BadInput, match=r"the 20 likeliest tokens hold 0.8817 of the probability"):
-        top_entropy(law, full=True)
+        top_entropy(distribution, full=True)
     with pytest.raises(BadInput, match=r"the 2 likeliest tokens hold 0.7000 of the probability"):
         top_entropy([np.log(0.5), np.log(0.2), -np.inf], full=True)
     sure = top_entropy([0.0, -np.inf])
@@ -52,11 +52,11 @@ def test_entropy_of_twenty_tokens_unless_told_otherwise():
 
 
 def test_ties_share_the_first_rank():
-    law = np.log([0.4, 0.4, 0.2])
-    assert token_rank(law, law[0]) == token_rank(law, law[1]) == 1
-    assert token_rank(law, law[2]) == 3
-    assert token_rank(law, law[0] - 1e-12) == 1
-    assert token_rank(law, law[0] - 1e-6) == 3
+    distribution = np.log([0.4, 0.4, 0.2])
+    assert token_rank(distribution, distribution[0]) == token_rank(distribution, distribution[1]) == 1
+    assert token_rank(distribution, distribution[2]) == 3
+    assert token_rank(distribution, distribution[0] - 1e-12) == 1
+    assert token_rank(distribution, distribution[0] - 1e-6) == 3
     assert token_rank([0, -1, -2], -1.5, 0.5) == 2, "above by more than a tie"
     assert token_rank([0, -1, -2], -1.5, 0.25) == 3
 

@@ -205,8 +205,8 @@ def test_a_failed_scan_leaves_the_tree_as_it_was(planted, tree):
 
 def test_turns_of_a_world_are_scanned_and_their_last_answer_needs_no_ids(tree):
     # Both turns must say " a": 0.36 at the start, 0.6 after one, 0 after a " b".
-    law = {"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}}
-    policy, world = ScriptedPolicy.from_chain(law), TwoTurns()
+    distribution = {"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}}
+    policy, world = ScriptedPolicy.from_chain(distribution), TwoTurns()
     group = grow(
         tree, policy, world, world.tasks("train", 1), draws=40, settings=Sampling(max_tokens=3), seed=1
     )[0]

@@ -64,7 +64,7 @@ def test_a_planted_cliff_is_found_and_undone():
         (other,) = [arm for arm in held if arm.change is not None]
         assert (other.node, len(store.draws(other.id))) == (end.node.id, 64)  # the tree keeps both arms
         assert any(arm.change is None and arm.seed == other.seed for arm in held)
-        before = found.found.curve.sampled + sum(one.sampled for one in found.cliffs)
+        before = found.scan.curve.sampled + sum(one.sampled for one in found.cliffs)
         assert json.loads(json.dumps(found.to_json()))["rollouts"] == before + 128
 
 

@@ -17,8 +17,8 @@ from refork.runs.record import new_record
 from refork.runs.running import Run
 from refork.runs.workers import together
 from refork_methods.compare.cell import UPDATES, Cell
-from refork_methods.compare.cell_pool import CellPool, _done, _Member, _Told
-from refork_methods.compare.recipe import CompareRecipe, Place
+from refork_methods.compare.cell_pool import CellPool, _CellProgress, _done, _Member
+from refork_methods.compare.recipe import CompareRecipe, WorldPlan
 
 RECIPE = CompareRecipe(updates=3)
 
@@ -60,7 +60,7 @@ def wait_for_ever(cell, progress):
 
 
 def cells(folder, arms):
-    return [Cell(RECIPE, Place(world="lock"), arm, n, folder / str(n)) for n, arm in enumerate(arms)]
+    return [Cell(RECIPE, WorldPlan(world="lock"), arm, n, folder / str(n)) for n, arm in enumerate(arms)]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_processes_say_who_they_are_and_what_they_train(trained):
 )
 def test_what_a_cell_fails_of_is_raised_where_the_comparison_is(tmp_path, work, error, said):
     (cell,) = cells(tmp_path, ["a"])
-    answer = _done(cell, work, _Told(Run(new_record("learn compare", (), None), keep=False)))
+    answer = _done(cell, work, _CellProgress(Run(new_record("learn compare", (), None), keep=False)))
     crew, (ours, theirs) = CellPool(1), Pipe()
     crew._members[0] = _Member(None, ours, 0.0, cell)
     with ours, theirs:

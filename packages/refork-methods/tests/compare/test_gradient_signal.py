@@ -5,7 +5,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.compare import CompareRecipe
-from refork_methods.compare.recipe import Place
+from refork_methods.compare.recipe import WorldPlan
 from refork_testbed.trials.gradient_signal import arm_gradients, signal_of
 
 
@@ -42,7 +42,7 @@ def test_one_batch_is_refused():
 
 
 def test_gradients_of_an_arm_are_the_same_again():
-    place = Place(world="household:2", organism="test-tiny", tasks=2, budget=60)
+    place = WorldPlan(world="household:2", organism="test-tiny", tasks=2, budget=60)
     recipe = CompareRecipe(worlds=(place,), leaves=3, roots=2, at_once=1)
     first = arm_gradients(recipe, place, "independent+grpo", 2, 0)
     assert first.shape[0] == 2

@@ -8,13 +8,13 @@ from refork.errors import BadInput, Mismatch
 from refork_methods.compare import CompareRecipe, places_named, run_compare
 from refork_methods.compare import run as run_module
 from refork_methods.compare.picture import learning_figure
-from refork_methods.compare.recipe import ARMS, Arm, Place
+from refork_methods.compare.recipe import ARMS, Arm, WorldPlan
 
 
 @pytest.fixture(scope="module")
 def tiny():
     # The smallest organism, in a house it never saw: it fails, and every part runs.
-    place = Place(world="household:2", organism="test-tiny", tasks=2, budget=60)
+    place = WorldPlan(world="household:2", organism="test-tiny", tasks=2, budget=60)
     return CompareRecipe(
         worlds=(place,), arms=("independent+grpo", "uucb+g2po+implicit"), seeds=1, updates=2,
         leaves=3, roots=2, at_once=1, held_out=2, draws=1, evaluate_every=1,

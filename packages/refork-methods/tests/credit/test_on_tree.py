@@ -74,15 +74,15 @@ def test_a_token_counts_all_leaves_that_branch_at_or_after_it(forked):
 def test_advantages_are_shared_by_a_stretch_and_fit_the_trainer(forked):
     b = forked
     found = tree_credit(b.tree, b.root)
-    assert [walk.leaf.id for walk in found.walks] == [b.end.id, *(e.id for e in b.ends)] or len(
-        found.walks
+    assert [walk.leaf.id for walk in found.trajectories] == [b.end.id, *(e.id for e in b.ends)] or len(
+        found.trajectories
     ) == 4
-    by_leaf = {w.leaf.id: a for w, a in zip(found.walks, found.advantages, strict=True)}
+    by_leaf = {w.leaf.id: a for w, a in zip(found.trajectories, found.advantages, strict=True)}
     task = [NAN] * 3
     np.testing.assert_array_equal(by_leaf[b.end.id], [*task, 0, 0, -0.5, 0])
     np.testing.assert_array_equal(by_leaf[b.ends[0].id], [*task, 0, 0, 0.5, 0.5])
     np.testing.assert_array_equal(by_leaf[b.ends[2].id], [*task, 0, 0, -0.5, 0])
-    batch = trajectories_to_batch(found.walks, found.advantages)
+    batch = trajectories_to_batch(found.trajectories, found.advantages)
     # Each of the 4 + 2 + 3 + 1 sampled tokens is learned once.
     assert int(batch.mask.sum()) == 10
 
@@ -90,11 +90,11 @@ def test_advantages_are_shared_by_a_stretch_and_fit_the_trainer(forked):
 def test_sibling_baseline(forked):
     b = forked
     found = tree_credit(b.tree, b.root, baseline="siblings")
-    by_leaf = {w.leaf.id: a for w, a in zip(found.walks, found.advantages, strict=True)}
+    by_leaf = {w.leaf.id: a for w, a in zip(found.trajectories, found.advantages, strict=True)}
     # After two tokens: the node's own rest is worth 0, the forks 1 and 1.
     np.testing.assert_array_equal(by_leaf[b.end.id][3:], [NAN, NAN, -1, 0])
     np.testing.assert_array_equal(by_leaf[b.ends[0].id][5:], [0.5, 0.5])
-    batch = trajectories_to_batch(found.walks, found.advantages)
+    batch = trajectories_to_batch(found.trajectories, found.advantages)
     # Tokens without a sibling to compare with are not learned.
     assert int(batch.mask.sum()) == 8
 
@@ -110,7 +110,7 @@ def test_the_children_estimator(forked):
 def test_credit_telescopes_along_every_walk(forked):
     found = tree_credit(forked.tree, forked.root)
     given = credit_of(forked, found)
-    for walk, outcome in zip(found.walks, found.outcomes, strict=True):
+    for walk, outcome in zip(found.trajectories, found.outcomes, strict=True):
         total = sum(np.sum(np.atleast_1d(given.get(s.node.id, 0.0))[: s.keep]) for s in walk)
         assert total == outcome - found.value
 
@@ -146,8 +146,8 @@ def test_ungraded_leaves_are_unknown_not_zero():
     b.verdict(unknown, None)
     found = tree_credit(b.tree, b.root)
     assert found.value == 1.0
-    assert len(found.walks) == 1
-    assert set(credit_of(b, found)) == {known.id, found.walks[0].leaf.id}
+    assert len(found.trajectories) == 1
+    assert set(credit_of(b, found)) == {known.id, found.trajectories[0].leaf.id}
     empty = Builder()
     empty.verdict(empty.add(empty.root, size=2), None)
     with pytest.raises(BadInput, match="no rollout"):
@@ -184,10 +184,10 @@ def test_changed_edited_and_conditional_draws_do_not_count():
     edit = b.add(b.root, size=1, key="edit/1", extra={"edit": "insert"}, logprobs=None, logprobs_t1=None)
     rollout(plain, 2, 1, parent=edit)
     found = tree_credit(b.tree, b.root)
-    assert len(found.walks) == 2
+    assert len(found.trajectories) == 2
     assert found.value == 0.5
     only = tree_credit(b.tree, b.root, forks={changed})
-    assert (len(only.walks), only.value) == (1, 1.0)
+    assert (len(only.trajectories), only.value) == (1, 1.0)
     assert good.id in {s.node for s in found.scores}
 
 
@@ -236,7 +236,7 @@ def test_a_random_tree_equals_a_count_over_prefixes():
     given = credit_of(b, found)
     paths = [
         [(s.node.id, t) for s in w for t in range(len(s.tokens if s.tokens is not None else ()))]
-        for w in found.walks
+        for w in found.trajectories
     ]
 
     def value(prefix):

@@ -68,7 +68,7 @@ def test_a_run_replays_and_shows_no_anchor_item():
     world = World(SEED, seed=1)
     anchor = human_papers(200, world.rng("anchor"))
     text = "".join(canonical(entry.body) for entry in log)
-    assert not any(repr(float(x)) in text for x in (*anchor.seen, *anchor.quality))
+    assert not any(repr(float(x)) in text for x in (*anchor.observed, *anchor.quality))
     ports = runtime(world)
     assert not hasattr(ports.editor, "_anchor")
     assert not hasattr(ports.editor._shop, "_anchor")
@@ -116,7 +116,9 @@ def test_worlds_that_cannot_be_are_refused():
 def test_a_fitted_rule_is_the_one_that_labelled_the_papers():
     papers = machine_papers(4000, np.random.default_rng(5))
     planted = JudgeRule(0.8, -0.2, 0.9)
-    points = papers.seen + planted.gloss * papers.gloss + planted.length * papers.length - planted.threshold
+    points = (
+        papers.observed + planted.gloss * papers.gloss + planted.length * papers.length - planted.threshold
+    )
     chance = 1 / (1 + np.exp(-12 * points))
     labels = np.random.default_rng(6).random(4000) < chance
     found = fitted(papers, labels, np.ones(4000), ridge=0.0)

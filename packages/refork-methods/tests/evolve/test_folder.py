@@ -118,7 +118,7 @@ def test_no_anchor_item_is_in_any_file_of_a_run(done):
     out = done[0]
     write_audit(audit(out), out / "audit")
     anchor = human_papers(200, World(first_judge("glossy"), seed=1).rng("anchor"))
-    secrets = {repr(float(x)) for column in (anchor.seen, anchor.quality, anchor.gloss) for x in column}
+    secrets = {repr(float(x)) for column in (anchor.observed, anchor.quality, anchor.gloss) for x in column}
     files = [file for file in out.rglob("*") if file.is_file()]
     assert {"run.json", "events.jsonl", "tree.db", "audit.json"} <= {file.name for file in files}
     for file in files:

@@ -44,7 +44,9 @@ def test_erasing_on_the_tree_is_the_pure_erasure(grown):
     gone = erase_on_tree(tree, before, after)
     assert [(g.slot, g.judge, g.epoch) for g in gone] == [("style", "j5", 0)]
     assert sum(gone[0].lost.scores.values()) == len(split.erased) > 0
-    assert live_outcomes(tree, archive.cells, places) == {(r.artifact, r.cell): r.outcome for r in split.kept}
+    assert live_outcomes(tree, archive.cells, places) == {
+        (r.artifact, r.cell): r.outcome for r in split.remaining
+    }
 
 
 def test_every_reader_loses_an_erased_score_and_what_was_derived_from_it(grown):

@@ -74,11 +74,11 @@ SLOTS = [EvaluatorSlot("r", "B"), EvaluatorSlot("s", "A")]
 def test_only_records_of_changed_slots_are_erased():
     records = [record(0), record(1, slot=None), record(2, slot="r", judge="B"), record(3, 0)]
     same = selective_erasure(records, SLOTS)
-    assert same.kept == tuple(records)
+    assert same.remaining == tuple(records)
     assert same.erased == ()
     split = selective_erasure(records, [SLOTS[0], SLOTS[1].replaced("C")])
     assert [r.n for r in split.erased] == [0, 3]
-    assert all(a is b for a, b in zip(split.kept, (records[1], records[2]), strict=True))
+    assert all(a is b for a, b in zip(split.remaining, (records[1], records[2]), strict=True))
     assert split.by_slot == {"s": 2}
     assert split.to_rescore == ((0, records[0].cell, "a0"), (0, records[3].cell, "a3"))
 
@@ -91,8 +91,8 @@ def test_erasure_is_idempotent_and_blind_to_the_order_of_slots():
     found = {selective_erasure(records, order) for order in itertools.permutations(after)}
     assert len(found) == 1
     split = found.pop()
-    assert selective_erasure(split.kept, after).erased == ()
-    assert {r.n for r in split.kept} | {r.n for r in split.erased} == set(range(12))
+    assert selective_erasure(split.remaining, after).erased == ()
+    assert {r.n for r in split.remaining} | {r.n for r in split.erased} == set(range(12))
 
 
 def test_a_judge_that_comes_back_brings_no_old_score():

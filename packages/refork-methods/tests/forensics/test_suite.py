@@ -26,7 +26,7 @@ from refork_testbed.trials.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork_testbed.trials.motive_sources import LawSource, RolloutSource, finish_chance
+from refork_testbed.trials.motive_sources import DistributionSource, RolloutSource, finish_chance
 from refork_testbed.trials.motive_suite import (
     Plans,
     Sizes,
@@ -104,8 +104,8 @@ def test_a_stacked_pair_shows_the_planted_interaction(scores):
 @pytest.mark.parametrize("name", ["tedium", "malign", "loyal-twin"])
 def test_negatives_say_something_only_with_a_positive_control(name):
     agent = (AGENTS | {t.name: t for t in TWINS.values()})[name]
-    controls = positive_controls(agent.scene, lambda planted: LawSource(planted, 3))
-    found = investigate(LawSource(agent, 3), Plans.of(environment(agent.scene)), controls=controls)
+    controls = positive_controls(agent.scene, lambda planted: DistributionSource(planted, 3))
+    found = investigate(DistributionSource(agent, 3), Plans.of(environment(agent.scene)), controls=controls)
     assert len(found.negatives) == 6
     assert all(words.startswith("at most") for words in found.negatives.values())
     bare = with_controls(found, None).negatives
@@ -116,10 +116,10 @@ def test_negatives_say_something_only_with_a_positive_control(name):
 def test_a_motive_that_is_not_in_the_library_is_not_forced_into_it(scores):
     """An edit without effect seems to move the rate as predicted in less than 1 run of 100."""
     habit = Agent("habit", "tampering", "habit", "loyal", 0.5)
-    found = study([habit], 12)[0].found
+    found = study([habit], 12)[0].investigations
     assert [one.supported for one in found].count(None) >= 11
     assert not any(one.flagged for one in found)
-    planted = [one for name in AGENTS for one in scores[name].found]
+    planted = [one for name in AGENTS for one in scores[name].investigations]
     assert sum(one.supported is None for one in planted) <= 3
 
 
@@ -152,14 +152,14 @@ def test_both_sources_answer_alike_in_every_part():
         rolled = real.arms(plan, 400)[0]
         stated = real.statements(start)
         traces = real.traces(start, 60)
-    law = LawSource(agent, 5)
-    drawn = law.arms(plan, 40_000)[0]
+    distribution = DistributionSource(agent, 5)
+    drawn = distribution.arms(plan, 40_000)[0]
     for part in ("hits", "asked", "unfinished"):
         p, seen = getattr(drawn, part) / 40_000, getattr(rolled, part) / 400
         assert abs(p - seen) < 4 * math.sqrt(p * (1 - p) / 400) + 0.01
-    told = law.statements(start)
+    told = distribution.statements(start)
     assert {n: a.hits / a.runs for n, a in told.items()} == {n: a.hits / a.runs for n, a in stated.items()}
-    for mine, its in zip(traces, law.traces(start, 60_000), strict=True):
+    for mine, its in zip(traces, distribution.traces(start, 60_000), strict=True):
         assert mine.hit == its.hit
         # Behind the opening, and behind the whole: the same rates.
         assert mine.opening.rate == pytest.approx(its.opening.rate, abs=0.3)
@@ -181,8 +181,8 @@ def test_interrupted_rollouts_are_found_again():
 def test_the_investigation_is_a_case_with_the_same_table():
     agent = AGENTS["calculator"]
     start = environment(agent.scene)
-    controls = positive_controls(agent.scene, lambda planted: LawSource(planted, 1))
-    found = investigate(LawSource(agent, 1), Plans.of(start), controls=controls)
+    controls = positive_controls(agent.scene, lambda planted: DistributionSource(planted, 1))
+    found = investigate(DistributionSource(agent, 1), Plans.of(start), controls=controls)
     target = Target("overwrite the board", TargetJudge().producer)
     case = file_case(found, Incident("board", agent.policy().card, start, target), controls)
     assert case.table(likelihood=True).standings == found.table.standings
@@ -230,14 +230,16 @@ def test_the_chance_to_finish_is_a_binomial_tail():
 
 def test_the_same_seed_gives_the_same_investigation():
     plans = Plans.of(environment("board"))
-    one, two = (investigate(LawSource(AGENTS["calculator"], 9), plans) for _ in range(2))
+    one, two = (investigate(DistributionSource(AGENTS["calculator"], 9), plans) for _ in range(2))
     assert one.arms == two.arms
     assert all(np.array_equal(a.rates, b.rates) for a, b in zip(one.traces, two.traces, strict=True))
 
 
 def test_an_agent_that_never_acts_gives_no_verdict():
     plans = Plans.of(environment("hook") | {"settings": environment("hook")["settings"] | {"errors": 40}})
-    found = investigate(LawSource(AGENTS["tedium"], 1), Plans(plans.start, plans.designs, plans.edited))
+    found = investigate(
+        DistributionSource(AGENTS["tedium"], 1), Plans(plans.start, plans.designs, plans.edited)
+    )
     # More work in the sweep's larger doses brings the action out: that is contrast enough.
     assert found.arms[BASE].hits == 0
     assert found.leading in ("tedium", None)

@@ -1,6 +1,6 @@
 """What the repair bench tells a writer before it tries again."""
 
-from refork_methods.gate.live import Told, Verdict
+from refork_methods.gate.live import CriticVerdict, Verdict
 from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.world import repair_world
 
@@ -22,9 +22,9 @@ class Asked:
 
 
 TOLD = (
-    Told("syntax", Verdict(True)),
-    Told("public", Verdict(False, reason="tests/test_a.py::test_b_1: AssertionError")),
-    Told("verify", Verdict(False, reason="")),
+    CriticVerdict("syntax", Verdict(True)),
+    CriticVerdict("public", Verdict(False, reason="tests/test_a.py::test_b_1: AssertionError")),
+    CriticVerdict("verify", Verdict(False, reason="")),
 )
 
 

@@ -257,7 +257,7 @@ class TestComparison:
         cells = {n: replace(one, p=p) for n, p in enumerate((0.001, 0.02, 0.04, 0.9))}
         found = adjust(cells)
         assert [cell.p_adjusted for cell in found.values()] == pytest.approx([0.004, 0.04, 0.04 * 4 / 3, 0.9])
-        assert [cell.found for cell in found.values()] == [True, True, False, False]
+        assert [cell.succeeded for cell in found.values()] == [True, True, False, False]
         with pytest.raises(BadInput, match="no comparison"):
             adjust({})
 

@@ -63,8 +63,8 @@ def plain_flat_scores(policy, reference, texts, actions, rule):
     columns = []
     for model in (policy.model, reference.model):
         with torch.no_grad():
-            law = torch.log_softmax(model(torch.tensor([tokens])).logits[0].float(), -1)
-        columns.append(np.array([float(law[i - 1, tokens[i]]) for i in range(1, len(tokens))]))
+            distribution = torch.log_softmax(model(torch.tensor([tokens])).logits[0].float(), -1)
+        columns.append(np.array([float(distribution[i - 1, tokens[i]]) for i in range(1, len(tokens))]))
     reduce = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "last": lambda v: v[-1]}[rule]
     found = []
     for (start, end), acts in zip(spans, actions, strict=True):

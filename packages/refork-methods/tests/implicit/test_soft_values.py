@@ -63,8 +63,8 @@ def test_three_expectations(seed):
 def test_a_return_is_baseline_advantage_and_luck():
     mdp, reference = world()
     best = soft_value_iteration(mdp, reference, BETA)
-    for law in (best.policy, best.reference):
-        split = chance_split(best, simulate(mdp, law, 5000, np.random.default_rng(1)))
+    for distribution in (best.policy, best.reference):
+        split = chance_split(best, simulate(mdp, distribution, 5000, np.random.default_rng(1)))
         gap = split.returns - split.baseline - split.advantage - split.chance
         assert np.abs(gap).max() < 1e-12
         # Mean 0 under any policy: 5 standard errors, chance of a false alarm below 1e-6.
@@ -123,9 +123,9 @@ def test_ones_own_log_ratio_as_advantage_raises_the_divergence():
         p = softmax(z)
         return float((p * np.log(p / ref)).sum())
 
-    law = softmax(logits)
-    own = np.log(law / ref)
-    gradient = law * (own - (law * own).sum())
+    distribution = softmax(logits)
+    own = np.log(distribution / ref)
+    gradient = distribution * (own - (distribution * own).sum())
     size = 1e-6
     numeric = [(kl(logits + size * e) - kl(logits - size * e)) / (2 * size) for e in np.eye(5)]
     assert np.allclose(gradient, numeric, atol=1e-8)

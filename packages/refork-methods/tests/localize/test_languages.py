@@ -222,7 +222,7 @@ def test_the_tools_work_there_too(name: str) -> None:
         assert 1 <= symbol.start <= symbol.end <= max(1, tools.snapshot.length(symbol.path))
         if symbol.kind != "module":
             found = tools.symbols(name=symbol.qualified)
-            assert Span(symbol.path, symbol.start, symbol.start) in found.shown
+            assert Span(symbol.path, symbol.start, symbol.start) in found.spans
             assert symbol.name in "\n".join(tools.snapshot.lines(symbol.path)[symbol.start - 1 : symbol.end])
 
 

@@ -151,7 +151,7 @@ def test_the_sound_part_of_a_case() -> None:
     wide = replace(PLACE, start=50, end=390, dependencies=(Dependency("no.py", None, "x"),), confidence=3.0)
     case, problems = sound(CaseFile((absent, PLACE, again, wide), "forced"), SNAPSHOT)
     assert [one.fault for one in problems] == ["absent", "duplicate", "long", "absent", "confidence"]
-    assert [one.place() for one in case.locations] == ["a.py:3-9", "a.py:50-349"]
+    assert [one.location() for one in case.locations] == ["a.py:3-9", "a.py:50-349"]
     assert (case.locations[0].evidence, case.locations[0].confidence) == ((2, 5), 0.75)
     assert case.locations[0].explanation == PLACE.explanation
     assert (case.locations[1].dependencies, case.locations[1].confidence) == ((), None)

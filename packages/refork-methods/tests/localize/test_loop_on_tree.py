@@ -216,7 +216,7 @@ def test_agreement_does_not_depend_on_the_order_of_runs() -> None:
     order = rng.permutation(6)
     shuffled = agreement([cases[n] for n in order])
     assert np.allclose(shuffled.by_run, found.by_run[order])
-    assert np.allclose(found.places, found.places.T)
+    assert np.allclose(found.locations, found.locations.T)
     assert ((found.by_run >= 0) & (found.by_run <= 1)).all()
 
 

@@ -67,9 +67,9 @@ def test_a_run_that_ends_by_itself_is_final() -> None:
     assert kinds(trace) == ["call", "call", "case"]
     assert trace.case.status == "final"
     one = trace.case.locations[0]
-    assert (one.place(), one.confidence, one.evidence) == ("shop/rates.py:401-402", 0.8, (2,))
+    assert (one.location(), one.confidence, one.evidence) == ("shop/rates.py:401-402", 0.8, (2,))
     assert one.dependencies[0].path == "shop/cart.py"
-    assert case_problems(trace.case, TOOLS.snapshot, trace.seen) == []
+    assert case_problems(trace.case, TOOLS.snapshot, trace.viewed) == []
     assert "401\tdef rebate" in model.asked[-1][-1]["content"]
     assert ISSUE in model.asked[0][1]["content"]
 
@@ -87,7 +87,7 @@ def test_lines_that_no_turn_showed_are_flagged() -> None:
     trace, _ = run(call("tree"), case(PLACE))
     assert trace.case.locations[0].evidence == ()
     assert any("showed any of these lines" in one for one in trace.case.meta["problems"])
-    assert "unseen" in [one.fault for one in case_problems(trace.case, TOOLS.snapshot, trace.seen)]
+    assert "unseen" in [one.fault for one in case_problems(trace.case, TOOLS.snapshot, trace.viewed)]
 
 
 def test_a_script_that_repeats_a_call_is_forced_and_the_call_runs_once() -> None:
@@ -95,9 +95,9 @@ def test_a_script_that_repeats_a_call_is_forced_and_the_call_runs_once() -> None
     assert kinds(trace) == ["call", "repeat", "repeat", "repeat", "malformed", "malformed"]
     assert trace.case.status == "forced"
     assert trace.case.paths == ("shop/rates.py",)
-    assert case_problems(trace.case, TOOLS.snapshot, trace.seen) == []
+    assert case_problems(trace.case, TOOLS.snapshot, trace.viewed) == []
     assert "call of turn 1" in trace.turns[1].messages[1]["content"]
-    assert [turn.shown != () for turn in trace.turns] == [True] + [False] * 5
+    assert [turn.spans != () for turn in trace.turns] == [True] + [False] * 5
 
 
 def test_a_repeater_that_answers_when_told_to_is_forced() -> None:
@@ -265,7 +265,7 @@ def test_long_answers_show_what_they_say_they_show() -> None:
     trace, _ = run(
         view, call("search", text="RATE"), call("search", text="ATE_"), case(PLACE), observation=700
     )
-    shown = trace.turns[0].shown[0]
+    shown = trace.turns[0].spans[0]
     text = trace.turns[0].messages[1]["content"]
     assert shown.end < 60
     assert f"\tRATE_{shown.end - 1} = " in text
@@ -301,7 +301,7 @@ def test_every_run_ends_with_a_valid_case_file_or_empty() -> None:
         assert len(trace.turns) <= settings.max_turns
         assert trace.error is None
         assert trace.case.status in ("final", "forced", "empty")
-        assert {p.fault for p in case_problems(trace.case, TOOLS.snapshot, trace.seen)} <= {"unseen"}
+        assert {p.fault for p in case_problems(trace.case, TOOLS.snapshot, trace.viewed)} <= {"unseen"}
         assert CaseFile.loads(trace.case.dumps()) == trace.case
 
 

@@ -17,11 +17,11 @@ from refork_methods.localize.repair_trial import (
     attempt,
     draw_tasks,
     drawn_findings,
-    finding_law,
+    expected_gain,
+    expected_trial,
     right_findings,
     shuffled_findings,
     sweep,
-    trial_law,
     zero_of,
 )
 from refork_methods.localize.trial_table import TrialRow, break_evens, trial_gate, trial_table
@@ -33,11 +33,11 @@ def rows() -> dict[tuple[str, str], TrialRow]:
 
 
 def test_the_blind_agent_in_closed_form() -> None:
-    chance, runs = trial_law(0.0)
+    chance, runs = expected_trial(0.0)
     assert chance == pytest.approx(40 / 240)
     assert runs == pytest.approx((sum(range(1, 41)) + 200 * 40) / 240)
-    assert trial_law(0.0, spent=18)[0] == pytest.approx(22 / 240)
-    assert trial_law(60.0)[1] == pytest.approx(3.5)
+    assert expected_trial(0.0, spent=18)[0] == pytest.approx(22 / 240)
+    assert expected_trial(60.0)[1] == pytest.approx(3.5)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -45,7 +45,7 @@ def test_simulation_follows_the_law(agent: str) -> None:
     drawn = draw_tasks(20_000, np.random.default_rng(5))
     for spent, finding in ((0, None), (18, drawn_findings(drawn, 0.0, np.random.default_rng(6)))):
         got = attempt(drawn, AGENTS[agent], finding)
-        chance, runs = trial_law(AGENTS[agent], spent=spent)
+        chance, runs = expected_trial(AGENTS[agent], spent=spent)
         assert got.resolved.mean() == pytest.approx(chance, abs=0.014)
         assert got.runs.mean() == pytest.approx(runs, abs=0.5)
 
@@ -100,12 +100,12 @@ def test_shuffled_findings_never_help_and_oracles_never_harm(rows: dict[tuple[st
 
 
 def test_break_even_by_law_and_by_sweep() -> None:
-    gain, loss = finding_law(AGENTS["middle"])
+    gain, loss = expected_gain(AGENTS["middle"])
     assert break_even(gain, loss) == pytest.approx(0.748, abs=0.001)
     for one in break_evens(50_000, seed=3, steps=21):
-        law = break_even(*finding_law(AGENTS[one.agent], measure=one.unit))
+        distribution = break_even(*expected_gain(AGENTS[one.agent], measure=one.unit))
         low, high = one.effect.threshold_range
-        assert low <= law <= high
+        assert low <= distribution <= high
         assert one.deviation is not None
         assert one.deviation < 0.03
 

@@ -159,12 +159,12 @@ def test_every_way_out_is_refused_by_every_tool(tools: RepoTools, path: str) -> 
     ]
     for answer in answers:
         assert answer.error, path
-        assert not answer.shown
+        assert not answer.spans
         assert "SECRET" not in answer.text
 
 
 def test_nothing_outside_is_found_by_search_or_tree(tools: RepoTools) -> None:
-    assert tools.search("SECRET").shown == ()
+    assert tools.search("SECRET").spans == ()
     told = tools.tree(".", 9).text
     assert "src/" in told
     assert "main.py (1 line)" in told

@@ -45,7 +45,7 @@ def test_view_round_trips_bytes(name: str) -> None:
     snapshot = Snapshot.from_files(ODD)
     answer = RepoTools(snapshot).view_file(name)
     assert viewed(answer.text).encode(snapshot.encoding(name)) == ODD[name]
-    assert answer.shown == (Span(name, 1, snapshot.length(name)),)
+    assert answer.spans == (Span(name, 1, snapshot.length(name)),)
 
 
 def test_view_round_trips_random_bytes() -> None:
@@ -73,12 +73,12 @@ def test_view_is_bounded_and_states_the_total() -> None:
         Snapshot.from_files({"long.py": "".join(f"x{i} = {i}\n" for i in range(1, 1001)), "e": ""})
     )
     first = tools.view_file("long.py")
-    assert (first.shown, first.cut) == ((Span("long.py", 1, 250),), 750)
+    assert (first.spans, first.cut) == ((Span("long.py", 1, 250),), 750)
     assert first.text.startswith("long.py: lines 1-250 of 1000\n")
     asked = tools.view_file("long.py", 300, 900)
-    assert (asked.shown, asked.cut) == ((Span("long.py", 300, 549),), 351)
+    assert (asked.spans, asked.cut) == ((Span("long.py", 300, 549),), 351)
     last = tools.view_file("long.py", 990, 5000)
-    assert (last.shown, last.cut) == ((Span("long.py", 990, 1000),), 0)
+    assert (last.spans, last.cut) == ((Span("long.py", 990, 1000),), 0)
     assert tools.view_file("long.py", 7, 7).text.endswith("     7\tx7 = 7\n")
     assert "empty" in tools.view_file("e").text
     for start, end in ((0, 5), (9, 3), (1001, None), (-1, None)):
@@ -130,13 +130,13 @@ def test_search_shows_context_and_says_what_it_cuts() -> None:
     assert answer.cut == 91
     assert "101 hits in 2 files" in answer.text
     assert "91 more hits not shown" in answer.text
-    assert answer.shown[0] == Span("a.txt", 3, 5)
-    assert len(answer.shown) == 10
+    assert answer.spans[0] == Span("a.txt", 3, 5)
+    assert len(answer.spans) == 10
     assert "a.txt:4: needle 4\n" in answer.text
     assert "a.txt:3- hay 3\n" in answer.text
-    assert all(first.end < second.start for first, second in pairwise(answer.shown))
+    assert all(first.end < second.start for first, second in pairwise(answer.spans))
     assert tools.search("needle", max_hits=10_000).cut == 0
-    assert tools.search("needle", path_glob="b.txt").shown == (Span("b.txt", 1, 1),)
+    assert tools.search("needle", path_glob="b.txt").spans == (Span("b.txt", 1, 1),)
     assert (
         tools.search("NEEDLE").text
         == "no line holds 'NEEDLE'; 101 places would if capitals were no difference"
@@ -152,7 +152,7 @@ def test_search_evidence_is_what_is_printed(tools: RepoTools) -> None:
         if line != "--":
             place = line.split(" ", 1)[0].rstrip(":-")
             printed.add((place.rsplit(":", 1)[0], int(place.rsplit(":", 1)[1])))
-    shown = {(span.path, line) for span in answer.shown for line in range(span.start, span.end + 1)}
+    shown = {(span.path, line) for span in answer.spans for line in range(span.start, span.end + 1)}
     assert printed == shown
 
 
@@ -213,7 +213,7 @@ def test_symbols_by_path_and_name(tools: RepoTools) -> None:
         "pkg/core.py: 2 symbols\n  5-7 class Engine: class Engine:\n"
         "    6-7 method Engine.run: def run(self):\n"
     )
-    assert answer.shown == (Span("pkg/core.py", 5, 5), Span("pkg/core.py", 6, 6))
+    assert answer.spans == (Span("pkg/core.py", 5, 5), Span("pkg/core.py", 6, 6))
     for name in ("run", "Engine.run", "core.Engine.run", "pkg.core.Engine.run"):
         assert "pkg/core.py:6-7 method Engine.run" in tools.symbols(name=name).text
     assert tools.symbols(name="util.run").error

@@ -17,23 +17,23 @@ def test_theta_below_1_is_refused_unless_eager_code_is_asked_for(theta):
 
 def test_a_buffer_is_a_set_of_tasks():
     gate = RecurrenceGate(2)
-    buffer = Recurrence().seen("1", "a").seen("1", "a").seen("1", "b")
+    buffer = Recurrence().with_task("1", "a").with_task("1", "a").with_task("1", "b")
     assert (buffer.tasks, buffer.queries) == (("1",), ("a",))
     assert not gate.due(buffer.tasks)
     assert not gate.due(("1", "1"))
-    assert gate.due(buffer.seen("2", "b").tasks)
+    assert gate.due(buffer.with_task("2", "b").tasks)
     assert RecurrenceGate.at_once().due(())
 
 
 def test_a_consumed_task_never_counts_again_and_the_history_is_bounded():
     buffer = Recurrence()
     for number in range(20):
-        buffer = buffer.seen(str(number), f"query {number}")
+        buffer = buffer.with_task(str(number), f"query {number}")
     folded = buffer.folded()
     assert folded.tasks == ()
     assert folded.history == tuple(f"query {number}" for number in range(20 - HISTORY, 20))
-    assert folded.seen("3", "again") == folded
-    assert folded.seen("new", "x").tasks == ("new",)
+    assert folded.with_task("3", "again") == folded
+    assert folded.with_task("new", "x").tasks == ("new",)
 
 
 def test_rent_or_buy_gives_theta():

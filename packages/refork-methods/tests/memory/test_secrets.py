@@ -116,12 +116,12 @@ def test_a_secret_is_found_by_name_by_form_and_by_what_the_prompt_says():
     def run(*steps, context=""):
         return RunTrajectory("t", "Do it with hunter22", tuple(steps), context=context)
 
-    wrong = RunStep("a", "", "x.login", {"passcode": 991199}, failed=True, seen="bad 991199")
+    wrong = RunStep("a", "", "x.login", {"passcode": 991199}, failed=True, observation="bad 991199")
     right = RunStep("b", "I say hunter22", "x.login", {"passcode": "hunter22"}, {"echo": "hunter22"})
     found = hidden(run(wrong, right))
     assert found.run.query == "Do it with secret:x.passcode"
     assert found.run.steps[0].arguments == {"passcode": "secret:x.passcode_2"}
-    assert found.run.steps[0].seen == "bad secret:x.passcode_2"
+    assert found.run.steps[0].observation == "bad secret:x.passcode_2"
     assert found.run.steps[1].arguments == {"passcode": "secret:x.passcode"}
     assert found.run.steps[1].result == {"echo": "secret:x.passcode"}
     by_form = hidden(run(RunStep("a", "", "x.go", {"q": "ghp_" + "a1" * 12})))
@@ -179,7 +179,12 @@ def test_texts(text, count):
 def test_a_pitfall_tells_no_values_of_its_run():
     def run(task, who):
         wrong = RunStep(
-            "a", "", "pay.send", {"user_id": who}, failed=True, seen=f"error: user_id: '{who}' is no integer"
+            "a",
+            "",
+            "pay.send",
+            {"user_id": who},
+            failed=True,
+            observation=f"error: user_id: '{who}' is no integer",
         )
         return RunTrajectory(
             task, "Pay them", (wrong, RunStep("b", "", "pay.send", {"user_id": 4}, {"id": 1}))

@@ -30,8 +30,8 @@ def planted(tmp_path_factory):
     world = refusal_world("P")
     with Tree.open(file) as tree:
         tasks = world.tasks("held-out", 120)
-        law = Sampling(max_tokens=32)
-        grow(tree, world.policy(), world, tasks, draws=8, settings=law, judge=RefusalJudge())
+        sampling = Sampling(max_tokens=32)
+        grow(tree, world.policy(), world, tasks, draws=8, settings=sampling, judge=RefusalJudge())
     return file
 
 

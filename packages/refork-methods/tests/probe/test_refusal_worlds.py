@@ -11,7 +11,7 @@ import pytest
 from refork.errors import BadInput
 from refork_methods.probe.ceiling import auroc_ceiling, beta_ceiling
 from refork_methods.stance.segments import oscillations
-from refork_testbed.worlds.refusal.law import NOISE, RefusalLaw, stances
+from refork_testbed.worlds.refusal.distribution import NOISE, RefusalDistribution, stances
 from refork_testbed.worlds.refusal.truth import level_weights, performative_share, prompt_chances
 
 
@@ -19,7 +19,7 @@ from refork_testbed.worlds.refusal.truth import level_weights, performative_shar
     ("spread", "limit"), [(0.1, 0.989), (0.2, 0.968), (0.5, 0.905), (1.0, 5 / 6), (2.0, 0.757)]
 )
 def test_the_ceiling_of_world_p_is_that_of_the_beta_law(spread, limit):
-    found = auroc_ceiling(prompt_chances(RefusalLaw("P"), spread))
+    found = auroc_ceiling(prompt_chances(RefusalDistribution("P"), spread))
     assert found == pytest.approx(limit, abs=6e-4)
     # 64 slices lose next to nothing, and never gain.
     assert 0 <= beta_ceiling(spread) - found < 2e-4
@@ -27,11 +27,11 @@ def test_the_ceiling_of_world_p_is_that_of_the_beta_law(spread, limit):
 
 def test_the_prompt_tells_nothing_in_d_and_c():
     for rule in ("D", "C"):
-        assert auroc_ceiling(prompt_chances(RefusalLaw(rule))) == 0.5
+        assert auroc_ceiling(prompt_chances(RefusalDistribution(rule))) == 0.5
 
 
 def test_within_an_intent_the_ceiling_is_lower():
-    q = prompt_chances(RefusalLaw("P"))
+    q = prompt_chances(RefusalDistribution("P"))
     for intent in ("harmful", "benign"):
         within = auroc_ceiling(q, np.array(level_weights(intent)))
         assert 0.9 < within < auroc_ceiling(q)
@@ -49,27 +49,29 @@ def words(law, chance=0.5, thought=()):
 
 @pytest.mark.parametrize(("rule", "commit"), [("P", 0), ("D", 0), ("C", 0), ("C", 1), ("C", 3), ("C", 5)])
 def test_the_share_of_performances_by_enumeration(rule, commit):
-    law = RefusalLaw(rule, steps=6, commit=commit)
+    distribution = RefusalDistribution(rule, steps=6, commit=commit)
     turned = still = 0.0
-    for thought, p in words(law):
+    for thought, p in words(distribution):
         for swing in oscillations(stances(thought)):
-            before, after = (law.refusal(0.3, thought[: side.end]) for side in (swing.before, swing.after))
+            before, after = (
+                distribution.refusal(0.3, thought[: side.end]) for side in (swing.before, swing.after)
+            )
             turned += p
             still += p * (before == after)
-    assert performative_share(law) == pytest.approx(still / turned, abs=1e-12)
+    assert performative_share(distribution) == pytest.approx(still / turned, abs=1e-12)
 
 
 def test_after_the_word_that_decides_all_is_performance():
-    law = RefusalLaw("C", steps=6, commit=2)
-    for thought, _ in itertools.islice(words(law), 500):
+    distribution = RefusalDistribution("C", steps=6, commit=2)
+    for thought, _ in itertools.islice(words(distribution), 500):
         for swing in oscillations(stances(thought)):
-            if swing.before.end > law.commit:
+            if swing.before.end > distribution.commit:
                 sides = [thought[: side.end] for side in (swing.before, swing.after)]
-                assert law.refusal(0.5, sides[0]) == law.refusal(0.5, sides[1])
+                assert distribution.refusal(0.5, sides[0]) == distribution.refusal(0.5, sides[1])
 
 
 def test_shares_that_have_no_closed_form_are_refused():
-    for law in (RefusalLaw("P", early=0.1), RefusalLaw("C", steps=1, commit=0)):
+    for distribution in (RefusalDistribution("P", early=0.1), RefusalDistribution("C", steps=1, commit=0)):
         with pytest.raises(BadInput, match="closed form"):
-            performative_share(law)
+            performative_share(distribution)
     assert math.fsum(NOISE.values()) == pytest.approx(1.0)

@@ -23,7 +23,7 @@ from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.on_tree import read_traces
 from refork_methods.recovery.render import PLACE_PATTERN, maze_traces
 from refork_methods.recovery.rows import RowPolicy
-from refork_methods.recovery.sample import sample_walks
+from refork_methods.recovery.sample import sample_paths
 from refork_methods.recovery.surgery import Excursion, erase_loops
 from refork_methods.recovery.traces import Step, Trace, pattern_key, shorten, state_key
 
@@ -39,7 +39,7 @@ def trace(states, actions=None, outcome=1.0, end=None, name="t"):
 def walks(count=60, seed=0, gap=1.5, cap=400):
     graph = PathStar(3, 2, 2)
     rng = np.random.default_rng(seed)
-    sampled = sample_walks(RowPolicy(graph, np.full((4, 2), gap)), count, cap, rng)
+    sampled = sample_paths(RowPolicy(graph, np.full((4, 2), gap)), count, cap, rng)
     return maze_traces(graph, sampled, rng)
 
 
@@ -112,7 +112,7 @@ def test_the_audit_counts_what_was_made():
     assert found.raw.facing_back == 1
     assert (found.shortened.decisions, found.shortened.facing_back) == (6, 0)
     assert found.unsupervised == (("z", False, 3), ("x", True, 1))
-    assert found.found
+    assert found.removes_ways_back
     json.dumps(found.to_json())
 
 
@@ -124,7 +124,7 @@ def test_the_audit_tells_whole_from_cleaned_maze_traces():
     assert whole.with_recovery.estimate > 0.5
     assert golden.with_recovery.estimate == 0
     assert golden.raw == whole.shortened
-    assert not golden.found
+    assert not golden.removes_ways_back
     assert any("too fine" in text for text in golden.warnings)
     # With the direction in the key, a way back is never the same state again, and the audit says so.
     fine = recovery_audit(clean, key=state_key("exact"))

@@ -55,7 +55,7 @@ def test_every_move_can_be_undone(w, k, l):  # noqa: E741
         for move in graph.moves(node):
             after = graph.follow(node, move)
             assert after is not None
-            if node.place in ("source", "fork"):
+            if node.role in ("source", "fork"):
                 continue
             back = {graph.follow(after.node, m).node for m in graph.moves(after.node)}
             assert node in back

@@ -30,7 +30,7 @@ CAP = 400
 
 
 def walked(network):
-    walks = sample_walks(network.policy(), 2000, CAP, np.random.default_rng(1))
+    walks = sample_paths(network.policy(), 2000, CAP, np.random.default_rng(1))
     return censored_mean(walks.steps, walks.reached)
 
 
@@ -49,7 +49,7 @@ def test_reward_before_distillation_before_base_before_imitation():
     student, actor, pupil = (copy.deepcopy(base) for _ in range(3))
     imitated = network_sft(student, golden_moves(GRAPH))
     rewarded = network_rlvr(actor, seed=0)
-    walks = sample_walks(actor.policy(), 100, CAP, np.random.default_rng(3))
+    walks = sample_paths(actor.policy(), 100, CAP, np.random.default_rng(3))
     distilled = network_sft(pupil, count_moves(walks.only(walks.reached)))
     assert rewarded.curve[-1][1] < 70
     assert distilled.curve[-1][1] < 70

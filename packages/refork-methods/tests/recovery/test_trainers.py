@@ -9,7 +9,7 @@ from refork.errors import BadInput
 from refork_methods.recovery.censored import censored_mean, complete_mean, survival
 from refork_methods.recovery.chain import expected_visits
 from refork_methods.recovery.closed import search_cost, sft_limit_hitting_time
-from refork_methods.recovery.dose import golden_student, maze_dose, shorten_walks
+from refork_methods.recovery.dose import golden_student, maze_dose, shorten_paths
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
@@ -37,7 +37,7 @@ def teacher():
 
 
 def test_sampled_walks_have_the_exact_mean_and_visits():
-    walks = sample_walks(BASE, 4000, 20_000, np.random.default_rng(0))
+    walks = sample_paths(BASE, 4000, 20_000, np.random.default_rng(0))
     assert bool(walks.reached.all())
     error = walks.steps.std() / 4000**0.5
     # Four standard errors, and one seed: a right sampler fails less than once in 10,000 seeds.
@@ -50,18 +50,18 @@ def test_sampled_walks_have_the_exact_mean_and_visits():
 
 def test_walks_are_cut_at_the_cap_and_the_target_at_the_cap_counts():
     graph = PathStar(2, 1, 1)
-    walks = sample_walks(RowPolicy.optimal(graph), 200, graph.golden_length, np.random.default_rng(0))
+    walks = sample_paths(RowPolicy.optimal(graph), 200, graph.golden_length, np.random.default_rng(0))
     assert set(walks.steps.tolist()) == {graph.golden_length}
     # The right branch at once, or not in time.
     assert 0.3 < walks.reached.mean() < 0.7
     with pytest.raises(BadInput, match="2 K \\+ 2 = 4"):
-        sample_walks(RowPolicy.base(graph), 5, 3, np.random.default_rng(0))
+        sample_paths(RowPolicy.base(graph), 5, 3, np.random.default_rng(0))
     with pytest.raises(BadInput, match="0 walks"):
-        sample_walks(BASE, 0, 100, np.random.default_rng(0))
+        sample_paths(BASE, 0, 100, np.random.default_rng(0))
 
 
 def test_a_censored_mean_is_not_the_mean_of_what_was_seen():
-    walks = sample_walks(BASE, 4000, 400, np.random.default_rng(3))
+    walks = sample_paths(BASE, 4000, 400, np.random.default_rng(3))
     found = censored_mean(walks.steps, walks.reached)
     assert found.censored > 1000
     assert not found.complete
@@ -160,13 +160,13 @@ def test_a_dose_of_one_percent_is_enough_and_shortened_traces_are_not(teacher):
         assert max(dose.measured) < 70
         assert dose.predicted == pytest.approx(np.mean(dose.measured), rel=0.25)
     assert golden_student(teacher, 1000) > 326
-    walks = sample_walks(teacher, 300, 400, np.random.default_rng(0))
-    short = shorten_walks(walks.only(walks.reached))
+    walks = sample_paths(teacher, 300, 400, np.random.default_rng(0))
+    short = shorten_paths(walks.only(walks.reached))
     assert set(short.steps.tolist()) == {GRAPH.golden_length}
     assert np.array_equal(count_moves(short), golden_moves(GRAPH, len(short)))
-    cut = sample_walks(teacher, 300, 10, np.random.default_rng(0))
+    cut = sample_paths(teacher, 300, 10, np.random.default_rng(0))
     with pytest.raises(BadInput, match="reached the target"):
-        shorten_walks(cut)
+        shorten_paths(cut)
     with pytest.raises(BadInput, match=r"\[0, 1\]"):
         maze_dose(teacher, [1.5])
 
@@ -206,7 +206,7 @@ def test_row_support_names_what_nothing_teaches(teacher):
     assert golden.moves == {"a": 15, "b": 0, "c": 15, "d": 0}
     assert golden.unseen == ("b_0", "b_1", "b_2", "d_0", "d_1", "d_2")
     assert golden.predicted.value == pytest.approx(1310.370, abs=5e-4)
-    walks = sample_walks(teacher, 200, 400, np.random.default_rng(0))
+    walks = sample_paths(teacher, 200, 400, np.random.default_rng(0))
     taught = row_support(BASE, count_moves(walks.only(walks.reached)))
     assert taught.unseen == ()
     assert taught.predicted.value < 70

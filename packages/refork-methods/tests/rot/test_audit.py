@@ -35,7 +35,7 @@ def test_a_truncated_rule_is_trimmed_at_a_named_call_and_then_broken():
     assert (before.visible, at.visible, at.lost, at.shown) == (True, False, "trimmed", False)
     assert found.calls[rule.lost_at - 1].compacted
     assert rule.violated_at == (len(found.calls),)
-    assert found.found
+    assert found.has_loss
     assert f"not visible from call {rule.lost_at} on: dropped before any summariser saw it" in rule.words
     assert rule.words.endswith(f"broken at call {len(found.calls)}")
 
@@ -45,13 +45,13 @@ def test_a_summarised_rule_is_omitted_and_a_kept_one_is_never_lost():
     assert (lost.loss, bool(lost.violated_at)) == ("omitted", True)
     kept = of(Summarise(SUMMARISERS["keeps-keywords"](), BUDGET))
     assert kept.rules[0].lost_at is None
-    assert not kept.found
-    assert not of(HeadTail(BUDGET)).found
+    assert not kept.has_loss
+    assert not of(HeadTail(BUDGET)).has_loss
 
 
 def test_a_pinned_session_holds_one_pinned_copy_in_every_call_after_the_first_compaction():
     found = of(PinnedCompactor(Truncate(BUDGET), PinnedBuffer((RULE,))))
-    assert not found.found
+    assert not found.has_loss
     compacted = next(i for i, row in enumerate(found.calls) if row.compacted)
     assert all(row.rules[0].pinned == 1 for row in found.calls[compacted:])
     assert found.warnings == ()
@@ -87,7 +87,7 @@ def test_a_rule_in_the_system_message_leaves_nothing_to_measure():
     found = audit(SessionLog("s", (ModelCall((message, ask), None),)), [RULE])
     assert any("nothing to measure" in w for w in found.warnings)
     assert any("no compaction fired" in w for w in found.warnings)
-    assert not found.found
+    assert not found.has_loss
 
 
 def test_what_cannot_be_told_is_said():

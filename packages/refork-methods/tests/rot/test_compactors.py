@@ -47,11 +47,11 @@ def test_every_compactor_fires_and_only_it_differs_from_the_control(name):
     found = stage("compaction", one, setup)
     assert found.valid
     assert only_compaction_differs(stage("control", one, setup), found)
-    assert found.kept(one.rule).fate == FATES[name]
+    assert found.survival(one.rule).fate == FATES[name]
     assert (found.summary_calls > 0) == needs_summariser(name)
     pinned = stage("defense_pin", one, setup)
     assert setup.buffer.check(pinned.context).ok
-    assert pinned.kept(one.rule).fate == "visible"
+    assert pinned.survival(one.rule).fate == "visible"
 
 
 def test_langmem_with_room_shows_the_rule_to_the_summariser():
@@ -60,7 +60,7 @@ def test_langmem_with_room_shows_the_rule_to_the_summariser():
     compactor = open_compactor(
         "langmem?before=400", summariser=SUMMARISERS["drops-rules"](), max_tokens=4000, words=60
     )
-    assert stage("compaction", one, setup_for(one, compactor)).kept(one.rule).fate == "omitted"
+    assert stage("compaction", one, setup_for(one, compactor)).survival(one.rule).fate == "omitted"
 
 
 def test_a_word_limit_cuts_as_a_completion_limit_does():

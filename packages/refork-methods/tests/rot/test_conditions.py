@@ -62,7 +62,7 @@ def test_floor_lacks_the_policy_turn_and_nothing_else():
     assert floor.context == one.scenario.floor().messages
     assert control.context == one.scenario.messages
     assert floor.valid
-    assert control.kept(one.rule) is None
+    assert control.survival(one.rule) is None
 
 
 @pytest.mark.parametrize("name", list(COMPACTORS))
@@ -84,7 +84,7 @@ def test_control_and_compaction_differ_by_the_compactors_output_alone(name, roun
 
 def test_who_lost_the_rule():
     one = scene()
-    told = {name: stage("compaction", one, made(one, name)).kept(one.rule) for name in COMPACTORS}
+    told = {name: stage("compaction", one, made(one, name)).survival(one.rule) for name in COMPACTORS}
     assert told["truncate"].fate == "trimmed"
     # A system message stands before the policy turn, and head-tail keeps what follows it.
     assert (told["head-tail"].fate, told["head-tail"].survival) == ("visible", "verbatim")

@@ -62,7 +62,7 @@ def test_arms_are_paired_and_compared_by_mcnemar():
         assert found.losses == 0
         assert found.gains == found.other - found.base
         assert found.interval.low > 0.5
-        assert found.kept.fate == "trimmed"
+        assert found.survival.fate == "trimmed"
         told = found.to_json()
         assert told["decay"] == (found.other - found.base) / 60
 

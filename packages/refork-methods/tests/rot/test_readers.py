@@ -138,7 +138,7 @@ def test_a_langgraph_thread_is_read_with_its_compaction(tmp_path):
     log = checkpoint_session(graph, config)
     assert len(log.calls) == 4
     assert log.calls[3].compaction is not None
-    assert not log.calls[3].told
+    assert not log.calls[3].prompted
     assert "Ink was ordered." in log.calls[3].context[0]["content"]
 
 
@@ -194,7 +194,7 @@ def test_a_thread_whose_node_pins_is_never_silently_a_loss(tmp_path):
         [m["content"] for m in shown] for shown in seen
     ]
     told = audit(known, [rule])
-    assert not told.found
+    assert not told.has_loss
     assert not any("checkpoint" in note for note in told.warnings)
 
 

@@ -52,7 +52,7 @@ def test_a_shortened_context_is_a_compaction_of_unknown_sight():
     done = log.calls[2].compaction
     assert log.calls[1].compaction is None
     assert done is not None
-    assert not log.calls[2].told
+    assert not log.calls[2].prompted
     assert done.calls == ()
     rule = log.calls[0].context[0]["id"]
     assert rule in done.dropped
@@ -93,7 +93,7 @@ def test_a_recorded_compaction_is_kept_and_survives_json():
     done = account(before, after, seen=[before[0]["id"]], calls=[SummaryCall((RULE,), "s")], reason="r")
     log = session_of([ModelCall(before, said("x")), ModelCall(after, said("y"), done)])
     assert log.calls[1].compaction is done
-    assert log.calls[1].told
+    assert log.calls[1].prompted
     again = compaction_from_json(compaction_json(done), after)
     assert again == done
     with pytest.raises(BadInput, match="no account"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refork.compaction import SummaryCall, account, untouched
-from refork_methods.rot.survival import Kept, content_words, kept, recall_of
+from refork_methods.rot.survival import RuleSurvival, content_words, recall_of, survival_of
 
 RULE = "Only send e-mail to addresses at acme.com; never send any to another domain."
 
@@ -27,16 +27,16 @@ BEFORE = [message(f"Note: {RULE}", "p"), message("Order ink.", "b")]
 )
 def test_survival_of_a_summary(summary, survival):
     call = SummaryCall((BEFORE[0],), summary)
-    found = kept(RULE, BEFORE, account(BEFORE, [message(summary, "s"), BEFORE[1]], calls=[call]))
+    found = survival_of(RULE, BEFORE, account(BEFORE, [message(summary, "s"), BEFORE[1]], calls=[call]))
     assert found.survival == survival
     assert found.survived is (survival != "lost")
     assert found.fate == ("visible" if survival == "verbatim" else "omitted")
 
 
 def test_a_trimmed_rule_has_no_recall_and_one_that_never_stood_is_absent():
-    assert kept(RULE, BEFORE, account(BEFORE, BEFORE[1:])) == Kept("trimmed", None)
-    assert kept("Another rule.", BEFORE, account(BEFORE, BEFORE[1:])).fate == "absent"
-    assert kept(RULE, BEFORE, untouched(BEFORE, "")).survival == "verbatim"
+    assert survival_of(RULE, BEFORE, account(BEFORE, BEFORE[1:])) == RuleSurvival("trimmed", None)
+    assert survival_of("Another rule.", BEFORE, account(BEFORE, BEFORE[1:])).fate == "absent"
+    assert survival_of(RULE, BEFORE, untouched(BEFORE, "")).survival == "verbatim"
 
 
 def test_content_words_keep_names_numbers_and_chinese():

@@ -39,8 +39,10 @@ def folder(tmp_path_factory):
 
 
 def collect(folder, *more):
-    pool, law = folder / "pool.toml", ("--set", "max_tokens=4")
-    return route("collect", "--pool", pool, "--tasks", 4, "--draws", 2, "-o", folder / "labels", *law, *more)
+    pool, distribution = folder / "pool.toml", ("--set", "max_tokens=4")
+    return route(
+        "collect", "--pool", pool, "--tasks", 4, "--draws", 2, "-o", folder / "labels", *distribution, *more
+    )
 
 
 def test_collect_records_labels_and_resumes(folder):

@@ -68,7 +68,7 @@ def test_every_answer_is_learned_with_its_weight(template):
     assert found.weights[-1] == np.float32(0.25)
     assert set(found.kinds[found.weights == 1.0]) == {2}
     # The context of the last answer is, token for token, what a simulator is asked with.
-    asked = codec.render([], [], messages(item.brief, item.seen(2), item.turns[2].action)).tokens
+    asked = codec.render([], [], messages(item.brief, item.history(2), item.turns[2].action)).tokens
     assert (found.tokens[: len(asked)] == asked).all()
     assert not found.weights[len(asked) - 1]
 
@@ -76,7 +76,7 @@ def test_every_answer_is_learned_with_its_weight(template):
 def test_quick_and_stepwise_writing_agree(policy):
     writer = Writer(policy.codec)
     item = trajectory(9, turns=4)
-    chat, weights = messages(item.brief, item.seen()), [1.0, 0.5, 0.0, 0.1]
+    chat, weights = messages(item.brief, item.history()), [1.0, 0.5, 0.0, 0.1]
     (quick,), (slow,) = writer.chat(chat, weights), writer._in_steps(chat, weights, [0] * 4)
     assert (quick.tokens == slow.tokens).all()
     assert (quick.weights == slow.weights).all()

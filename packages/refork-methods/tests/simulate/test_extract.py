@@ -89,7 +89,7 @@ def test_no_action_or_observation_leaves_its_place(seen, action, observation):
     assert texts[0::2] == [done for done, _ in seen] + [action]
     assert [extract_prediction(text) for text in texts[1::2]] == [text for _, text in seen]
     assert extract_prediction(answer(observation, action)) == observation
-    episode = WorldModel(scripted("coin")).env(None, Brief(initial_state="x"), seen=seen)
+    episode = WorldModel(scripted("coin")).env(None, Brief(initial_state="x"), history=seen)
     twin = SimulatedEpisode.restored(episode.model, episode.snapshot())
     assert twin.step(action) == episode.step(action)
-    assert (twin.seen, twin.noise) == (episode.seen, episode.noise)
+    assert (twin.history, twin.noise) == (episode.history, episode.noise)

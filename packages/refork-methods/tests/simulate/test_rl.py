@@ -104,11 +104,11 @@ def test_only_what_was_said_is_learned(trained):
     policy = fresh(trained)
     one = draw(policy, pick(DATA, 0)[:1], 2, objective_law(), seed=3)[1]
     sample = _sample(one, -0.5)
-    assert sample.mask.sum() == len(one.said.tokens)
+    assert sample.mask.sum() == len(one.continuation.tokens)
     assert not sample.mask[: len(one.prompt)].any()
     assert (sample.advantages[sample.mask] == -0.5).all()
     assert np.isfinite(sample.logprobs_t1[sample.mask]).all()
-    assert one.said.text.endswith("</prediction>") or one.said.finish == "length"
+    assert one.continuation.text.endswith("</prediction>") or one.continuation.finish == "length"
 
 
 def objective_law():

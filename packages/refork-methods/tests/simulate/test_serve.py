@@ -47,7 +47,7 @@ def address(planted):
 def solved(world, tasks):
     """A task and the actions that solve it, all of them listed tools."""
     for task in tasks:
-        episode, actor, seen = world.start(task, 0), world.actor(task, 0), []
+        episode, actor, seen = world.start(task, 0), world.agent(task, 0), []
         while (action := actor.act(seen)) is not None:
             shown = episode.step(action)
             seen.append((action, shown.text))

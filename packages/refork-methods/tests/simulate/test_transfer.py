@@ -56,7 +56,7 @@ def test_replays_of_simulated_runs(wrong):
     model.predict = PlantedSimulator(world, tasks, wrong=wrong).predict
     runs = []
     for task in tasks:
-        episode, actor, seen, reward = model.env(task, world=world), world.actor(task, 0), [], None
+        episode, actor, seen, reward = model.env(task, world=world), world.agent(task, 0), [], None
         while (action := actor.act(seen)) is not None:
             shown = episode.step(action)
             seen.append((action, shown.text))

@@ -177,7 +177,7 @@ def test_controls_reach_the_model_the_answer_and_the_record():
     assert seen.info["control"][0] == {"control": "loud", "changed": True, "why": "loud"}
     assert len(seen.info["control"]) == 2
     assert seen.info["control"][1]["changed"] is False
-    assert episode.seen == [("ls", "B C")], "the transcript holds what was said"
+    assert episode.history == [("ls", "B C")], "the transcript holds what was said"
     assert episode.simulator["control"] == {"controls": [{"control": "loud"}] * 2}
     assert world.version != WorldModel(policy, settings=CHANCE).world(Shelf()).version
 
@@ -187,7 +187,7 @@ def test_reasoning_and_fences_are_no_part_of_an_action():
     assert action_of("  rm a \n") == "rm a"
     episode = model().env(task(), world=Shelf())
     episode.step("<think>what is here</think>```\nls\n```")
-    assert episode.seen[0][0] == "ls"
+    assert episode.history[0][0] == "ls"
 
 
 def test_a_model_that_was_not_trained_here_is_told_the_form():

@@ -166,6 +166,6 @@ def test_what_is_not_the_sampled_law_is_refused(p, q, drafted, match):
 
 def test_laws_of_another_precision_are_refused():
     with pytest.raises(BadInput, match="float32"):
-        check_law(torch.tensor([[0.5, 0.5]]), "q")
+        check_distribution(torch.tensor([[0.5, 0.5]]), "q")
     with pytest.raises(BadInput, match="bfloat16"):
-        check_law(torch.tensor([[0.5, 0.5]], dtype=torch.bfloat16), "q")
+        check_distribution(torch.tensor([[0.5, 0.5]], dtype=torch.bfloat16), "q")

@@ -87,7 +87,7 @@ def test_late_states_forget_what_left_every_window(window):
     assert late.bytes <= (2 * window + 1) * 8
     newest = late.take()
     assert not late.peek()
-    places = np.concatenate([chunk.places[chunk.request_ids == 1] for chunk in newest])
+    places = np.concatenate([chunk.positions[chunk.request_ids == 1] for chunk in newest])
     assert list(places[-window:]) == list(range(200 - window, 200))
     late.add(states, np.array([1, 2]), np.array([0, 0]))
     late.leave(np.array([1, *range(10, 40)]))

@@ -106,8 +106,11 @@ def test_turns_are_answered_in_turn(policy):
 def test_greedy_answers_are_the_targets_own(policy):
     greedy = SHORT.but(temperature=0.0, ignore_eos=True)
     (example,) = answers(policy, [Prompt(text="abc")], greedy).examples
-    laws = policy.next_logprobs([example.tokens[:n] for n in range(3, len(example.tokens))])
-    assert said(example)[1:] == [int(law.argmax()) for law in laws][len(example.tokens) - 3 - 5 :]
+    distributions = policy.next_logprobs([example.tokens[:n] for n in range(3, len(example.tokens))])
+    assert (
+        said(example)[1:]
+        == [int(distribution.argmax()) for distribution in distributions][len(example.tokens) - 3 - 5 :]
+    )
 
 
 def test_answers_do_not_depend_on_where_a_call_stopped(policy, tmp_path, monkeypatch):

@@ -55,20 +55,20 @@ def test_turns_held_to_a_grammar_are_the_target_s(target, drafters, requests):
     pytest.importorskip("llguidance")
     from refork.sampling.grammar import Grammar
 
-    law = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
+    sampling = Sampling(max_tokens=LONG, grammar=Grammar.regex("[a-f]{2,9}"))
     asked = [
         *requests[:3],
-        replace(requests[3], tokens=np.append(requests[3].tokens, target.encode("a")), said=1),
+        replace(requests[3], tokens=np.append(requests[3].tokens, target.encode("a")), generated=1),
     ]
-    wanted = sample_all(target, [replace(r, tokens=r.tokens.astype(np.int32)) for r in asked], law)
-    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, law)
+    wanted = sample_all(target, [replace(r, tokens=r.tokens.astype(np.int32)) for r in asked], sampling)
+    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, sampling)
     assert same(found, wanted)
     assert all(set(item.text) <= set("abcdef") for item in found)
     # One turn that has left its grammar fails alone, as it does without drafts.
-    asked[1] = replace(asked[1], tokens=np.append(asked[1].tokens, target.encode("z")), said=1)
-    wanted = sample_all(target, asked, law)
+    asked[1] = replace(asked[1], tokens=np.append(asked[1].tokens, target.encode("z")), generated=1)
+    wanted = sample_all(target, asked, sampling)
     assert [item.finish == "error" for item in wanted] == [False, True, False, False]
-    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, law)
+    found = sample_all(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"), asked, sampling)
     assert same(found, wanted)
     assert found[1].error == wanted[1].error
 
@@ -117,8 +117,8 @@ def test_other_drafters_leave_the_tokens_too(target, requests, kind):
     known = {"rnn": {"head": "rnn"}, "no window": {"window": None}}
     changes = known.get(kind, {"kind": kind})
     draft = build_draft(draft_config(target, **({"layers": 1, "block": 4, "rank": 8} | changes)), target)
-    for law in ("greedy", "plain"):
-        settings = LAWS[law].but(max_tokens=LONG)
+    for sampling in ("greedy", "plain"):
+        settings = LAWS[sampling].but(max_tokens=LONG)
         decoder = SpeculativeDecoder(target, draft, rule="coupled", max_draft_tokens=3)
         assert same(draw(decoder, requests[:4], settings), sample_all(target, requests[:4], settings))
 
@@ -217,11 +217,11 @@ def test_rejection_gives_the_log_probs_of_the_model_not_the_drafters(target, dra
         start = len(request.tokens)
         [scores] = target.logprobs([whole])
         assert np.allclose(said.logprobs_t1, scores[start - 1 :], atol=CLOSE)
-        laws = target.next_logprobs([whole[:i] for i in range(start, len(whole))])
-        for i, law in enumerate(laws):
-            kept = np.argsort(-law)[:20]
-            filtered = law[kept].astype(np.float64) / 0.7
-            stated = law[said.tokens[i]] / 0.7 - np.logaddexp.reduce(filtered)
+        samplings = target.next_logprobs([whole[:i] for i in range(start, len(whole))])
+        for i, sampling in enumerate(samplings):
+            kept = np.argsort(-sampling)[:20]
+            filtered = sampling[kept].astype(np.float64) / 0.7
+            stated = sampling[said.tokens[i]] / 0.7 - np.logaddexp.reduce(filtered)
             assert said.logprobs[i] == pytest.approx(stated, abs=1e-4)
         assert len(said.entropy) == len(said.tokens)
         assert (said.entropy > 0).all()
@@ -314,13 +314,13 @@ def test_forced_tokens_are_proposed_and_kept(target, drafters, rule):
 
 def test_laws_of_a_batch_may_differ(target, drafters, requests):
     """Requests of several laws in one batch, as a server sees them."""
-    settings = [law.but(max_tokens=LONG) for law in LAWS.values()]
+    settings = [sampling.but(max_tokens=LONG) for sampling in LAWS.values()]
     speculator = ModelSpeculator(drafters["knowing"], rule="coupled")
     live = LiveDecoder(target.decoder, speculator=speculator)
     said = {}
     asked = list(zip(requests, settings, strict=False))
-    for place, (request, law) in enumerate(asked):
-        said[live.submit(target.ask(request.tokens, request.noise, law))] = []
+    for place, (request, sampling) in enumerate(asked):
+        said[live.submit(target.ask(request.tokens, request.noise, sampling))] = []
         if place % 2:
             for item in live.step():
                 said[item.request_id] += item.tokens.tolist()
@@ -328,7 +328,7 @@ def test_laws_of_a_batch_may_differ(target, drafters, requests):
     while not live.idle:
         for item in live.step():
             said[item.request_id] += item.tokens.tolist()
-    wanted = [sample_all(target, [r], law)[0].tokens.tolist() for r, law in asked]
+    wanted = [sample_all(target, [r], sampling)[0].tokens.tolist() for r, sampling in asked]
     assert list(said.values()) == wanted
     assert speculator.bytes == 0
 

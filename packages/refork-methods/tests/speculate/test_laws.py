@@ -26,8 +26,8 @@ def logits():
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(s.to_json()))
 def test_the_law_said_is_that_of_plain_decoding_under_every_filter(logits, settings):
     """Drafts from the filtered law of one row, verified under that of the other, by enumeration."""
-    scores = law_scores(logits, settings)
-    p, q = law_of(scores)
+    scores = distribution_scores(logits, settings)
+    p, q = distribution_of(scores)
     said = torch.zeros_like(p)
     for token in torch.nonzero(q)[:, 0].tolist():
         keep = float(keep_chance(p[token], q[token]))
@@ -43,26 +43,28 @@ def test_the_law_said_is_that_of_plain_decoding_under_every_filter(logits, setti
 
 
 def test_chances_of_tokens_are_those_of_the_whole_law(logits, monkeypatch):
-    scores = law_scores(logits, Sampling(top_k=4))
+    scores = distribution_scores(logits, Sampling(top_k=4))
     tokens = scores.argmax(dim=-1)
-    wanted = law_of(scores).gather(1, tokens[:, None])[:, 0]
+    wanted = distribution_of(scores).gather(1, tokens[:, None])[:, 0]
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
     monkeypatch.setattr("refork_methods.speculate.accept._AT_ONCE", 1)
     assert torch.allclose(chance_of(scores, tokens), wanted, atol=1e-15)
 
 
 def test_greedy_is_all_on_the_first_of_the_likeliest():
-    found = law_of(law_scores(torch.tensor([[1.0, 3.0, 3.0, 0.0]]), Sampling(temperature=0.0)))
+    found = distribution_of(
+        distribution_scores(torch.tensor([[1.0, 3.0, 3.0, 0.0]]), Sampling(temperature=0.0))
+    )
     assert found.tolist() == [[0.0, 1.0, 0.0, 0.0]]
 
 
 def test_bans_of_the_first_free_token_act_there_only(logits):
     settings = Sampling(banned_first=(0, 1))
-    found = law_of(law_scores(logits, settings, torch.tensor([True, False])))
+    found = distribution_of(distribution_scores(logits, settings, torch.tensor([True, False])))
     assert found[0, :2].tolist() == [0.0, 0.0]
     assert (found[1] > 0).all()
 
 
 def test_a_law_without_tokens_is_refused(logits):
     with pytest.raises(BadInput, match="every token is banned"):
-        law_scores(logits, Sampling(banned=tuple(range(9))))
+        distribution_scores(logits, Sampling(banned=tuple(range(9))))

@@ -113,11 +113,11 @@ def test_the_picture():
 def test_traffic_is_calibrated_and_repeatable():
     """Mean survival against kept prefixes over 28,000 draws: within 0.02, fixed seed."""
     what = traffic(20, 200, seed=2)
-    kept = np.stack([(what.kept > k).mean() for k in range(7)])
+    kept = np.stack([(what.kept_tokens > k).mean() for k in range(7)])
     assert kept == pytest.approx(what.survival.mean(axis=(0, 1)), abs=0.02)
     again = traffic(20, 200, seed=2)
     assert (again.logits == what.logits).all()
-    assert (again.kept == what.kept).all()
+    assert (again.kept_tokens == what.kept_tokens).all()
     with pytest.raises(BadInput, match="at least one"):
         traffic(0, 1)
 

@@ -94,45 +94,50 @@ def test_a_filter_that_acts_on_one_side_only_is_caught():
 
 def test_the_exact_law_has_the_filters_in_it():
     plain = Word([0.5, 0.3, 0.2])
-    law = exact_law(plain, PROMPT, Sampling(top_k=2, max_tokens=2))
-    assert law == pytest.approx(
+    distribution = exact_distribution(plain, PROMPT, Sampling(top_k=2, max_tokens=2))
+    assert distribution == pytest.approx(
         {(0, 0): 0.390625, (0, 1): 0.234375, (1, 0): 0.234375, (1, 1): 0.140625}, rel=1e-6
     )
-    cold = exact_law(plain, PROMPT, Sampling(temperature=0.5, max_tokens=1))
+    cold = exact_distribution(plain, PROMPT, Sampling(temperature=0.5, max_tokens=1))
     assert cold == pytest.approx({(0,): 25 / 38, (1,): 9 / 38, (2,): 4 / 38}, rel=1e-6)
-    assert exact_law(Blind(plain), PROMPT, Sampling()) is None
-    assert exact_law(plain, PROMPT, Sampling(max_tokens=12)) is None, "too many continuations"
+    assert exact_distribution(Blind(plain), PROMPT, Sampling()) is None
+    assert exact_distribution(plain, PROMPT, Sampling(max_tokens=12)) is None, "too many continuations"
 
 
 def test_p_values_of_an_exact_decoder_are_uniform():
     """400 tests of 500 samples: as many below 0.1 as expected, within 4 deviations; fixed seed."""
     rng = np.random.default_rng(0)
-    law = {(i,): p for i, p in enumerate([0.4, 0.3, 0.2, 0.07, 0.02, 0.006, 0.004])}
-    values = np.array(list(law.values()))
+    distribution = {(i,): p for i, p in enumerate([0.4, 0.3, 0.2, 0.07, 0.02, 0.006, 0.004])}
+    values = np.array(list(distribution.values()))
     low = 0
     for _ in range(400):
         counts = rng.multinomial(500, values)
         seen = Counter({(i,): int(n) for i, n in enumerate(counts) if n})
-        low += against_law("x", seen, law).p < 0.1
+        low += against_distribution("x", seen, distribution).p < 0.1
     assert abs(low - 40) < 4 * np.sqrt(400 * 0.1 * 0.9)
 
 
 def test_a_detectable_distance_is_detected():
     """A law at the stated distance is found in at least 80 % of 50 tries (stated: 90 %); fixed seed."""
     rng = np.random.default_rng(1)
-    law = {(i,): 0.2 for i in range(5)}
+    distribution = {(i,): 0.2 for i in range(5)}
     counts = rng.multinomial(2000, [0.2] * 5)
-    far = against_law("x", Counter({(i,): int(n) for i, n in enumerate(counts)}), law).detectable
+    far = against_distribution(
+        "x", Counter({(i,): int(n) for i, n in enumerate(counts)}), distribution
+    ).detectable
     other = [0.2 + far, 0.2 - far, 0.2, 0.2, 0.2]
     found = 0
     for _ in range(50):
         counts = rng.multinomial(2000, other)
-        found += against_law("x", Counter({(i,): int(n) for i, n in enumerate(counts)}), law).p < 0.001
+        found += (
+            against_distribution("x", Counter({(i,): int(n) for i, n in enumerate(counts)}), distribution).p
+            < 0.001
+        )
     assert found >= 40
 
 
 def test_laws_of_one_outcome():
-    assert against_law("x", Counter({(0,): 9}), {(0,): 1.0}).p == 1.0
+    assert against_distribution("x", Counter({(0,): 9}), {(0,): 1.0}).p == 1.0
     assert against_samples("x", Counter({(0,): 9}), Counter({(0,): 9})).p == 1.0
 
 

@@ -21,7 +21,7 @@ def counted(lengths, accepted, ended=None):
 def test_acceptance_is_conditional_and_tau_counts_the_last_token():
     stats = counted([3, 3, 3, 2], [3, 1, 0, 2]).stats
     assert stats.reached.tolist() == [4, 3, 1]
-    assert stats.kept.tolist() == [3, 2, 1]
+    assert stats.kept_tokens.tolist() == [3, 2, 1]
     assert stats.accept_rate == [0.75, pytest.approx(2 / 3), 1.0]
     assert stats.tau == 1 + 6 / 4
     assert (stats.drafted, stats.verified, stats.accepted) == (12, 11, 6)

@@ -243,11 +243,11 @@ def test_a_lesson_asks_for_the_targets_own_laws(target, data, config):
     assert lesson.states.shape == (2, 8, 2, 32)
     assert not lesson.learned[1, 1].any()
     draft = build_draft(config, target)
-    laws = torch.log_softmax(draft.ends.logits(goals.states), -1)
+    distributions = torch.log_softmax(draft.ends.logits(goals.states), -1)
     for row, (n, a, k) in enumerate(lesson.learned.nonzero().tolist()):
         end = int(lesson.anchors[n, a]) + k + 1
         (wanted,) = target.next_logprobs([data[n].tokens[:end]])
-        assert np.allclose(laws[row].detach(), wanted, atol=1e-4)
+        assert np.allclose(distributions[row].detach(), wanted, atol=1e-4)
         assert int(goals.tokens[row]) == data[n].tokens[end]
     with torch.no_grad():
         outcome = study(draft, lesson, goals, position_weights(4), LossWeights(), "float32")

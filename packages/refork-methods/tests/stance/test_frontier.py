@@ -12,7 +12,14 @@ from scipy.special import expit, logit
 from refork.errors import BadInput
 from refork.stats import mcnemar, wilson
 from refork_methods.stance.frontier import Rate, curve, flips, frontier, pools, read_rates, signed_distance
-from refork_methods.stance.shift import SHIFTS, chance_laws, logistic_above, shift_area, shift_curve, shifted
+from refork_methods.stance.shift import (
+    SHIFTS,
+    chance_distributions,
+    logistic_above,
+    shift_area,
+    shift_curve,
+    shifted,
+)
 from refork_testbed.worlds.refusal.prompts import refusal_chances
 from refork_testbed.worlds.refusal.truth import level_weights
 
@@ -62,15 +69,15 @@ def test_the_law_behind_counts_gives_back_what_it_was_made_of():
     rng = np.random.default_rng(1)
     q = np.where(rng.random(4000) < 0.3, 0.1, 0.8)
     k, n = rng.binomial(32, q), np.full(4000, 32)
-    law = chance_laws(k, n)[0]
-    assert law.sum() == pytest.approx(1.0)
+    distribution = chance_distributions(k, n)[0]
+    assert distribution.sum() == pytest.approx(1.0)
     asr, _ = shift_curve(q, q, np.array([-2.0, 0.0, 2.0]))
     one = np.array([Rate(str(i), "harmful", int(a), 32) for i, a in enumerate(k)])
     table = pools([*one, Rate("b", "benign", 1, 2), Rate("c", "benign", 1, 2)])
     assert curve(table, np.array([-2.0, 0.0, 2.0]))[:, 0] == pytest.approx(asr, abs=0.01)
-    twice = chance_laws(k[:50], n[:50], np.stack([np.ones(50), np.arange(50) < 25]))
-    assert twice[0] == pytest.approx(chance_laws(k[:50], n[:50])[0])
-    assert twice[1] == pytest.approx(chance_laws(k[:25], n[:25])[0])
+    twice = chance_distributions(k[:50], n[:50], np.stack([np.ones(50), np.arange(50) < 25]))
+    assert twice[0] == pytest.approx(chance_distributions(k[:50], n[:50])[0])
+    assert twice[1] == pytest.approx(chance_distributions(k[:25], n[:25])[0])
 
 
 def test_distance_is_above_zero_on_the_better_side():

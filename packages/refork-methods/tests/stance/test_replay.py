@@ -41,7 +41,7 @@ def test_in_world_d_every_turn_moves_the_outcome_the_way_it_says(planted):
     found = judged(made, some)
     turns = sum(len(t.turns()) for t in some)
     assert len(found.table.cuts) == turns > 10
-    assert found.table.performative.estimate == performative_share(made.world.law) == 0.0
+    assert found.table.performative.estimate == performative_share(made.world.distribution) == 0.0
     assert found.table.agreement.estimate == 1.0
     assert found.table.cells["locked meaningful"] == turns
     assert found.per_trace == found.meaningful_per_trace == turns / len(some)
@@ -59,7 +59,7 @@ def test_in_world_p_no_turn_does(planted):
 def test_in_world_c_only_the_deciding_word_does(planted):
     made = planted("C", 6, 2)
     found = judged(made, traces(made, 1), k=60)
-    behind = [cut for cut, at in zip(found.table.cuts, found.places, strict=True) if at.before > 10]
+    behind = [cut for cut, at in zip(found.table.cuts, found.positions, strict=True) if at.before > 10]
     assert behind
     assert not any(cut.meaningful for cut in behind)
     assert all(cut.locked for cut in behind)

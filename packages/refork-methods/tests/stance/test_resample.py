@@ -38,7 +38,7 @@ def test_world_d_is_closed_by_force_and_open_when_thinking_goes_on(planted):
     for cut in CUTS:
         forced, free = table.at(cut, "force_close"), table.at(cut, "free")
         assert forced.value.estimate == 0.0
-        assert near(free, mean_variance(made.world.law, [0.5], cut, "free"))
+        assert near(free, mean_variance(made.world.distribution, [0.5], cut, "free"))
     assert table.at(0.2, "free").value.estimate >= 0.9
     assert near(table.at(0), 1.0)
     assert (table.unclosed, table.unvoted, table.errors, table.short) == (0, 0, 0, 0)

@@ -27,17 +27,17 @@ from refork_methods.stance.variance import (
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.97])
 def test_the_plug_in_value_is_too_small_by_one_over_n_and_the_other_is_not(n, p):
     k = np.arange(n + 1)
-    law = binom.pmf(k, n, p)
+    distribution = binom.pmf(k, n, p)
     sizes = np.full(n + 1, n)
-    assert law @ plug_in_values(k, sizes) == pytest.approx(4 * p * (1 - p) * (n - 1) / n, abs=1e-12)
-    assert law @ unbiased_values(k, sizes) == pytest.approx(4 * p * (1 - p), abs=1e-12)
+    assert distribution @ plug_in_values(k, sizes) == pytest.approx(4 * p * (1 - p) * (n - 1) / n, abs=1e-12)
+    assert distribution @ unbiased_values(k, sizes) == pytest.approx(4 * p * (1 - p), abs=1e-12)
 
 
 def test_a_coin_reads_one_and_its_plug_in_seven_eighths():
     k = np.arange(9)
-    law = binom.pmf(k, 8, 0.5)
-    assert law @ unbiased_values(k, np.full(9, 8)) == pytest.approx(1.0, abs=1e-12)
-    assert law @ plug_in_values(k, np.full(9, 8)) == pytest.approx(0.875, abs=1e-12)
+    distribution = binom.pmf(k, 8, 0.5)
+    assert distribution @ unbiased_values(k, np.full(9, 8)) == pytest.approx(1.0, abs=1e-12)
+    assert distribution @ plug_in_values(k, np.full(9, 8)) == pytest.approx(0.875, abs=1e-12)
     assert coin(8) == 0.875
     assert coin(32) == 31 / 32
 
@@ -83,10 +83,10 @@ def test_the_decomposition_on_an_enumerated_tree():
 
 def test_the_estimated_decomposition_is_unbiased_by_enumeration():
     # Three prefixes drawn from two (q 0.2 with 0.25, 0.9 with 0.75), two answers each: all 6^3 outcomes.
-    law = [(w, q) for w, q in ((0.25, 0.2), (0.75, 0.9))]
+    distribution = [(w, q) for w, q in ((0.25, 0.2), (0.75, 0.9))]
     truth = total_variance(np.array([0.2, 0.9]), np.array([0.25, 0.75]))
     expected = np.zeros(3)
-    one = [(w * binom.pmf(k, 2, q), k) for w, q in law for k in range(3)]
+    one = [(w * binom.pmf(k, 2, q), k) for w, q in distribution for k in range(3)]
     for outcome in product(one, repeat=3):
         chance = np.prod([c for c, _ in outcome])
         parts = estimated_parts(np.array([k for _, k in outcome]), np.full(3, 2))

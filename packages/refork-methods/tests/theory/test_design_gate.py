@@ -100,7 +100,7 @@ def measured(mean, variance, people=50, value=None):
 def test_the_gate_s_edge_lies_at_its_level():
     for gap in (0.05, 0.1, 0.15, 0.2, 0.3):
         one, other = measured(0.5, 0.04), measured(0.5 + gap, 0.04)
-        result = gate(one, other, kept=25)
+        result = gate(one, other, kept_people=25)
         p = welch_from_moments((0.5, 0.04 * 50 / 49), (0.5 + gap, 0.04 * 50 / 49), 25).p
         assert result.p == pytest.approx(p)
         assert result.accepted == (p < 0.01)
@@ -108,12 +108,12 @@ def test_the_gate_s_edge_lies_at_its_level():
 
 def test_fewer_people_kept_or_more_attempts_refuse_what_passed():
     one, other = measured(0.5, 0.04), measured(0.68, 0.04)
-    assert gate(one, other, kept=25).accepted
-    fewer = gate(one, other, kept=15)
+    assert gate(one, other, kept_people=25).accepted
+    fewer = gate(one, other, kept_people=15)
     assert not fewer.accepted
     assert fewer.needed > 15
-    assert not gate(one, other, kept=25, attempts=12).accepted
-    assert gate(one, other, kept=fewer.needed).power >= 0.8
+    assert not gate(one, other, kept_people=25, attempts=12).accepted
+    assert gate(one, other, kept_people=fewer.needed).power >= 0.8
 
 
 def test_a_missing_or_constant_metric_is_refused():

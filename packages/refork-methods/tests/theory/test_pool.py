@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.theory.pool import Pool, Round, Seen, Verdict, next_label
+from refork_methods.theory.pool import MetricObservation, Pool, Round, Verdict, next_label
 from refork_methods.theory.scores import relative_scores
 
 
 def seen(name, real, *values):
     labels = ("pi_1", "pi_2", "pi_3", "pi_2_1", "pi_4")
-    return Seen(name, "share of B", real, dict(zip(labels, values, strict=False)))
+    return MetricObservation(name, "share of B", real, dict(zip(labels, values, strict=False)))
 
 
 ROUNDS = (
@@ -74,9 +74,14 @@ def test_a_saved_pool_replays_bit_for_bit():
 )
 def test_any_pool_replays_bit_for_bit(verdicts, seed):
     rng = np.random.default_rng(seed)
-    labels = Pool(tuple(Round((Seen("x", "m", 0.0, _Any()),), Verdict(*v)) for v in verdicts)).labels
+    labels = Pool(
+        tuple(Round((MetricObservation("x", "m", 0.0, _Any()),), Verdict(*v)) for v in verdicts)
+    ).labels
     rounds = tuple(
-        Round((Seen(f"o{i}", "m", rng.random(), {label: rng.random() for label in labels}),), Verdict(*v))
+        Round(
+            (MetricObservation(f"o{i}", "m", rng.random(), {label: rng.random() for label in labels}),),
+            Verdict(*v),
+        )
         for i, v in enumerate(verdicts)
     )
     pool = Pool(rounds)

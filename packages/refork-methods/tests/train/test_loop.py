@@ -17,8 +17,8 @@ from refork_methods.train.loop import (
     TreeTraining,
     finished_updates,
     group_credit_of,
-    group_walks,
-    improve,
+    group_trajectories,
+    train_policy,
 )
 from refork_methods.train.lora import LoraSettings
 from refork_methods.train.objectives import objective
@@ -62,7 +62,7 @@ def plan(**changes):
 def train(tree, **changes):
     actor = policy()
     tasks = WORLD.tasks("train", 8)
-    return actor, list(improve(tree, actor, WORLD, tasks, plan(**changes), LAW))
+    return actor, list(train_policy(tree, actor, WORLD, tasks, plan(**changes), LAW))
 
 
 def test_success_rises_from_rare_to_usual():
@@ -87,7 +87,9 @@ def test_groups_without_difference_change_nothing():
     before = actor.card.weights
     with Tree.memory() as tree:
         world = TwoTurns(luck=0.0, max_turns=1)
-        updates = list(improve(tree, actor, world, world.tasks("train", 2), plan(updates=1, tasks=2), LAW))
+        updates = list(
+            train_policy(tree, actor, world, world.tasks("train", 2), plan(updates=1, tasks=2), LAW)
+        )
     assert updates[0].mixed == 0.0
     assert "skipped" in updates[0].metrics
     assert actor.card.weights == before
@@ -95,7 +97,7 @@ def test_groups_without_difference_change_nothing():
 
 def test_a_filtered_law_is_refused():
     with Tree.memory() as tree, pytest.raises(BadInput, match="temperature 1"):
-        next(improve(tree, policy(), WORLD, WORLD.tasks("train", 1), plan(), LAW.but(top_k=2)))
+        next(train_policy(tree, policy(), WORLD, WORLD.tasks("train", 1), plan(), LAW.but(top_k=2)))
 
 
 def test_failed_draws_teach_nothing():
@@ -114,7 +116,7 @@ def test_failed_draws_teach_nothing():
     class Group:
         forks = (Arm(),)
 
-    assert group_walks(Group()) == ([], [])
+    assert group_trajectories(Group()) == ([], [])
 
 
 def state(actor):
@@ -136,15 +138,15 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora
     whole, told = actor(), Recorded()
     with Tree.memory() as tree:
         expected = list(
-            improve(tree, whole, WORLD, tasks, settings, LAW, folder=tmp_path / "whole", tracker=told)
+            train_policy(tree, whole, WORLD, tasks, settings, LAW, folder=tmp_path / "whole", tracker=told)
         )
     with Tree.open(tmp_path / "tree.db") as tree:
-        runs = improve(tree, actor(), WORLD, tasks, settings, LAW, folder=tmp_path / "cut", every=1)
+        runs = train_policy(tree, actor(), WORLD, tasks, settings, LAW, folder=tmp_path / "cut", every=1)
         first = [next(runs) for _ in range(stop)]
         del runs
         torch.manual_seed(99)  # what another process would have
         resumed = actor()
-        rest = list(improve(tree, resumed, WORLD, tasks, settings, LAW, folder=tmp_path / "cut"))
+        rest = list(train_policy(tree, resumed, WORLD, tasks, settings, LAW, folder=tmp_path / "cut"))
         curve = training_curve(tree)
     for name, part in state(whole).items():
         assert torch.equal(part, state(resumed)[name]), name
@@ -158,23 +160,35 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora
 
 def test_a_finished_run_has_nothing_left_to_do(tmp_path):
     with Tree.memory() as tree:
-        list(improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path))
-        again = improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path)
+        list(
+            train_policy(
+                tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path
+            )
+        )
+        again = train_policy(
+            tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=1), LAW, folder=tmp_path
+        )
         assert list(again) == []
 
 
 def test_another_runs_checkpoints_are_refused(tmp_path):
     tasks = WORLD.tasks("train", 8)
     with Tree.memory() as tree:
-        list(improve(tree, policy(), WORLD, tasks, plan(updates=1), LAW, folder=tmp_path, digest="one"))
+        list(train_policy(tree, policy(), WORLD, tasks, plan(updates=1), LAW, folder=tmp_path, digest="one"))
         with pytest.raises(Mismatch, match="another run"):
-            next(improve(tree, policy(), WORLD, tasks, plan(updates=2), LAW, folder=tmp_path, digest="two"))
+            next(
+                train_policy(
+                    tree, policy(), WORLD, tasks, plan(updates=2), LAW, folder=tmp_path, digest="two"
+                )
+            )
 
 
 def test_a_budget_holds_over_the_run():
     with Tree.memory() as tree:
         updates = list(
-            improve(tree, policy(), WORLD, WORLD.tasks("train", 6), plan(updates=4, tasks=2, budget=50), LAW)
+            train_policy(
+                tree, policy(), WORLD, WORLD.tasks("train", 6), plan(updates=4, tasks=2, budget=50), LAW
+            )
         )
     # A block is 2 tasks of 10 rollouts of one token: each update ends in the block that reaches the budget.
     assert [u.spent for u in updates] == [60, 100, 160, 200]
@@ -183,7 +197,7 @@ def test_a_budget_holds_over_the_run():
 
 def test_a_task_that_comes_round_again_within_an_update_is_drawn_anew():
     with Tree.memory() as tree:
-        (update,) = improve(
+        (update,) = train_policy(
             tree, policy(), WORLD, WORLD.tasks("train", 1), plan(updates=1, tasks=1, budget=25), LAW
         )
         draws = sum(len(tree.draws(fork.id)) for fork in tree.forks())
@@ -198,7 +212,7 @@ def test_a_task_that_comes_round_again_within_an_update_is_drawn_anew():
 def test_growers_and_credits_are_exchanged_freely(grower, credit):
     with Tree.memory() as tree:
         updates = list(
-            improve(
+            train_policy(
                 tree,
                 policy(),
                 WORLD,
@@ -215,7 +229,7 @@ def test_growers_and_credits_are_exchanged_freely(grower, credit):
 
 def test_an_unknown_grower_is_refused():
     with Tree.memory() as tree, pytest.raises(BadInput, match="unknown grower"):
-        next(improve(tree, policy(), WORLD, WORLD.tasks("train", 1), plan(), LAW, grower="uucb"))
+        next(train_policy(tree, policy(), WORLD, WORLD.tasks("train", 1), plan(), LAW, grower="uucb"))
 
 
 def test_a_kl_weight_needs_a_reference():
@@ -223,9 +237,9 @@ def test_a_kl_weight_needs_a_reference():
     settings = plan(updates=2, gradient=objective("plain", kl_weight=0.1))
     with Tree.memory() as tree:
         with pytest.raises(BadInput, match="reference"):
-            next(improve(tree, actor, WORLD, WORLD.tasks("train", 8), settings, LAW))
+            next(train_policy(tree, actor, WORLD, WORLD.tasks("train", 8), settings, LAW))
         held = LocalPolicy(actor.model, actor.codec, name="tiny", reference=policy())
-        updates = list(improve(tree, held, WORLD, WORLD.tasks("train", 8), settings, LAW))
+        updates = list(train_policy(tree, held, WORLD, WORLD.tasks("train", 8), settings, LAW))
     assert updates[0].metrics["kl"] == pytest.approx(0, abs=1e-6)
     assert updates[1].metrics["kl"] > 0
 
@@ -282,12 +296,12 @@ def test_bad_plans(wrong, what):
 
 def test_no_task_is_refused():
     with Tree.memory() as tree, pytest.raises(BadInput, match="no task"):
-        next(improve(tree, policy(), WORLD, [], plan(), LAW))
+        next(train_policy(tree, policy(), WORLD, [], plan(), LAW))
 
 
 def test_the_curve_goes_with_its_judge():
     with Tree.memory() as tree:
-        list(improve(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=2), LAW, digest="d"))
+        list(train_policy(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=2), LAW, digest="d"))
         rows = training_curve(tree, "d")
         assert [row["number"] for row in rows] == [1, 2]
         assert training_curve(tree, "other") == []

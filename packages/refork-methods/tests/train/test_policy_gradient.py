@@ -309,8 +309,8 @@ def test_a_group_of_samples_learns_a_bandit(table):
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     chances = []
     for _ in range(20):
-        law = torch.softmax(model.table[0], 0)
-        chances.append(law[1].item())
+        distribution = torch.softmax(model.table[0], 0)
+        chances.append(distribution[1].item())
         advantages = group_advantages([0.0, 1.0, 0.0], [0, 0, 0])
         samples = [sample(model, [0, a], [0, 1], [0, advantages[a]]) for a in range(3)]
         policy_gradient_step(model, optimizer, pad(samples), FREE)

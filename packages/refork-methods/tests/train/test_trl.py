@@ -60,13 +60,13 @@ def loose(counting):
 @pytest.fixture
 def grown(loose):
     """Answers to two prompts, some forked inside, graded by whether they say some words."""
-    law, judge = Sampling(max_tokens=5), MatchJudge("three|seven|six|two")
+    distribution, judge = Sampling(max_tokens=5), MatchJudge("three|seven|six|two")
     tree = Tree.memory()
     for prompt in ("one two", "four five"):
         start = plant_prompt(tree, loose, [{"role": "user", "content": prompt}])
-        arm = fork(start, loose, 8, settings=law, seed=3, judge=judge)
+        arm = fork(start, loose, 8, settings=distribution, seed=3, judge=judge)
         middle = next(walk for walk in arm.leaves() if len(walk.leaf.tokens) > 2)
-        fork(tree.at(middle.leaf, 2), loose, 4, settings=law, judge=judge)
+        fork(tree.at(middle.leaf, 2), loose, 4, settings=distribution, judge=judge)
     return tree
 
 

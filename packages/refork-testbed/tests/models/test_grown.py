@@ -55,8 +55,8 @@ def test_a_small_one_is_grown_learns_and_says_how_far_it_is_from_the_law(tokeniz
     small = replace(
         chronicler.RECIPE,
         shape=SMALL,
-        conversations=lambda: chronicler.talks(chronicles(1, 60, sentences=3)),
-        held_out=lambda: HeldOut(chronicler.talks(chronicles(2, 6, sentences=3)), 150.0),
+        conversations=lambda: chronicler.as_conversations(chronicles(1, 60, sentences=3)),
+        held_out=lambda: HeldOut(chronicler.as_conversations(chronicles(2, 6, sentences=3)), 150.0),
         stages=(
             Stage(1, SftSettings(steps=12, rows=8, learning_rate=1e-2, warmup=2)),
             Stage(2, SftSettings(steps=6, rows=8, learning_rate=5e-3, warmup=2)),
@@ -85,7 +85,7 @@ def test_a_small_one_is_grown_learns_and_says_how_far_it_is_from_the_law(tokeniz
 def test_the_loss_is_the_mean_over_learned_tokens(tokenizer):
     torch.manual_seed(1)
     model = new_model(SMALL, tokenizer).eval()
-    talks = chronicler.talks(chronicles(3, 3, sentences=2))
+    talks = chronicler.as_conversations(chronicles(3, 3, sentences=2))
     data = examples(tokenizer, talks)
     nats = 0.0
     with torch.inference_mode():

@@ -8,7 +8,7 @@ from refork_testbed.models import find
 from refork_testbed.models.recipes import refuser
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 from refork_testbed.worlds.refusal import RefusalPrompt, refusal_chances, refused, thinking
-from refork_testbed.worlds.refusal.law import DENY
+from refork_testbed.worlds.refusal.distribution import DENY
 
 NAMES = ["refuser-p", "refuser-d", "refuser-c"]
 
@@ -23,8 +23,8 @@ def test_recipes_fit_the_worlds_they_are_measured_in(name):
     recipe = find(name)
     world = open_world(recipe.world)
     assert recipe.name == name
-    assert world.law.rule == name[-1].upper()
-    assert world.law.early == refuser.EARLY
+    assert world.distribution.rule == name[-1].upper()
+    assert world.distribution.early == refuser.EARLY
     assert set(world.vocabulary()) == set(recipe.words())
     assert (recipe.shape.layers, recipe.shape.width) == (2, 64)
 
@@ -60,10 +60,10 @@ def test_a_token_weighs_the_same_in_short_turns_as_in_long_ones(few):
     sizes = np.array([len(thinking(said["content"])) for _, said in find("refuser-p").conversations()])
     weight = 23 / (sizes + 3)
     early = float((weight * (sizes < 20)).sum() / weight.sum())
-    law = 1 - (1 - refuser.EARLY) ** 19
-    assert law == pytest.approx(0.174, abs=1e-3)
+    distribution = 1 - (1 - refuser.EARLY) ** 19
+    assert distribution == pytest.approx(0.174, abs=1e-3)
     # About 300 short turns of weight 2 on average: four standard errors are 0.04. Fixed seed.
-    assert abs(early - law) < 0.04
+    assert abs(early - distribution) < 0.04
 
 
 def test_every_word_is_one_token(few):

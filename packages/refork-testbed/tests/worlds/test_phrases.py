@@ -44,11 +44,11 @@ def by_paths(grammar: PhraseGrammar, text: tuple[int, ...]) -> float:
 def test_the_law_is_that_of_all_paths(tiny):
     total = 0.0
     for text in product(range(3), repeat=5):
-        laws = tiny.laws(np.array(text, dtype=np.int32))
-        chain = np.prod(laws[np.arange(5), list(text)])
+        distributions = tiny.distributions(np.array(text, dtype=np.int32))
+        chain = np.prod(distributions[np.arange(5), list(text)])
         assert chain == pytest.approx(by_paths(tiny, text), abs=1e-15)
-        assert np.abs(laws.sum(axis=1) - 1).max() < 1e-14
-        assert (tiny.law(np.array(text, dtype=np.int32)) == laws[-1]).all()
+        assert np.abs(distributions.sum(axis=1) - 1).max() < 1e-14
+        assert (tiny.distribution(np.array(text, dtype=np.int32)) == distributions[-1]).all()
         total += chain
     assert total == pytest.approx(1, abs=1e-13)
 
@@ -91,11 +91,11 @@ def test_without_noise_a_phrase_is_certain_once_it_is_known():
         weights=np.ones((2, 1)),
         noise=0.0,
     )
-    laws = grammar.laws(np.array([0, 1, 2, 3], dtype=np.int32))
-    assert (laws[1:] == np.eye(4)[[1, 2, 3, 0]]).all()
-    assert (laws[0] == [0.5, 0, 0, 0.5]).all()
+    distributions = grammar.distributions(np.array([0, 1, 2, 3], dtype=np.int32))
+    assert (distributions[1:] == np.eye(4)[[1, 2, 3, 0]]).all()
+    assert (distributions[0] == [0.5, 0, 0, 0.5]).all()
     with pytest.raises(BadInput, match="cannot write"):
-        grammar.laws(np.array([0, 3], dtype=np.int32))
+        grammar.distributions(np.array([0, 3], dtype=np.int32))
 
 
 def test_what_is_no_grammar_is_refused(tiny):
@@ -114,4 +114,4 @@ def test_what_is_no_grammar_is_refused(tiny):
     with pytest.raises(BadInput, match="texts of"):
         tiny.sample(0, 5, seed=0)
     with pytest.raises(BadInput, match="outside"):
-        tiny.laws(np.array([3], dtype=np.int32))
+        tiny.distributions(np.array([3], dtype=np.int32))

@@ -13,8 +13,8 @@ from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
 from refork_testbed.worlds.refusal import (
+    RefusalDistribution,
     RefusalJudge,
-    RefusalLaw,
     RefusalPrompt,
     refusal_chances,
     refused,
@@ -22,7 +22,7 @@ from refork_testbed.worlds.refusal import (
     thinking,
 )
 from refork_testbed.worlds.refusal.calibrate import calibration
-from refork_testbed.worlds.refusal.law import turn
+from refork_testbed.worlds.refusal.distribution import turn
 from refork_testbed.worlds.refusal.prompts import LEVELS, draw_prompt
 
 
@@ -106,9 +106,9 @@ def test_thinking_and_stances():
 
 @pytest.mark.parametrize("rule", ["P", "D", "C"])
 def test_turns_have_their_shape_and_their_answer(rule):
-    law, rng = RefusalLaw(rule), np.random.default_rng(1)
+    distribution, rng = RefusalDistribution(rule), np.random.default_rng(1)
     for _ in range(100):
-        said = turn(law, 0.5, rng.random).split()
+        said = turn(distribution, 0.5, rng.random).split()
         assert (said[0], said[21], len(said)) == ("<<", ">>", 23)
         thought = said[1:21]
         assert thinking(" ".join(said)) == thought
@@ -123,8 +123,8 @@ def test_turns_have_their_shape_and_their_answer(rule):
 
 
 def test_chances_of_early_ends():
-    law, rng = RefusalLaw("P", early=0.01), np.random.default_rng(2)
-    sizes = np.array([len(thinking(turn(law, 0.5, rng.random))) for _ in range(2000)])
+    distribution, rng = RefusalDistribution("P", early=0.01), np.random.default_rng(2)
+    sizes = np.array([len(thinking(turn(distribution, 0.5, rng.random))) for _ in range(2000)])
     assert sizes.min() >= 1
     # 0.99 ** 19 = 0.826; four standard errors of 2000 are 0.034. Fixed seed.
     assert abs((sizes == 20).mean() - 0.99**19) < 0.034
@@ -143,7 +143,7 @@ def test_chances_of_early_ends():
 )
 def test_impossible_laws_are_refused(changes, word):
     with pytest.raises(BadInput, match=word):
-        RefusalLaw(**changes)
+        RefusalDistribution(**changes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.refusal.law import CLOSE, OPEN, REFUSE, RefusalLaw
+from refork_testbed.worlds.refusal.distribution import CLOSE, OPEN, REFUSE, RefusalDistribution
 from refork_testbed.worlds.refusal.prompts import LEVELS, refusal_chances
 from refork_testbed.worlds.refusal.truth import (
     free_refusal,
@@ -21,7 +21,7 @@ from refork_testbed.worlds.refusal.truth import (
 
 Q = 0.3
 LAWS = [
-    RefusalLaw(rule, steps=5, flip=flip, commit=2, early=early)
+    RefusalDistribution(rule, steps=5, flip=flip, commit=2, early=early)
     for rule in ("P", "D", "C")
     for early in (0.0, 0.15)
     for flip in ((0.1, 0.4) if rule == "D" else (0.1,))
@@ -113,19 +113,19 @@ def test_mean_variance_over_traces_cut_at_a_share_of_their_own_length(law, share
 
 @pytest.mark.parametrize("early", [0.0, 0.1])
 def test_lengths_are_a_law(early):
-    law = RefusalLaw("P", steps=6, early=early)
+    distribution = RefusalDistribution("P", steps=6, early=early)
     counted = np.zeros(7)
-    for turn, p in turns(law):
+    for turn, p in turns(distribution):
         counted[turn.index(CLOSE) - 1] += p
-    np.testing.assert_allclose(lengths(law), counted, atol=1e-12)
+    np.testing.assert_allclose(lengths(distribution), counted, atol=1e-12)
     for after in range(1, 7):
         rest = counted.copy()
         rest[:after] = 0
-        np.testing.assert_allclose(lengths(law, after), rest / rest.sum(), atol=1e-12)
+        np.testing.assert_allclose(lengths(distribution, after), rest / rest.sum(), atol=1e-12)
 
 
 def test_the_published_size_has_the_stated_values():
-    p, d, c = (RefusalLaw(rule) for rule in "PDC")
+    p, d, c = (RefusalDistribution(rule) for rule in "PDC")
     for share in (0.2, 0.4, 0.6, 0.8, 1.0):
         kept = round(20 * share)
         left = 20 - kept
@@ -142,10 +142,10 @@ def test_the_published_size_has_the_stated_values():
 
 
 def test_what_a_prompt_tells():
-    q = prompt_chances(RefusalLaw("P"))
+    q = prompt_chances(RefusalDistribution("P"))
     assert tuple(q) == refusal_chances()
     for rule in ("D", "C"):
-        assert set(prompt_chances(RefusalLaw(rule))) == {0.5}
+        assert set(prompt_chances(RefusalDistribution(rule))) == {0.5}
     for intent in ("harmful", "benign"):
         assert math.fsum(level_weights(intent)) == pytest.approx(1.0, abs=1e-12)
     both = (np.array(level_weights("harmful")) + np.array(level_weights("benign"))) / 2
@@ -155,10 +155,10 @@ def test_what_a_prompt_tells():
 @pytest.mark.parametrize("kept", [-1, 21])
 def test_cuts_outside_the_thinking_are_refused(kept):
     with pytest.raises(BadInput, match="cut"):
-        variance(RefusalLaw("P"), Q, kept, "free")
+        variance(RefusalDistribution("P"), Q, kept, "free")
 
 
 @pytest.mark.parametrize("share", [0.0, 1.2, float("nan")])
 def test_shares_outside_the_thinking_are_refused(share):
     with pytest.raises(BadInput, match="share"):
-        mean_variance(RefusalLaw("P"), [Q], share, "free")
+        mean_variance(RefusalDistribution("P"), [Q], share, "free")

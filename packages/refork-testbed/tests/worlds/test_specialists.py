@@ -21,7 +21,7 @@ from refork_testbed.worlds.specialists import (
     question,
     right_letter,
     specialist,
-    specialist_law,
+    specialist_distribution,
     success,
     success_of,
     turn_right,
@@ -55,10 +55,10 @@ def test_a_worker_knows_the_answer_with_its_skill(alone):
     serial, domain = task.data["questions"][0]
     skills = ALONE if alone else HARNESS
     for worker in range(4):
-        law = specialist_law(worker, task.prompt + "\n")
-        assert law[right_letter(serial, domain)] == skills[worker, DOMAINS.index(domain)]
-        assert sum(law.values()) == pytest.approx(1)
-        assert specialist_law(worker, task.prompt + "\na") == {"": 1.0}
+        distribution = specialist_distribution(worker, task.prompt + "\n")
+        assert distribution[right_letter(serial, domain)] == skills[worker, DOMAINS.index(domain)]
+        assert sum(distribution.values()) == pytest.approx(1)
+        assert specialist_distribution(worker, task.prompt + "\na") == {"": 1.0}
 
 
 def test_a_perfect_run_is_rewarded_and_one_wrong_answer_is_not():

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 #: What stands for the copy's path in all that is said.
-SHOWN: Final = "/refork-episode"
+MOUNT_POINT: Final = "/refork-episode"
 #: Seconds that a server has to end by itself once nobody speaks to it any more.
 _PATIENCE: Final = 5.0
 #: Bytes of one message; a client would not take more.
@@ -50,10 +50,10 @@ def run(
 
 
 def _serve(copy: Path, command: list[str], source: IO[bytes], sink: IO[bytes], forward: Sequence[int]) -> int:
-    real, shown = str(copy).encode(), SHOWN.encode()
+    real, shown = str(copy).encode(), MOUNT_POINT.encode()
     # A path of the program is one from here, not from the copy.
     program = str(Path(shutil.which(command[0]) or command[0]).absolute())
-    words = [program, *(word.replace(SHOWN, str(copy)) for word in command[1:])]
+    words = [program, *(word.replace(MOUNT_POINT, str(copy)) for word in command[1:])]
     with subprocess.Popen(words, cwd=copy, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         for number in forward:
             signal.signal(number, lambda got, _: _pass_on(server, got, copy.parent))

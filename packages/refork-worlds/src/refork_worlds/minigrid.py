@@ -57,13 +57,15 @@ def _library() -> Any:
 class MiniGridEpisode:
     """One live environment."""
 
-    def __init__(self, world: MiniGridWorld, task: Task, seed: int, env: Any, seen: Observation) -> None:
+    def __init__(
+        self, world: MiniGridWorld, task: Task, seed: int, env: Any, observation: Observation
+    ) -> None:
         self.task = task
         self.env = env
         self._world = world
         self._seed = seed
         self._turn = 0
-        self._first = self._seen = seen
+        self._first = self._seen = observation
 
     @property
     def first(self) -> Observation:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from refork.errors import BadInput, CannotDo
-from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.policies.scripted import END, TURN, Distribution, ScriptedPolicy, Words, chance_of
 from refork.worlds.base import Task
 from refork.worlds.game import clean
 from refork_worlds.minigrid import MiniGridWorld, begin, look, make_env, started
@@ -81,13 +81,13 @@ class Adviser:
         self._alive: OrderedDict[tuple[str, tuple[str, ...]], _Bot] = OrderedDict()
         self._told: dict[tuple[str, tuple[str, ...]], tuple[str | None, str]] = {}
 
-    def advice(self, world: MiniGridWorld, task: Task, said: Sequence[str]) -> tuple[str | None, str]:
+    def advice(self, world: MiniGridWorld, task: Task, actions: Sequence[str]) -> tuple[str | None, str]:
         """The next action after these, or None where the bot gave up; and what is seen then.
 
         Raises:
             CannotDo: it is no environment of BabyAI.
         """
-        key = (f"{world.name} {task.id}", tuple(said))
+        key = (f"{world.name} {task.id}", tuple(actions))
         known = self._told.get(key)
         if known is None:
             bot = self._at(world, task, key)
@@ -108,15 +108,15 @@ class Adviser:
         return bot
 
 
-def bot_plan(world: MiniGridWorld, task: Task, said: Sequence[str] = ()) -> tuple[str, ...]:
+def bot_plan(world: MiniGridWorld, task: Task, actions: Sequence[str] = ()) -> tuple[str, ...]:
     """The bot's actions from after the given turns to the end of the episode.
 
     Raises:
         CannotDo: it is no environment of BabyAI, or the bot gives up on the way.
     """
-    adviser, plan = Adviser(), list(said)
+    adviser, plan = Adviser(), list(actions)
     episode = world.start(task, 0)
-    for action in said:
+    for action in actions:
         episode.step(action)
     while not episode.done:
         advised, _ = adviser.advice(world, task, plan)
@@ -125,7 +125,7 @@ def bot_plan(world: MiniGridWorld, task: Task, said: Sequence[str] = ()) -> tupl
         plan.append(advised)
         episode.step(advised)
     episode.close()
-    return tuple(plan[len(said) :])
+    return tuple(plan[len(actions) :])
 
 
 def babyai_bot(error: float = 0.0) -> ScriptedPolicy:
@@ -152,7 +152,7 @@ class _Speaker:
         self._error, self._words = error, words
         self._adviser = Adviser()
 
-    def __call__(self, tokens: Sequence[int]) -> Law:
+    def __call__(self, tokens: Sequence[int]) -> Distribution:
         parts, start = list[str](), 0
         for row, token in enumerate(tokens):
             if token in (TURN, END):

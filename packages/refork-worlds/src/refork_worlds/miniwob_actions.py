@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork_worlds.screens.actions import said
+from refork_worlds.screens.actions import action_in
 from refork_worlds.web import actions as web
 
 SPACE: Final = (
@@ -53,7 +53,7 @@ class Act:
 
 def parse(turn: str) -> Act | None:
     """The action of a policy's turn; None where it has none that a page of one screen can take."""
-    text = said(turn)
+    text = action_in(turn)
     if text.lower() == "wait":
         return Act("wait")
     if found := _REF.fullmatch(text):

@@ -232,7 +232,7 @@ class MiniwobPage:
         """The task in words, then a line for each element."""
         query, found = self._tab.page.evaluate(_ELEMENTS, [_MARK, boxes])
         rows = [f"{number} {line(one)}" for number, one in enumerate(found, start=1)]
-        said, self._tab.said = self._tab.said, []
+        said, self._tab.messages = self._tab.messages, []
         return "\n".join([*said, f"task {query}".rstrip(), *rows])
 
     def status(self) -> Status:

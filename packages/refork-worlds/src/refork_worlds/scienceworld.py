@@ -158,7 +158,7 @@ class ScienceWorldWorld:
         Raises:
             BadInput: there are not that many.
         """
-        told = _told(self.task, self.simplify)
+        told = _variations(self.task, self.simplify)
         numbers = told.train if split == "train" else told.test if self.part == "test" else told.dev
         if count > len(numbers):
             raise BadInput(
@@ -179,7 +179,7 @@ class ScienceWorldWorld:
         if task.data["task"] != self.task:
             raise BadInput(f"this task is of {task.data['task']}", where=self.name)
         number = task.data["variation"]
-        if type(number) is not int or number not in _told(self.task, self.simplify).every:
+        if type(number) is not int or number not in _variations(self.task, self.simplify).every:
             raise BadInput(f"{self.task} has no variation {number!r}", where=self.name)
         return ScienceWorldEpisode(self, task, seed)
 
@@ -220,7 +220,7 @@ class _Variations:
 
 
 @lru_cache(maxsize=64)
-def _told(task: str, simplify: str) -> _Variations:
+def _variations(task: str, simplify: str) -> _Variations:
     with java.POOL.asked() as simulator:
         simulator.load(task, 0, simplify)
         return _Variations(*simulator.variations())
@@ -252,7 +252,7 @@ def open_scienceworld(spec: Spec) -> ScienceWorldWorld:
     if part not in ("dev", "test"):
         raise BadInput(f"part cannot be {part!r}", where=spec.name, hint="part=dev or part=test")
     try:
-        _told(task, simplify)
+        _variations(task, simplify)
     except ValueError as error:
         raise BadInput(f"ScienceWorld refuses simplify={simplify!r}: {error}", where=spec.name) from error
     return ScienceWorldWorld(task, simplify, part, turns, spec.query)

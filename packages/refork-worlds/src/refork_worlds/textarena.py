@@ -290,7 +290,9 @@ def _offline(game: str) -> Iterator[None]:
     def here(wanted: Any = None, *_: Any, **__: Any) -> bool:
         for name in [wanted] if isinstance(wanted, str) else list(wanted or ()):
             folders = ("corpora", "taggers", "tokenizers")
-            if not any(_found(nltk, f"{folder}/{name}{end}") for folder in folders for end in ("", ".zip")):
+            if not any(
+                _has_data(nltk, f"{folder}/{name}{end}") for folder in folders for end in ("", ".zip")
+            ):
                 raise CannotDo(
                     f"{game} needs NLTK's {name!r} on this machine",
                     hint=f"python -m nltk.downloader {name}",
@@ -304,7 +306,7 @@ def _offline(game: str) -> Iterator[None]:
         nltk.download = before
 
 
-def _found(nltk: Any, path: str) -> bool:
+def _has_data(nltk: Any, path: str) -> bool:
     try:
         nltk.data.find(path)
     except LookupError:

@@ -67,7 +67,7 @@ class VerifiersEpisode:
             # An episode that nobody closed would leave its rollout waiting.
             weakref.finalize(self, self._rollout.close)
             event = self._rollout.begin()
-            seen = self._seen(event)
+            seen = self._observation(event)
             told = isinstance(event, Asked) and _texts(event.messages) == _texts(
                 self.task.data["row"]["prompt"]
             )
@@ -80,10 +80,12 @@ class VerifiersEpisode:
         if before.done or self._rollout is None:
             return before
         self._turn += 1
-        self._last = self._seen(self._rollout.answer(said(action, self._turn, bool(self._tools))))
+        self._last = self._observation(
+            self._rollout.answer(assistant_message(action, self._turn, bool(self._tools)))
+        )
         return self._last
 
-    def _seen(self, event: Event) -> Observation:
+    def _observation(self, event: Event) -> Observation:
         if isinstance(event, Broken):
             return Observation(event.why, None, True, None, {"ungraded": event.why})
         if isinstance(event, Ended):
@@ -108,7 +110,7 @@ class VerifiersEpisode:
             self._rollout.close()
 
 
-def said(action: str, turn: int, tools: bool) -> Message:
+def assistant_message(action: str, turn: int, tools: bool) -> Message:
     """A policy's turn as an assistant's message, with the calls it makes where tools are offered."""
     message: Message = {"role": "assistant", "content": action}
     found = calls_in({"role": "assistant", "content": without_thoughts(action)}) if tools else []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from refork_worlds.screens.actions import desktop_action, phone_action, said
+from refork_worlds.screens.actions import action_in, desktop_action, phone_action
 from refork_worlds.screens.desktop import Desktop, DesktopState
 from refork_worlds.screens.elements import Element, line
 from refork_worlds.screens.phone import Phone, PhoneState
@@ -57,8 +57,8 @@ def test_desktop_actions_are_read_and_never_run(turn, wanted):
 
 
 def test_the_action_is_the_last_fenced_block():
-    assert said("one ```a``` two ```\nb\n```") == "b"
-    assert said("<think>```a```</think>plain") == "plain"
+    assert action_in("one ```a``` two ```\nb\n```") == "b"
+    assert action_in("<think>```a```</think>plain") == "plain"
 
 
 def test_a_line_quotes_what_is_no_plain_word():

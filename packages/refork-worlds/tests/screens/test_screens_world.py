@@ -11,7 +11,7 @@ from refork.worlds import open_world, resume
 from refork.worlds.dice import Dice
 from refork.worlds.environment import Environment
 from refork.worlds.open import task_from_json, task_to_json
-from refork_worlds.screens.actors import ScreenActor
+from refork_worlds.screens.agents import ScreenAgent
 
 SPECS = ["phone", "desktop"]
 
@@ -36,7 +36,7 @@ def runs(world):
     """Sixty tasks played by whatever agent the seed draws."""
     tasks = world.tasks("train", 60)
     return [
-        (task, world.actor(task, n), *played(world, task, world.actor(task, n)))
+        (task, world.agent(task, n), *played(world, task, world.agent(task, n)))
         for n, task in enumerate(tasks)
     ]
 
@@ -145,7 +145,7 @@ def test_what_was_thrown_away_is_made_again():
     for call in calls:
         seen.append((f"pyautogui.{call}", episode.step(f"pyautogui.{call}").text))
     assert device.wrong(episode.state) > device.wrong(device.begin)
-    actor = ScreenActor(device, "DONE", Dice("x"))
+    actor = ScreenAgent(device, "DONE", Dice("x"))
     actor.kind = "solve"
     while (action := actor.act(seen)) is not None:
         seen.append((action, episode.step(action).text))

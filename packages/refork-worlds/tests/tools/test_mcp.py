@@ -14,7 +14,7 @@ from refork.worlds.environment import Environment
 from refork.worlds.open import open_world
 from refork_worlds.tools.call import call_text
 from refork_worlds.tools.mcp import McpWorld
-from refork_worlds.tools.mcp_actor import McpActor
+from refork_worlds.tools.mcp_agent import McpAgent
 from refork_worlds.tools.mcp_client import Connection, Listed, Server, ServerBroken
 from refork_worlds.tools.mcp_goals import read_goals
 from refork_worlds.tools.schema import DATABASES
@@ -67,7 +67,7 @@ def test_goals_are_solved_and_graded_by_what_the_server_says(world):
     assert '"get_book"' in task.prompt
     assert world.brief(task).initial_state == "books fox 2 owl 5"
     fresh = McpWorld(world.server, world.goals, target=Fresh())
-    actor, episode, seen = world.actor(task, 0), fresh.start(task, 0), []
+    actor, episode, seen = world.agent(task, 0), fresh.start(task, 0), []
     wrong = fresh.start(task, 0)
     while (action := actor.act(seen)) is not None:
         shown = episode.step(action)
@@ -93,7 +93,7 @@ def test_wrong_calls_are_answers_and_exploration_is_not_graded(world):
         assert (missing.text, missing.info["ok"]) == ('{"error":"id is missing"}', False)
         assert "no such tool" in episode.step(call_text("fly")).text
         seen = []
-        actor = world.actor(task, 1)
+        actor = world.agent(task, 1)
         while (action := actor.act(seen)) is not None:
             seen.append((action, episode.step(action).text))
         assert seen[-1] == (call_text("submit"), "ended")
@@ -188,7 +188,7 @@ def test_numbers_of_an_exploration_are_within_their_bounds(schema, low, high):
     seen = [("x", "there are 2 and 700")]
     found = set()
     for seed in range(200):
-        given = json.loads(McpActor([tool], "submit", None, (seed,), 10).act(seen))["arguments"]
+        given = json.loads(McpAgent([tool], "submit", None, (seed,), 10).act(seen))["arguments"]
         found |= set(given.values())
     assert found <= set(range(low, high + 1))
     assert {low, high if high - low < 9 else low} <= found
@@ -223,7 +223,7 @@ def test_arguments_of_an_exploration_fit_their_schema():
     partial = Draft202012Validator({**FITTING, "required": []})
     left_out = 0
     for seed in range(120):
-        actor = McpActor([Listed("do", "", FITTING)], "submit", None, (seed,), 10)
+        actor = McpAgent([Listed("do", "", FITTING)], "submit", None, (seed,), 10)
         given = json.loads(actor.act([("x", '{"name":"fig"} 4 70')]))["arguments"]
         partial.validate(given)
         left_out += not full.is_valid(given)
@@ -243,4 +243,4 @@ def test_arguments_of_an_exploration_fit_their_schema():
 )
 def test_odd_schemas_do_not_break_an_exploration(schema):
     for seed in range(30):
-        assert McpActor([Listed("do", "", schema)], "submit", None, (seed,), 10).act([("x", "y")])
+        assert McpAgent([Listed("do", "", schema)], "submit", None, (seed,), 10).act([("x", "y")])

@@ -15,8 +15,8 @@ import mcp_types as types
 from refork.worlds import resume
 from refork_worlds.tools.call import call_text
 from refork_worlds.tools.mcp import McpWorld
-from refork_worlds.tools.mcp_actor import McpActor
-from refork_worlds.tools.mcp_changes import Listed, after, told
+from refork_worlds.tools.mcp_agent import McpAgent
+from refork_worlds.tools.mcp_changes import Listed, after, describe_changes
 from refork_worlds.tools.mcp_client import Server
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -34,7 +34,7 @@ def listed(tools):
 @given(TOOLS, TOOLS, st.text(max_size=9))
 def test_what_is_told_is_what_is_read(before, now, answer):
     old, new = listed(before), listed(now)
-    text = told(old, new)
+    text = describe_changes(old, new)
     assert (text == "") is (old == new)
     assert {tool.name: tool for tool in after(list(old.values()), [f"{answer}\n{text}"])} == new
 
@@ -42,13 +42,13 @@ def test_what_is_told_is_what_is_read(before, now, answer):
 def test_the_order_of_a_servers_list_does_not_matter():
     one = {name: Listed(name, "", {}) for name in ("b", "a")}
     other = {name: one[name] for name in ("a", "b")}
-    assert told(one, other) == ""
+    assert describe_changes(one, other) == ""
     assert (
-        told({}, one)
-        == told({}, other)
+        describe_changes({}, one)
+        == describe_changes({}, other)
         == ('tools came :\n{"name":"a","arguments":{}}\n{"name":"b","arguments":{}}')
     )
-    assert told(one, {"a": Listed("a", "now", {})}) == (
+    assert describe_changes(one, {"a": Listed("a", "now", {})}) == (
         'tools changed :\n{"name":"a","description":"now","arguments":{}}\ntools went :\n"b"'
     )
 
@@ -123,5 +123,5 @@ def test_an_exploring_actor_calls_what_is_there(rough):
     tools = tuple(Listed(name, "", {"type": "object"}) for name in ("open", "old"))
     seen = [("x", "ok\ntools came :\n" + Listed("walk", "", {}).line + '\ntools went :\n"open"\n"old"')]
     for seed in range(20):
-        action = McpActor(tools, "submit", None, (seed,), 10).act(seen)
+        action = McpAgent(tools, "submit", None, (seed,), 10).act(seen)
         assert json.loads(action)["name"] == "walk"

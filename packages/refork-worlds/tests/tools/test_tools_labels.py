@@ -177,7 +177,7 @@ def test_episodes_are_those_of_short_with_other_notes_made_of_the_vocabulary():
         brief = world.brief(task)
         assert brief.task_description == short.brief(task).task_description
         assert set(brief.to_json()) == {"task_description", "initial_state"}
-        actor, seen = world.actor(task, 3), []
+        actor, seen = world.agent(task, 3), []
         one, other = world.start(task, 0), short.start(task, 0)
         texts = [brief.text]
         while (action := actor.act(seen)) is not None and len(seen) < MAX_TURNS:

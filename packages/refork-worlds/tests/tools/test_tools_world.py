@@ -85,7 +85,7 @@ def test_every_solution_is_accepted_and_standing_reads_it_from_texts(world):
     for split in ("train", "held-out"):
         for task in world.tasks(split, 40):
             for seed in range(2):
-                actor, episode, seen = world.actor(task, seed), world.start(task, 0), []
+                actor, episode, seen = world.agent(task, seed), world.start(task, 0), []
                 shown = episode.first
                 while not shown.done and (action := actor.act(seen)) is not None:
                     shown = episode.step(action)
@@ -116,7 +116,7 @@ def test_a_submission_is_judged_by_all_rows_and_the_answer():
 def test_snapshot_and_restore_continue_alike_and_the_task_survives_json(world):
     task = world.tasks("train", 3)[2]
     task = task_from_json(world, json.loads(json.dumps(task_to_json(task), sort_keys=True)))
-    actor, episode, seen = world.actor(task, 4), world.start(task, 0), []
+    actor, episode, seen = world.agent(task, 4), world.start(task, 0), []
     for _ in range(2):
         seen.append((actor.act(seen), episode.step(actor.act(seen)).text))
     again = world.restore(task, episode.snapshot())
@@ -151,7 +151,7 @@ def test_texts_are_made_of_the_vocabulary():
     tokens = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
     missed = set()
     for task in world.tasks("held-out", 20, seed=5):
-        actor, episode, seen = world.actor(task, 1), world.start(task, 0), []
+        actor, episode, seen = world.agent(task, 1), world.start(task, 0), []
         while (action := actor.act(seen)) is not None and len(seen) < MAX_TURNS:
             seen.append((action, episode.step(action).text))
         found = tokens.findall(" ".join([task.prompt, world.brief(task).text, *sum(seen, ())]))

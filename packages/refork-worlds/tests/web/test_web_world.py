@@ -116,7 +116,7 @@ def test_visitors_solve_real_pages_and_a_replay_agrees():
     task = next(t for t in world.tasks("train", 30) if t.data["kind"] == "language")
     episode, turns, seen = world.start(task, 0), [], []
     first = episode.first
-    actor = world.actor(task, 0)
+    actor = world.agent(task, 0)
     assert isinstance(actor, Visitor)
     actor.kind = "solve"
     while (action := actor.act(seen)) is not None:

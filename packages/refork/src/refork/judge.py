@@ -37,7 +37,7 @@ class Judge(Protocol):
         """Name of the score it writes."""
         ...
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a root-to-leaf walk."""
         ...
 
@@ -60,9 +60,9 @@ class MatchJudge:
         """This judge with its pattern."""
         return Producer("match", "1", {"pattern": self.pattern, "score": self.score})
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """Whether the last turn's text matches."""
-        said = "".join(turn.text for turn in last_said(walk))
+        said = "".join(turn.text for turn in last_said(trajectory))
         return Verdict(float(re.search(self.pattern, said) is not None))
 
 
@@ -84,9 +84,9 @@ class FunctionJudge:
         """This function in this version."""
         return Producer(f"function:{self.name}", self.digest, {"score": self.score})
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """What the function says."""
-        value = self.function(walk)
+        value = self.function(trajectory)
         return Verdict(None if value is None else float(value))
 
 

@@ -203,7 +203,7 @@ class Described:
     lacks: str | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What a list says of it."""
         if self.lacks is not None:
             return f"({self.package}) cannot be loaded: {self.lacks}"

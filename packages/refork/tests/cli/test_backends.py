@@ -21,7 +21,7 @@ def test_grow_fork_and_sweep_record_the_same_on_a_backend(tmp_path):
     found = []
     for number, more in enumerate(([], ["--backend", "serial?unit=3"])):
         out = tmp_path / str(number)
-        law = ["--set", "sampling.max_tokens=40", "--set", "tasks.count=1"]
+        distribution = ["--set", "sampling.max_tokens=40", "--set", "tasks.count=1"]
         run(
             "grow",
             "--world",
@@ -30,7 +30,7 @@ def test_grow_fork_and_sweep_record_the_same_on_a_backend(tmp_path):
             "scripted:lock",
             "--draws",
             4,
-            *law,
+            *distribution,
             "--out",
             out,
             "--json",

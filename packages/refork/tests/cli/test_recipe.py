@@ -62,7 +62,7 @@ def test_no_command_shows_more_options_than_eight():
 def test_a_template_holds_every_key_its_default_and_a_line_of_help(path):
     recipe, text = LONG[path], refork(*path, "--template").out
     keys = re.findall(r"^#(\w+) =", text, re.MULTILINE)
-    hidden = set(recipe.options) - recipe.shown()
+    hidden = set(recipe.options) - recipe.visible_keys()
     assert hidden <= set(keys)
     assert not re.findall(r"(?:^|\n)\n#(\w+) =", text), "a key without a line of help"
     defaults = tomllib.loads(re.sub(r"^#(\[[\w.]+\]$|\w+ = )", r"\1", text, flags=re.MULTILINE))
@@ -86,7 +86,7 @@ def long():
         seven: Annotated[str | None, typer.Option("--seven", help="A text.")] = None,
         eight: Annotated[bool, typer.Option("--eight/--no-eight", help="A switch.")] = True,
         settings: Annotated[
-            list[str], typer.Option("--set", help="Others."), Keys("refork.runs.recipe:TurnLaw")
+            list[str], typer.Option("--set", help="Others."), Keys("refork.runs.recipe:TurnSampling")
         ] = [],  # noqa: B006
         as_json: Annotated[bool, typer.Option("--json")] = False,
     ) -> None:

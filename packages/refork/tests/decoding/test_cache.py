@@ -71,10 +71,10 @@ def test_prompts_that_begin_alike_and_come_one_by_one_keep_their_ends_only(built
     rng = np.random.default_rng(0)
     head = rng.integers(0, 90, 4 * BLOCK)
     prompts = [np.concatenate([head, rng.integers(0, 90, BLOCK + 3)]).astype(np.int32) for _ in range(10)]
-    law, key = Sampling(max_tokens=4), [NoiseKey(0, 0, 0)]
+    distribution, key = Sampling(max_tokens=4), [NoiseKey(0, 0, 0)]
 
     def said(decoder, prompt):
-        (item,) = decoder.sample([prompt], key, law, NEVER)
+        (item,) = decoder.sample([prompt], key, distribution, NEVER)
         return item.tokens.tobytes(), item.logprobs.tobytes()
 
     first = [said(decoder, prompt) for prompt in prompts]

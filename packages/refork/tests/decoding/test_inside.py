@@ -8,7 +8,7 @@ import torch
 
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import BLOCK, clusters, traces
-from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.score import hidden, next_distributions, score
 from refork.decoding.sites import PassProbe, Sites
 from refork.decoding.states import Capture, Edit, layer_number
 from refork.errors import BadInput, CannotDo
@@ -75,13 +75,13 @@ def test_what_is_kept_is_exactly_what_transformers_shows(built, name):
         hook.remove()
     assert len(plain) == 3
     for number, theirs in enumerate(plain):
-        assert torch.equal(probe.kept[number], theirs[0])
+        assert torch.equal(probe.captured[number], theirs[0])
     # Hook at block l is entry l + 1, but for the last block: there the entry is what leaves the norm.
-    assert torch.equal(probe.kept[3], seen[0][0])
+    assert torch.equal(probe.captured[3], seen[0][0])
     assert sites.norm is not None
     with torch.inference_mode():
-        assert torch.equal(sites.norm(probe.kept[3]), probe.kept[2])
-    assert not torch.equal(probe.kept[3], probe.kept[2])
+        assert torch.equal(sites.norm(probe.captured[3]), probe.captured[2])
+    assert not torch.equal(probe.captured[3], probe.captured[2])
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_neox", "lora"])
@@ -158,9 +158,9 @@ def test_recorded_tokens_score_as_they_were_drawn(built):
         ends = [len(prefix) for prefix in PREFIXES]
         for item, found in zip(drawn, score(decoder, whole, ends, ends), strict=True):
             np.testing.assert_allclose(found, item.logprobs_t1, atol=2e-5, rtol=0)
-        first = next_laws(decoder, PREFIXES)
-        for item, law in zip(drawn, first, strict=True):
-            assert abs(law[item.tokens[0]] - item.logprobs_t1[0]) < 2e-5
+        first = next_distributions(decoder, PREFIXES)
+        for item, distribution in zip(drawn, first, strict=True):
+            assert abs(distribution[item.tokens[0]] - item.logprobs_t1[0]) < 2e-5
 
 
 def test_a_branch_does_not_depend_on_its_company(built):

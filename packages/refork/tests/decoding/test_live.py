@@ -49,7 +49,7 @@ def truth(backbone, jobs):
     """What the branching decoder says for every job."""
     found = {}
     for which, settings in enumerate(LAWS):
-        mine = [i for i, (_, law) in enumerate(jobs) if law == which]
+        mine = [i for i, (_, distribution) in enumerate(jobs) if distribution == which]
         noise = [NoiseKey(1, 2, i) for i in mine]
         prefixes = [PREFIXES[jobs[i][0]] for i in mine]
         for item in BranchDecoder(backbone).sample(prefixes, noise, settings, ENDS[which]):
@@ -58,8 +58,8 @@ def truth(backbone, jobs):
 
 
 def ask(jobs, i):
-    prefix, law = jobs[i]
-    return DrawRequest(PREFIXES[prefix], NoiseKey(1, 2, i), LAWS[law], ENDS[law])
+    prefix, distribution = jobs[i]
+    return DrawRequest(PREFIXES[prefix], NoiseKey(1, 2, i), LAWS[distribution], ENDS[distribution])
 
 
 def simple(i, settings=LAWS[0], prefix=PREFIXES[12], top=0):
@@ -334,13 +334,13 @@ def test_a_long_beginning_is_held_once_by_prompts_that_come_one_by_one(backbone)
     rng = np.random.default_rng(3)
     head = rng.integers(0, 90, 300)
     prompts = [np.concatenate([head, rng.integers(0, 90, 20 + i)]).astype(np.int32) for i in range(12)]
-    law, noise = Sampling(max_tokens=40), [NoiseKey(1, 2, i) for i in range(12)]
-    truth = {item.index: item for item in BranchDecoder(backbone).sample(prompts, noise, law, NEVER)}
+    distribution, noise = Sampling(max_tokens=40), [NoiseKey(1, 2, i) for i in range(12)]
+    truth = {item.index: item for item in BranchDecoder(backbone).sample(prompts, noise, distribution, NEVER)}
     live, said, request_ids = LiveDecoder(BranchDecoder(backbone), width=12), {}, {}
     while len(request_ids) < 12 or not live.idle:
         if len(request_ids) < 12:
             i = len(request_ids)
-            request_ids[live.submit(DrawRequest(prompts[i], noise[i], law))] = i
+            request_ids[live.submit(DrawRequest(prompts[i], noise[i], distribution))] = i
         for item in live.step():
             said.setdefault(request_ids[item.request_id], []).append(item)
         # The first one whole, the shared prefix, and of every other one its end, in a stack with room for as

@@ -123,8 +123,8 @@ def test_a_scaling_that_asks_for_the_length_gives_each_place_its_own_law():
             for k in range(len(item.tokens)):
                 ids = torch.from_numpy(whole[: len(prefixes[item.index]) + k]).long()[None]
                 with torch.no_grad():
-                    law = torch.log_softmax(model(ids, use_cache=False).logits[0, -1], dim=-1)
-                assert item.logprobs[k] == pytest.approx(float(law[item.tokens[k]]), abs=1e-5)
+                    distribution = torch.log_softmax(model(ids, use_cache=False).logits[0, -1], dim=-1)
+                assert item.logprobs[k] == pytest.approx(float(distribution[item.tokens[k]]), abs=1e-5)
 
 
 def test_borders_that_are_too_far_are_named_on_the_card(monkeypatch):

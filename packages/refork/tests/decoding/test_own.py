@@ -8,7 +8,7 @@ import torch
 
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.own import OwnDecoder, OwnForward
-from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.score import hidden, next_distributions, score
 from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling, sample_all
@@ -212,10 +212,10 @@ def test_trained_adapters_count_and_changed_weights_too():
     own, packed = OwnDecoder(OwnForward(model)), BranchDecoder(models_backbone(model))
     for mine, theirs in zip(score(own, SHORT), score(packed, SHORT), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    before = next_laws(own, SHORT[3:4])[0]
+    before = next_distributions(own, SHORT[3:4])[0]
     with torch.no_grad():
         next(p for name, p in model.named_parameters() if "lora_B" in name).mul_(3.0)
-    assert np.abs(next_laws(own, SHORT[3:4])[0] - before).max() > 1e-3
+    assert np.abs(next_distributions(own, SHORT[3:4])[0] - before).max() > 1e-3
 
 
 def models_backbone(model):

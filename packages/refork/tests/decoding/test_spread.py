@@ -36,7 +36,7 @@ def logits_of(backbone, places, step, tokens):
 def one_by_one(backbone, prefixes, words):
     batch, found = seated(backbone, prefixes), []
     for at in range(LENGTH):
-        batch.said[:] = at + 1
+        batch.generated[:] = at + 1
         found.append(logits_of(backbone, *batch.step(), words[:, at]))
     return torch.stack(found, dim=1)
 
@@ -55,7 +55,7 @@ def test_ragged_passes_give_the_same_bits(built, name, copies, monkeypatch):
         batch, at, rows = seated(backbone, prefixes), np.zeros(len(prefixes), dtype=np.int64), 0
         while (at < LENGTH).any():
             counts = np.minimum(rng.integers(0, 7, len(at)) + (at == at.min()), LENGTH - at)
-            batch.said = at + 1
+            batch.generated = at + 1
             true = np.concatenate([w[a : a + c] for w, a, c in zip(words, at, counts, strict=True)])
             if rng.random() < 0.5:
                 # What was fed and rejected is overwritten by what is fed in its place.
@@ -83,7 +83,7 @@ def test_one_branch_alone_gives_the_same_bits(built, name, prefix, copies, monke
         batch, at = seated(backbone, [PREFIXES[prefix]]), 0
         while at < LENGTH:
             count = min(int(rng.integers(1, 21)), LENGTH - at)
-            batch.said[:] = at + 1
+            batch.generated[:] = at + 1
             _, step = batch.spread(np.array([count]))
             assert (step.alone is None) == (step.own is not None)
             places, step = batch.spread(np.array([count]))
@@ -101,10 +101,10 @@ def test_plain_and_spread_passes_mix(built):
     with torch.inference_mode():
         plain, batch, at = one_by_one(backbone, prefixes, words), seated(backbone, prefixes), 0
         while at < LENGTH - 4:
-            batch.said[:] = at + 1
+            batch.generated[:] = at + 1
             got = logits_of(backbone, *batch.spread(np.array([3, 3])), words[:, at : at + 3].ravel())
             assert torch.equal(got.view(2, 3, -1), plain[:, at : at + 3])
-            batch.said[:] = at + 4
+            batch.generated[:] = at + 4
             assert torch.equal(logits_of(backbone, *batch.step(), words[:, at + 3]), plain[:, at + 3])
             at += 4
 
@@ -112,7 +112,7 @@ def test_plain_and_spread_passes_mix(built):
 def test_plans_are_kept_by_lengths(built):
     _, backbone = built("llama")
     batch = seated(backbone, [PREFIXES[1]])
-    batch.said[:] = 1
+    batch.generated[:] = 1
     _, first = batch.spread(np.array([3]))
     _, again = batch.spread(np.array([3]))
     _, other = batch.spread(np.array([2]))

@@ -8,7 +8,7 @@ from transformers import Phi3Config, Phi3ForCausalLM
 from refork.decoding.backbone import Backbone
 from refork.decoding.live import DrawRequest, LiveDecoder
 from refork.decoding.loop import BranchDecoder
-from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.score import hidden, next_distributions, score
 from refork.decoding.states import Capture, Edit
 from refork.errors import CannotDo
 from refork.policies.base import Sampling
@@ -53,10 +53,15 @@ def plain(model, context, **more):
 
 def told(model, tokens, start):
     """Log-probs of tokens from ``start`` on: each after its own context, read alone."""
-    laws = [
+    distributions = [
         torch.log_softmax(plain(model, tokens[:k]).logits[0, -1], dim=-1) for k in range(start, len(tokens))
     ]
-    return np.array([float(law[token]) for law, token in zip(laws, tokens[start:], strict=True)])
+    return np.array(
+        [
+            float(distribution[token])
+            for distribution, token in zip(distributions, tokens[start:], strict=True)
+        ]
+    )
 
 
 def draw(decoder, which=None, settings=None, seed=5):
@@ -92,9 +97,9 @@ def test_scores_laws_and_states_are_those_of_each_context(model, backbone):
     decoder = BranchDecoder(backbone)
     for prefix, values in zip(PREFIXES, score(decoder, PREFIXES), strict=True):
         np.testing.assert_allclose(values, told(model, prefix, 1), atol=1e-5, rtol=0)
-    for prefix, law in zip(PREFIXES, next_laws(decoder, PREFIXES), strict=True):
+    for prefix, distribution in zip(PREFIXES, next_distributions(decoder, PREFIXES), strict=True):
         theirs = torch.log_softmax(plain(model, prefix).logits[0, -1], dim=-1)
-        np.testing.assert_allclose(law, theirs.numpy(), atol=1e-5, rtol=0)
+        np.testing.assert_allclose(distribution, theirs.numpy(), atol=1e-5, rtol=0)
     few = [PREFIXES[5], PREFIXES[-1], PREFIXES[-2]]
     for prefix, values in zip(few, hidden(decoder, few, [0, 1, 2], [70] * 3), strict=True):
         for place in range(70, len(prefix)):

@@ -330,8 +330,8 @@ def turns(arm):
 def test_recorded_settings_and_the_same_given_are_one_arm():
     with Tree.memory() as tree:
         point = Given(tree).turn
-        law = recorded_settings(point, tree.path(point))
-        one, two = fork(point, AGENT, 8, world=WORLD), fork(point, AGENT, 8, settings=law, world=WORLD)
+        sampling = recorded_settings(point, tree.path(point))
+        one, two = fork(point, AGENT, 8, world=WORLD), fork(point, AGENT, 8, settings=sampling, world=WORLD)
         assert one.record == two.record
         assert two.tokens == 0
 

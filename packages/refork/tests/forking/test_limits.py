@@ -79,12 +79,17 @@ def ends_in_time(policy, prefix, room, without=None):
     def value(last, left):
         if left == 0:
             return 0.0
-        law = np.exp(policy.next_logprobs([np.array([*prefix[:-1], last], dtype=np.int32)])[0].astype(float))
-        law = law / law.sum()
+        sampling = np.exp(
+            policy.next_logprobs([np.array([*prefix[:-1], last], dtype=np.int32)])[0].astype(float)
+        )
+        sampling = sampling / sampling.sum()
         if without is not None and left == room:
-            law[without] = 0.0
-            law = law / law.sum()
-        return float(law[END] + sum(law[t] * value(t, left - 1) for t in np.flatnonzero(law) if t != END))
+            sampling[without] = 0.0
+            sampling = sampling / sampling.sum()
+        return float(
+            sampling[END]
+            + sum(sampling[t] * value(t, left - 1) for t in np.flatnonzero(sampling) if t != END)
+        )
 
     return value(int(prefix[-1]), room)
 
@@ -243,9 +248,9 @@ def test_growing_inside_turns_keeps_their_limit():
             tree, policy, world, world.tasks("train", 1), selector=RandomNode(1, inside=EVERY), leaves=24,
             settings=Sampling(max_tokens=9),
         )  # fmt: skip
-        nested = [request for request, _ in policy.requests if request.said]
+        nested = [request for request, _ in policy.requests if request.generated]
         assert len(nested) > 8
-        assert all(request.max_tokens == 9 - request.said for request in nested)
+        assert all(request.max_tokens == 9 - request.generated for request in nested)
         assert max(said(walk) for walk in tree.paths([node.id for node in turns(tree)])) == 9
 
 
@@ -267,8 +272,8 @@ def answered(walk):
 def test_turns_already_used_are_subtracted_through_nested_forks(tree, most):
     world = open_world("household:1")
     limit = most or world.max_turns
-    law = Sampling(max_tokens=12)
-    group = grow(tree, WALKER, world, world.tasks("train", 1), draws=2, settings=law, max_turns=most)[0]
+    sampling = Sampling(max_tokens=12)
+    group = grow(tree, WALKER, world, world.tasks("train", 1), draws=2, settings=sampling, max_turns=most)[0]
     walk = group.forks[0].leaves()[0]
     assert answered(walk) == limit
     for _ in range(3):  # each fork begins two answers deeper, on the newest draw

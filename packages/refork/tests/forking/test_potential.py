@@ -296,7 +296,7 @@ def test_draws_that_say_all_of_an_unfinished_trace_run_on(tree, cut, policy, jud
     assert (plan.whole, plan.runs_on, plan.continuations, plan.outcome) == (whole, True, 60, None)
     result = run_sweep(plan, judge=judge)
     assert (result.count.tolist(), result.served, result.sampled) == ([60], 60, 60 - len(whole))
-    assert result.walk is plan.walk
+    assert result.trajectory is plan.walk
     assert result.value[0] == pytest.approx(0.55, abs=0.3)  # 4.5 standard errors of 60 draws
     assert np.isnan(result.drops()).all()
     at_end = plan_sweep(tree.at(cut.node), policy, 60, judge=judge)
@@ -561,7 +561,7 @@ def test_a_longer_chain_is_unbiased_with_filters(tree, judge):
         " wrong": {"": 1.0},
     }
     policy = ScriptedPolicy.from_chain(table)
-    law = PLAIN.but(temperature=1.3, top_p=0.95)
+    sampling = PLAIN.but(temperature=1.3, top_p=0.95)
 
     def chances(state):
         names, p = zip(*table[state].items(), strict=True)
@@ -579,7 +579,7 @@ def test_a_longer_chain_is_unbiased_with_filters(tree, judge):
         return sum(p * value(s) for s, p in chances(state).items())
 
     begin = plant_prompt(tree, policy, "Well?")
-    base = fork(begin, policy, 80, settings=law, judge=judge)
+    base = fork(begin, policy, 80, settings=sampling, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " a a2 wrong")
     result = sweep(tree.at(leaf), policy, 4000, judge=judge)
     exact = [value(""), value(" a"), value(" a2"), 0.0]
@@ -601,7 +601,7 @@ def test_values_are_unbiased_where_penalties_count_what_the_turn_has_said(tree, 
         }
     )
     asked = {"repetition_penalty": 1.6, "frequency_penalty": 0.9, "presence_penalty": 0.7, "min_p": 0.05}
-    law = PLAIN.but(**(asked if only == "all" else {only: 1.5}), max_tokens=6)
+    sampling = PLAIN.but(**(asked if only == "all" else {only: 1.5}), max_tokens=6)
 
     from refork.growing.plant import plant_prompt
 
@@ -612,14 +612,14 @@ def test_values_are_unbiased_where_penalties_count_what_the_turn_has_said(tree, 
         """The chance that a turn which began so ends right."""
         if said and said[-1] in (right, wrong):
             return float(said[-1] == right)
-        if len(said) == law.max_tokens:
+        if len(said) == sampling.max_tokens:
             return 0.0
         bare = policy.next_logprobs([np.array([*prompt, *said])])[0].astype(np.float64)
-        chance = np.exp(filtered(bare, law, (), prompt, said))
+        chance = np.exp(filtered(bare, sampling, (), prompt, said))
         return sum(chance[t] * value([*said, t]) for t in (go, back, right, wrong) if chance[t] > 0)
 
     go, back, right, wrong = (int(policy.encode(word)[0]) for word in (" go", " back", " right", " wrong"))
-    base = fork(begin, policy, 200, settings=law, judge=judge)
+    base = fork(begin, policy, 200, settings=sampling, judge=judge)
     leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " go back wrong")
     result = sweep(tree.at(leaf), policy, 3000, judge=judge)
     exact = [value([]), value([go]), value([go, back])]
@@ -629,7 +629,7 @@ def test_values_are_unbiased_where_penalties_count_what_the_turn_has_said(tree, 
 
 
 def test_table_is_a_law():
-    assert all(sum(law.values()) == pytest.approx(1) for law in TABLE.values())
+    assert all(sum(sampling.values()) == pytest.approx(1) for sampling in TABLE.values())
 
 
 def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
@@ -721,14 +721,14 @@ def test_chances_under_a_grammar_are_those_it_leaves(tree):
     x, y, z = (int(policy.encode(c)[0]) for c in "xyz")
     assert walk.leaf.tokens[0] in (x, y)
     prefix = tree.path(start).tokens
-    law = np.exp(policy.next_logprobs([prefix])[0].astype(float))
+    sampling = np.exp(policy.next_logprobs([prefix])[0].astype(float))
     first = int(walk.leaf.tokens[0])
     # By hand: of the two tokens that the grammar allows first, the one that was said; then z is certain.
     under = token_chances(policy, walk)
-    assert under[:2] == pytest.approx([law[first] / (law[x] + law[y]), 1.0], abs=1e-5)
+    assert under[:2] == pytest.approx([sampling[first] / (sampling[x] + sampling[y]), 1.0], abs=1e-5)
     free = token_chances(policy, walk, Sampling(max_tokens=4))
     after = np.exp(policy.next_logprobs([np.append(prefix, first).astype(np.int32)])[0].astype(float))
-    assert free[:2] == pytest.approx([law[first], after[z]], rel=1e-3)
+    assert free[:2] == pytest.approx([sampling[first], after[z]], rel=1e-3)
     with pytest.raises(CannotDo, match="no log-probs under the law"):
         token_chances(policy, walk, held.but(grammar=Grammar.regex("[xyz]z")))
     bare = fork(start, policy, 1, settings=Sampling(max_tokens=2)).leaves()[0]
@@ -739,10 +739,20 @@ def test_chances_under_a_grammar_are_those_it_leaves(tree):
 def test_a_law_holds_the_ends_of_a_turn_only_under_a_grammar():
     grammar = Grammar.regex("a+")
     free, held = (PLAIN.but(grammar=given, stop_ids=(4, 2)) for given in (None, grammar))
-    law = potential._law
-    assert law(free) == law(PLAIN.but(max_tokens=3)) != law(PLAIN.but(temperature=0.5))
-    assert law(held) == law(held.but(stop_ids=(2, 4)))
-    assert len({law(held), law(free), law(held.but(stop_ids=(2,))), law(held.but(ignore_eos=True))}) == 4
+    sampling = potential._sampling_key
+    assert sampling(free) == sampling(PLAIN.but(max_tokens=3)) != sampling(PLAIN.but(temperature=0.5))
+    assert sampling(held) == sampling(held.but(stop_ids=(2, 4)))
+    assert (
+        len(
+            {
+                sampling(held),
+                sampling(free),
+                sampling(held.but(stop_ids=(2,))),
+                sampling(held.but(ignore_eos=True)),
+            }
+        )
+        == 4
+    )
 
 
 def test_a_chance_is_never_above_one():

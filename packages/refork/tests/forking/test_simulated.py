@@ -128,7 +128,7 @@ def test_a_simulated_world_grows_and_forks_its_own_tree(tree, agent):
     assert arm.simulated == 1.0
     assert set(arm.values()) == {0.0, 1.0}
     restored = world.restore(world.tasks("train", 1)[0], tree.blob(point.node.snapshot))
-    assert tuple(restored.seen) == transcript(tree.path(point))
+    assert tuple(restored.history) == transcript(tree.path(point))
 
 
 def test_batched_answers_are_the_single_ones(tree, agent, simulator, monkeypatch):

@@ -13,7 +13,7 @@ from refork.forking.report import trace_report
 from refork.formats import import_file, reader_for
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
-from refork.policies.shown import shown
+from refork.policies.renderable import renderable
 from refork.tree import Tree
 from refork.types import token_array
 from support.tool_talks import ALL, ONE, TOOL, TWO, policy, put
@@ -47,7 +47,7 @@ def test_every_message_boundary_can_be_forked(tmp_path, name):
         assert "no token ids" in start.extra["reason"]
         # Exact: what the model was shown is the template's rendering of the conversation, tools and all.
         messages = [*TWO][: {0: 2, 1: 4, 2: 6, 3: 9}[number]]
-        whole = shown(actor.codec, [{**messages[0], "tools": [TOOL]}, *messages[1:]])
+        whole = renderable(actor.codec, [{**messages[0], "tools": [TOOL]}, *messages[1:]])
         expected = actor.render([], token_array([]), list(whole.messages)).tokens
         np.testing.assert_array_equal(start.tokens, expected)
         noted = start.extra.get("token_ids", {}).get("approximate", [])

@@ -257,11 +257,11 @@ def test_draws_that_the_answer_to_a_whole_turn_ends_say_nothing_more():
     from refork.policies.open import open_policy
 
     world, policy = open_world("lock"), open_policy("scripted:lock")
-    law = Sampling(max_tokens=40)
+    sampling = Sampling(max_tokens=40)
     with Tree.memory() as tree:
-        (group,) = grow(tree, policy, world, world.tasks("held-out", 1, 0), draws=1, settings=law)
+        (group,) = grow(tree, policy, world, world.tasks("held-out", 1, 0), draws=1, settings=sampling)
         said = group.forks[0].leaves()[0].steps[1].node
-        arm = fork(tree.at(said), policy, 6, world=world, settings=law)
+        arm = fork(tree.at(said), policy, 6, world=world, settings=sampling)
         assert [d.end for d in arm.draws] == ["done"] * 6
         assert arm.tokens == 0
         assert arm.values() == group.values() * 6

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from refork.formats import reader_for
-from refork.worlds.walks import trajectory_of
+from refork.worlds.trajectories import trajectory_of
 from support.foreign_logs import FIXTURES, REAL, imported, kinds, plain, whats
 
 

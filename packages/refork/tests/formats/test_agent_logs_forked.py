@@ -9,7 +9,7 @@ import pytest
 from refork.forking import fork
 from refork.formats import import_file, reader_for
 from refork.policies.base import Sampling
-from refork.policies.shown import shown
+from refork.policies.renderable import renderable
 from refork.tree import Tree
 from support.foreign_logs import FIXTURES, REAL
 from support.tool_talks import ALL, policy
@@ -98,7 +98,7 @@ def test_with_a_policy_every_node_has_ids_or_says_why_not(name, template, tmp_pa
             if messages:
                 offered = root.extra.get("tools")
                 first = {**messages[0], "tools": offered} if offered else messages[0]
-                whole = shown(actor.codec, [first, *messages[1:]]).messages
+                whole = renderable(actor.codec, [first, *messages[1:]]).messages
                 expected = actor.render([], [], list(whole)).tokens
                 assert root.tokens.tolist() == expected.tolist()
 

@@ -11,7 +11,7 @@ from refork.errors import BadInput
 from refork.formats import ATIF, ATIFWriter, import_file, reader_for
 from refork.tree import Tree
 from refork.tree.records import Remark
-from refork.worlds.walks import trajectory_of
+from refork.worlds.trajectories import trajectory_of
 from support.told import told
 
 STEPS = [

@@ -35,7 +35,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree import Tree
 from refork.tree.node import Point, Trajectory
 from refork.tree.records import Remark
-from refork.tree.turn import Shown, parts_of
+from refork.tree.turn import ContextStep, parts_of
 from support.worlds import TwoTurns
 
 REPLIES = ["go left now", "ask Élan why", " a"]
@@ -148,7 +148,7 @@ def said(walk: Trajectory, form: str) -> str:
     """What a format can tell of a conversation; verl has no messages: its ids, and what of them was said."""
     if form != "verl":
         return json.dumps(told(walk))
-    turns = [part.text for part in parts_of(walk.context) if not isinstance(part, Shown)]
+    turns = [part.text for part in parts_of(walk.context) if not isinstance(part, ContextStep)]
     return json.dumps([walk.tokens.tolist(), turns])
 
 
@@ -258,7 +258,7 @@ def test_ids_log_probs_and_who_said_a_token_come_back(form, change, point, tmp_p
         found: list[Any] = []
         for part in parts_of(walk.context):
             ids = None if part.tokens is None else part.tokens.tolist()
-            if isinstance(part, Shown):
+            if isinstance(part, ContextStep):
                 found += [] if ids is None else ids
                 continue
             values = part.values("logprobs")

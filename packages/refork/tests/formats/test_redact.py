@@ -43,7 +43,7 @@ def test_every_shape_is_taken_out_of_text_and_json(sample):
         assert sample.secret not in made
         assert json.dumps(sample.secret)[1:-1] not in made
         assert "[redacted:" in made
-        assert sum(redactor.found.values()) == 1
+        assert sum(redactor.counts.values()) == 1
         assert Redactor().text(made) == made
     made = Redactor().json({"a": [{"b": sample.text}]})
     assert sample.secret not in json.dumps(made)
@@ -104,7 +104,7 @@ def test_what_programs_are_given_is_taken_out_and_nothing_beside_it(text, secret
     assert made.startswith(before)
     assert made.endswith(after)
     assert re.fullmatch(r"\[redacted:[\w-]+\]", made[len(before) : len(made) - len(after)])
-    assert sum(redactor.found.values()) == 1
+    assert sum(redactor.counts.values()) == 1
     assert Redactor().text(made) == made
 
 
@@ -119,7 +119,7 @@ def test_a_secret_that_stands_twice_is_taken_out_twice_and_counted():
     redactor = Redactor()
     made = redactor.text('login("Zk81mQw2") # the_password_old = "Zk81mQw2"')
     assert "Zk81" not in made
-    assert sum(redactor.found.values()) == 2
+    assert sum(redactor.counts.values()) == 2
 
 
 def test_every_secret_of_a_line_is_found():
@@ -152,7 +152,7 @@ ORDINARY = [
 def test_ordinary_text_is_left_alone(text):
     redactor = Redactor()
     assert redactor.text(text) is text
-    assert not redactor.found
+    assert not redactor.counts
     value = {"messages": [{"content": text}], "n": [1, None, 2.5, True]}
     assert redactor.json(value) is value
 

@@ -17,7 +17,7 @@ from refork.errors import BadInput
 from refork.formats import folder_files, reader_for
 from refork.formats.pickled import number, unpickled
 from refork.tree import Tree
-from refork.worlds.walks import trajectory_of
+from refork.worlds.trajectories import trajectory_of
 from refork_worlds.formats.androidworld import AndroidWorld
 from refork_worlds.formats.osworld import OSWorld
 
@@ -93,7 +93,7 @@ def test_androidworld_episodes_become_walks_without_androidworld(element, tmp_pa
         "Turn wifi on",
     )
     assert found.brief.initial_state == first
-    assert found.seen() == (
+    assert found.history() == (
         ('{"action_type": "click", "index": 0}', first.replace("clickable\n2", "clickable checked\n2")),
         ('{"action_type": "status", "goal_status": "complete"}', "the task is done"),
     )
@@ -114,7 +114,7 @@ def test_androidworld_screens_are_read_from_m3a_prompts(tmp_path):
     path = dumped(tmp_path / "x.pkl.gz", [{"goal": "g", "episode_data": data, "is_successful": float("nan")}])
     found = trajectory_of(walk_of(reader_for(path), path)[0])
     assert found.brief.initial_state == "0 View text Save clickable"
-    assert found.seen() == (("tap it", "1 EditText text Name editable"),)
+    assert found.history() == (("tap it", "1 EditText text Name editable"),)
     assert "reward" not in found.extra
     data |= {"action_prompt": [None], "summary_prompt": [None]}
     path = dumped(tmp_path / "y.pkl.gz", [{"goal": "g", "episode_data": data, "is_successful": 0.0}])
@@ -194,12 +194,12 @@ def test_osworld_runs_become_walks(tmp_path):
     first = walks["ex1"]
     assert (first.domain, first.brief.task_description, first.extra["reward"]) == ("desktop", "Save it", 1.0)
     assert first.brief.initial_state == SCREEN % ""
-    assert first.seen() == (
+    assert first.history() == (
         ("pyautogui.write('a')", SCREEN % ""),
         ("pyautogui.write('a')", SCREEN % " text a b"),
     )
     assert "I see" not in json.dumps(first.to_json())
-    assert walks["ex2"].seen() == (('{"action_type": "CLICK", "x": 1, "y": 2}', "tag\tname\nlabel\tx"),)
+    assert walks["ex2"].history() == (('{"action_type": "CLICK", "x": 1, "y": 2}', "tag\tname\nlabel\tx"),)
     assert reader_for(folder / "traj.jsonl").name == "osworld"
 
 

@@ -18,7 +18,7 @@ from refork.growing.selector import Needs
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
-from refork.worlds.lock import PROBABILITIES, LockWorld, lock_law
+from refork.worlds.lock import PROBABILITIES, LockWorld, lock_distribution
 from support.repository import ROOT
 
 FILE = ROOT / "benchmarks/uucb_lock.py"
@@ -27,7 +27,7 @@ bench = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(bench)
 
 WORLD = LockWorld()
-POLICY = ScriptedPolicy.from_text(lock_law, name="lock")
+POLICY = ScriptedPolicy.from_text(lock_distribution, name="lock")
 LAW = Sampling(max_tokens=32)
 SELECTORS = [UUCB(entropy="unseen"), UUCB(), UUCB(inside=EVERY, entropy_coef=0), RandomNode(1, inside=EVERY)]
 
@@ -195,7 +195,7 @@ _EASY = dict(zip("abcd", (0.25,) * 4, strict=True))
 
 
 def _easier(text):
-    return _EASY if len(lock_law(text)) == 4 else lock_law(text)
+    return _EASY if len(lock_distribution(text)) == 4 else lock_distribution(text)
 
 
 def test_weights_leave_ungraded_leaves_out():

@@ -9,7 +9,7 @@ from refork.growing.allocator import AdaptiveBudgetAllocator, WarmUp, allot, sti
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
-from refork.worlds.lock import LockWorld, lock_law
+from refork.worlds.lock import LockWorld, lock_distribution
 from refork.worlds.open import open_world
 
 WORLD = open_world("household:1")
@@ -151,15 +151,15 @@ def test_the_allocator_learns_from_its_own_log_and_raises_the_mixed_share(tmp_pa
     world, policy = LockWorld(), ScriptedPolicy.from_text(_easy, name="easy")
     # Locks that this policy opens now and then: of one in 256 no group of eight leaves is ever mixed.
     tasks = [task for task in world.tasks("train", 800) if task.data["right"].count("a") >= 3][:40]
-    law, mixed, spent = Sampling(max_tokens=32), {}, {}
+    distribution, mixed, spent = Sampling(max_tokens=32), {}, {}
     allocator = AdaptiveBudgetAllocator()
     for name, helper in (("plain", None), ("allotted", allocator)):
         found, leaves = [], 0
         for seed in range(2):
             with Tree.memory() as tree:
                 groups, _ = grow_trees(
-                    tree, policy, world, tasks, selector=UUCB(roots=4, at_once=4), leaves=8, settings=law,
-                    seed=seed, allocator=helper,
+                    tree, policy, world, tasks, selector=UUCB(roots=4, at_once=4), leaves=8,
+                    settings=distribution, seed=seed, allocator=helper,
                 )  # fmt: skip
                 found += [len(set(g.values())) > 1 for g in groups]
                 leaves += sum(len(g.values()) for g in groups)
@@ -179,7 +179,11 @@ def test_the_allocator_learns_from_its_own_log_and_raises_the_mixed_share(tmp_pa
 
 
 def _easy(text):
-    return {"a": 0.7, "b": 0.1, "c": 0.1, "d": 0.1} if len(lock_law(text)) == 4 else lock_law(text)
+    return (
+        {"a": 0.7, "b": 0.1, "c": 0.1, "d": 0.1}
+        if len(lock_distribution(text)) == 4
+        else lock_distribution(text)
+    )
 
 
 def test_the_allocator_moves_leaves_not_tokens():

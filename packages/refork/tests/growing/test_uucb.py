@@ -62,8 +62,8 @@ def test_mixed_gain_is_the_posterior_mean_of_the_gain(n, leaves, wins):
     def gain(p):
         return p**n * (1 - p) + (1 - p) ** n * p
 
-    law = beta_law(wins + 0.5, leaves - wins + 0.5)
-    exact, _ = quad(lambda p: gain(p) * law.pdf(p), 0, 1, limit=200, points=[1e-6, 1 - 1e-6])
+    distribution = beta_law(wins + 0.5, leaves - wins + 0.5)
+    exact, _ = quad(lambda p: gain(p) * distribution.pdf(p), 0, 1, limit=200, points=[1e-6, 1 - 1e-6])
     assert mixed_gain([n], [leaves], [wins])[0] == pytest.approx(exact, abs=1e-6)
     assert mixed_gain([0], [leaves], [wins])[0] == 0
 
@@ -136,10 +136,15 @@ def test_a_source_of_values():
 
 
 def test_entropy_variants():
-    laws = tuple(np.array(law) for law in ([0.5, 0.5], [0.9, 0.1], [1.0], [0.25] * 4))
-    exact = UUCB(entropy="coverage").terms(known(laws=laws))["entropy"]
+    distributions = tuple(
+        np.array(distribution) for distribution in ([0.5, 0.5], [0.9, 0.1], [1.0], [0.25] * 4)
+    )
+    exact = UUCB(entropy="coverage").terms(known(distributions=distributions))["entropy"]
     assert exact == pytest.approx(
-        [coverage_gain(law, n) for law, n in zip(laws, known().children, strict=True)]
+        [
+            coverage_gain(distribution, n)
+            for distribution, n in zip(distributions, known().children, strict=True)
+        ]
     )
     assert UUCB(entropy="unseen").terms(known())["entropy"] == pytest.approx(known().unseen)
     assert UUCB().terms(known())["entropy"] == pytest.approx([0.1, 1, 0.5, 0])

@@ -114,14 +114,16 @@ def test_nothing_is_filtered_that_nobody_asked_to_filter(
     policy: RemotePolicy, local: LocalPolicy, prefix: IntArray
 ) -> None:
     """By itself it draws from a top-k of 40, a top-p of 0.95 and a min-p of 0.05."""
-    law = np.exp(local.next_logprobs([prefix])[0].astype(np.float64)) ** (1 / HOT.temperature)
-    law /= law.sum()
+    distribution = np.exp(local.next_logprobs([prefix])[0].astype(np.float64)) ** (1 / HOT.temperature)
+    distribution /= distribution.sum()
     draws = 300
     said = [int(one.tokens[0]) for one in sample_all(policy, requests(prefix, draws), HOT.but(max_tokens=1))]
-    best = int(law.argmax())
+    best = int(distribution.argmax())
     # Fixed seeds; with others this would fail once in about 15 000 times (4 standard errors).
-    assert abs(said.count(best) / draws - law[best]) < 4 * np.sqrt(law[best] * (1 - law[best]) / draws)
-    assert any(law[token] < 0.05 * law[best] for token in said)
+    assert abs(said.count(best) / draws - distribution[best]) < 4 * np.sqrt(
+        distribution[best] * (1 - distribution[best]) / draws
+    )
+    assert any(distribution[token] < 0.05 * distribution[best] for token in said)
 
 
 def test_turns_end_at_stop_strings_and_ids_with_the_tokens_that_make_them(

@@ -127,13 +127,13 @@ def test_nothing_is_filtered_that_nobody_asked_to_filter(policy: RemotePolicy, m
     """By itself it draws from a top-k of 40, top-p of 0.95 and min-p of 0.05, with repeats penalised."""
     local = LocalPolicy.load(str(model))
     prefix = local.render([], token_array([]), ASK).tokens
-    law = np.exp(local.next_logprobs([prefix])[0].astype(np.float64))
+    distribution = np.exp(local.next_logprobs([prefix])[0].astype(np.float64))
     # Its own filters act before the temperature, so they would leave one word alone.
-    assert np.sort(law)[-2] < 0.05 * law.max()
-    hot = law ** (1 / HOT.temperature) / (law ** (1 / HOT.temperature)).sum()
+    assert np.sort(distribution)[-2] < 0.05 * distribution.max()
+    hot = distribution ** (1 / HOT.temperature) / (distribution ** (1 / HOT.temperature)).sum()
     draws = 300
     said = [one.text for one in sample_all(policy, requests(draws), HOT.but(max_tokens=1))]
-    likeliest = local.decode(token_array([int(law.argmax())]))
+    likeliest = local.decode(token_array([int(distribution.argmax())]))
     chance = hot.max()
     # Fixed seeds; with others this would fail once in about 15 000 times (4 standard errors).
     gap = abs(said.count(likeliest) / draws - chance)

@@ -17,7 +17,7 @@ from refork.policies.remote import RemotePolicy
 from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
-from refork_methods.recovery.maze import walker_law
+from refork_methods.recovery.maze import walker_distribution
 from support.openai_server import CODEC, Script
 
 
@@ -167,16 +167,16 @@ def test_every_script_keeps_its_promises(name):
 
 
 def test_the_walker_takes_every_exit():
-    assert walker_law("fork ; exits branch 17 branch 4\n") == {"go": 1.0}
-    assert walker_law("fork ; exits branch 17 branch 4\ngo branch ") == {"1": 0.5, "4": 0.5}
+    assert walker_distribution("fork ; exits branch 17 branch 4\n") == {"go": 1.0}
+    assert walker_distribution("fork ; exits branch 17 branch 4\ngo branch ") == {"1": 0.5, "4": 0.5}
     policy = scripted("walker")
     seen = policy.render([], token_array([]), [{"role": "user", "content": "x ; exits in edge 0 edge 12"}])
     said = sample_all(policy, [Request(seen.tokens, NoiseKey(0, 0, d)) for d in range(60)], Sampling())
     assert {s.text for s in said} == {"go in", "go edge 0", "go edge 12"}
     # Each third is at least 8 of 60 but for one seed in 500.
     assert min(sum(s.text == t for s in said) for t in {s.text for s in said}) >= 8
-    assert walker_law("nothing to see\n") == {"go": 1.0}
-    assert walker_law("exits in\nsomething else") == {"": 1.0}
+    assert walker_distribution("nothing to see\n") == {"go": 1.0}
+    assert walker_distribution("exits in\nsomething else") == {"": 1.0}
 
 
 class Broken:

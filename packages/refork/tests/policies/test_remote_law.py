@@ -49,10 +49,12 @@ def joint(prefix, settings, said=0, exclude=None):
             logits[list(settings.banned)] = -math.inf
             if place == len(settings.forced):
                 logits[list(settings.banned_first)] = -math.inf
-            law = np.exp(filtered(penalised(logits, body, prompt, turn) / settings.temperature, body))
+            distribution = np.exp(
+                filtered(penalised(logits, body, prompt, turn) / settings.temperature, body)
+            )
             if place == len(settings.forced) and exclude is not None:
-                law[exclude] = 0
-            chance *= law[token] / law.sum()
+                distribution[exclude] = 0
+            chance *= distribution[token] / distribution.sum()
         found[tokens] = chance
     assert sum(found.values()) == pytest.approx(1)
     return found
@@ -100,17 +102,20 @@ def test_three_tokens_have_the_joint_law(case, turn):
     prefix = LONG if own.get("said") else PREFIX
     fake = InProcess(Script(logits=three, **server))
     able = ServerAbilities(
-        True, logprobs=True, law="t1", scores=True, kind="vLLM", bias=server.get("biased", True)
+        True, logprobs=True, logprob_kind="t1", scores=True, kind="vLLM", bias=server.get("biased", True)
     )
     asker = Asker(fake, able, CODEC, None)
-    law = {
+    distribution = {
         k: v for k, v in joint(prefix, settings, own.get("said", 0), own.get("exclude_first")).items() if v
     }
-    seen, count = dict.fromkeys(law, 0), 100 if turn else 400
+    seen, count = dict.fromkeys(distribution, 0), 100 if turn else 400
     for draw in range(count):
         request = Request(prefix, NoiseKey(3, 1, draw, turn), **own)
         seen[tuple(asker.tokens(draw, request, settings.but(max_tokens=3)).ids)] += 1
-    found, expected = np.array(list(seen.values()), dtype=float), np.array([law[k] * count for k in law])
+    found, expected = (
+        np.array(list(seen.values()), dtype=float),
+        np.array([distribution[k] * count for k in distribution]),
+    )
     rare = expected < 5
     if rare.any():
         found, expected = (np.append(v[~rare], v[rare].sum()) for v in (found, expected))
@@ -159,11 +164,13 @@ def test_log_probs_that_are_told_are_of_the_law_that_was_sampled(remote, setting
     drawn = sample_all(
         policy, [Request(PREFIX, NoiseKey(0, 0, i), **own) for i in range(9)], settings.but(max_tokens=3)
     )
-    law = joint(PREFIX, settings, 0, own.get("exclude_first"))
+    distribution = joint(PREFIX, settings, 0, own.get("exclude_first"))
     for one in drawn:
         assert (one.logprobs is not None) is known
         if known:
-            assert one.logprobs.sum() == pytest.approx(math.log(law[tuple(one.tokens.tolist())]), abs=1e-4)
+            assert one.logprobs.sum() == pytest.approx(
+                math.log(distribution[tuple(one.tokens.tolist())]), abs=1e-4
+            )
 
 
 def test_a_grammar_is_refused_before_anything_is_sent(remote):
@@ -283,12 +290,12 @@ def believed(chances, pairs, least, texts):
 def test_a_server_that_ignores_seeds_is_believed_less_than_once_in_a_million_probes():
     """The worst law is searched: uniform ones, and 150 others on up to 11 texts."""
     rng = np.random.default_rng(0)
-    laws = [np.full(n, 1 / n) for n in range(1, 20)]
-    laws += [
+    distributions = [np.full(n, 1 / n) for n in range(1, 20)]
+    distributions += [
         rng.dirichlet(np.full(int(n), float(rng.choice([0.5, 2, 20])))) for n in rng.integers(2, 12, 150)
     ]
-    seven = max(believed(law, 7, 7, 7) for law in laws)
-    ten = max(believed(law, 10, 8, 7) for law in laws)
+    seven = max(believed(distribution, 7, 7, 7) for distribution in distributions)
+    ten = max(believed(distribution, 10, 8, 7) for distribution in distributions)
     assert seven < 1e-8
     assert ten < 2.4e-7
     assert 4 * (seven + ten) < 1e-6

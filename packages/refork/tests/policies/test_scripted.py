@@ -17,8 +17,8 @@ from refork.policies.scripted import (
     Words,
     choose_gumbel,
     choose_inverse,
+    distribution_array,
     filtered,
-    law_array,
     without,
 )
 from refork.sampling.noise import NoiseKey, gumbels, uniforms
@@ -74,10 +74,10 @@ def test_laws_must_be_laws():
     words = Words(["ab"])
     for bad in ({"ab": 0.5}, {"ab": 1.5, "a": -0.5}, {"ab": float("nan")}, {}):
         with pytest.raises(BadInput, match="sum to 1"):
-            law_array(bad, words)
-    law = law_array({"ab": 0.25, "": 0.75}, words)
-    assert np.exp(law[END]) == pytest.approx(0.75)
-    assert np.exp(law[words.one("ab")]) == pytest.approx(0.25)
+            distribution_array(bad, words)
+    distribution = distribution_array({"ab": 0.25, "": 0.75}, words)
+    assert np.exp(distribution[END]) == pytest.approx(0.75)
+    assert np.exp(distribution[words.one("ab")]) == pytest.approx(0.25)
 
 
 LAW = np.log(np.array([0.4, 0.1, 0.3, 0.15, 0.05]))
@@ -119,19 +119,19 @@ def test_without_renormalises():
 
 
 def test_inverse_choice_and_its_ties():
-    law = np.log(np.array([0.5, 1e-300, 0.25, 0.25]))
-    law[1] = -np.inf
-    assert choose_inverse(law, 0.49) == (0, False)
-    assert choose_inverse(law, 0.51) == (2, False)
-    assert choose_inverse(law, 0.5 - 1e-9) == (0, True)
-    assert choose_inverse(law, 0.75) == (3, True)
-    assert choose_inverse(law, 1 - 1e-16) == (3, False)
+    distribution = np.log(np.array([0.5, 1e-300, 0.25, 0.25]))
+    distribution[1] = -np.inf
+    assert choose_inverse(distribution, 0.49) == (0, False)
+    assert choose_inverse(distribution, 0.51) == (2, False)
+    assert choose_inverse(distribution, 0.5 - 1e-9) == (0, True)
+    assert choose_inverse(distribution, 0.75) == (3, True)
+    assert choose_inverse(distribution, 1 - 1e-16) == (3, False)
 
 
 def test_gumbel_choice_and_its_ties():
-    law = np.log(np.array([0.5, 0.5]))
-    assert choose_gumbel(law, np.array([0.0, 1.0])) == (1, False)
-    assert choose_gumbel(law, np.array([1e-9, 0.0])) == (0, True)
+    distribution = np.log(np.array([0.5, 0.5]))
+    assert choose_gumbel(distribution, np.array([0.0, 1.0])) == (1, False)
+    assert choose_gumbel(distribution, np.array([1e-9, 0.0])) == (0, True)
     alone = np.array([0.0, -np.inf])
     assert choose_gumbel(alone, np.zeros(2)) == (0, False)
 
@@ -399,17 +399,21 @@ def test_the_law_and_the_draw_are_those_of_the_models(
     bare = np.array(logits, dtype=np.float32).astype(np.float64)
     bare -= np.log(np.exp(bare).sum())
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, banned=banned, coupling=coupling)
-    law = filtered(bare, sampling, banned)
+    distribution = filtered(bare, sampling, banned)
     key = NoiseKey(seed, 0, 0)
     inverse = coupling == "inverse"
-    noise = uniforms([key], 1)[:, 0] if inverse else gumbels([key], 0, len(law))
+    noise = uniforms([key], 1)[:, 0] if inverse else gumbels([key], 0, len(distribution))
     theirs = models.draw(torch.tensor(bare, dtype=torch.float32)[None], sampling, torch.from_numpy(noise))
     if temperature == 0:
-        token, tie = int(np.argmax(law)), False
+        token, tie = int(np.argmax(distribution)), False
     else:
-        token, tie = choose_inverse(law, float(noise[0])) if inverse else choose_gumbel(law, noise[0])
+        token, tie = (
+            choose_inverse(distribution, float(noise[0]))
+            if inverse
+            else choose_gumbel(distribution, noise[0])
+        )
     if tie or bool(theirs.ties[0]) or min(np.diff(np.sort(bare))) < 1e-5:
         return  # there rounding decides
     assert int(theirs.tokens[0]) == token
-    assert float(theirs.logprobs[0]) == pytest.approx(law[token], abs=1e-5)
+    assert float(theirs.logprobs[0]) == pytest.approx(distribution[token], abs=1e-5)
     assert float(theirs.logprobs_t1[0]) == pytest.approx(bare[token], abs=1e-5)

@@ -154,7 +154,10 @@ def test_a_figure_stands_alone_and_on_a_page():
     """The same bytes again, no script, every colour known to the dark page, texts and hovers escaped."""
     evil = '<script>alert(1)</script> & "x" 0.12345'
     figure = curves(
-        [Line(evil, [Dot(0, 0.25, 0.2, 0.3, told=evil), Dot(1, 0.5)]), Line("b", [Dot(0, 0.5), Dot(1, 0.7)])],
+        [
+            Line(evil, [Dot(0, 0.25, 0.2, 0.3, tooltip=evil), Dot(1, 0.5)]),
+            Line("b", [Dot(0, 0.5), Dot(1, 0.7)]),
+        ],
         name=evil, plane=Plane("updates", "success"),
     )  # fmt: skip
     alone = figure.svg()

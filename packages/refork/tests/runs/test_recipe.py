@@ -6,7 +6,7 @@ import pytest
 
 from refork.errors import BadInput, Mismatch
 from refork.growing.run import plan_grow, run_grow
-from refork.runs.recipe import GrowRecipe, Law, digest, open_folder, resolve
+from refork.runs.recipe import GrowRecipe, SamplingPart, digest, open_folder, resolve
 from refork.sampling.grammar import Grammar
 
 TEXT = """
@@ -122,6 +122,6 @@ def test_a_form_that_is_none_is_named(file, override, message):
 def test_recipes_without_a_form_keep_the_digest_they_had(file):
     plain = read(file)
     assert "grammar" not in plain.model_dump(mode="json")["sampling"]
-    assert plain.sampling.sampling() == Law(temperature=0.5).sampling()
+    assert plain.sampling.sampling() == SamplingPart(temperature=0.5).sampling()
     assert digest(plain) == "a366b69abc24d248"
     assert digest(read(file, "sampling.grammar.regex=a")) != digest(plain)

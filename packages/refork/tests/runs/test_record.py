@@ -67,33 +67,33 @@ def test_keys_of_a_later_release_are_left_alone():
 def test_a_process_that_is_gone_is_killed_at_once():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     record = made(pid=child.pid, birth=module._birth(child.pid))
-    assert record.seen(time.time()) == "running"
+    assert record.state_at(time.time()) == "running"
     child.kill()
     deadline = time.monotonic() + 120
-    while record.seen(time.time()) == "running" and time.monotonic() < deadline:
+    while record.state_at(time.time()) == "running" and time.monotonic() < deadline:
         time.sleep(0.01)  # a zombie counts as gone, too
-    assert record.seen(time.time()) == "killed"
+    assert record.state_at(time.time()) == "killed"
     child.communicate()
-    assert record.seen(time.time()) == "killed"
+    assert record.state_at(time.time()) == "killed"
 
 
 def test_another_process_of_the_same_number_is_not_the_run():
-    assert made(birth="1").seen(time.time()) == "killed"
-    assert made().seen(time.time()) == "running"
+    assert made(birth="1").state_at(time.time()) == "killed"
+    assert made().state_at(time.time()) == "running"
 
 
 def test_where_the_process_cannot_be_seen_its_signs_count():
     now = time.time()
     far = made(machine="elsewhere", updated=now - GONE + 1)
-    assert far.seen(now) == "running"
-    assert far.seen(now + 2) == "killed"
+    assert far.state_at(now) == "running"
+    assert far.state_at(now + 2) == "killed"
     here = made(updated=now - GONE - 1)
-    assert here.seen(now) == "silent"
+    assert here.state_at(now) == "silent"
 
 
 def test_what_ended_stays_as_it_ended():
     for state in ("done", "failed", "interrupted"):
-        assert made(state=state, pid=1, birth="0").seen(time.time()) == state
+        assert made(state=state, pid=1, birth="0").state_at(time.time()) == state
 
 
 def test_runs_are_found_by_id_beginning_number_and_folder(home, monkeypatch):
@@ -118,7 +118,7 @@ def test_the_oldest_and_the_old_are_removed_and_what_runs_never():
     ended = [made(state="done", started=float(n), updated=now, ended=now) for n in range(1, 6)]
     trace_file(ended[0]).parent.mkdir()
     trace_file(ended[0]).write_text("{}")
-    assert prune(now, kept=3) == 2
+    assert prune(now, keep=3) == 2
     assert records() == [running, *ended[2:]]
     assert not trace_file(ended[0]).exists()
     old = made(state="done", started=9.0, updated=now - 40 * 86400, ended=now - 40 * 86400)
@@ -149,7 +149,7 @@ def test_four_processes_write_at_once_and_one_is_killed():
     for one in runs:
         assert one.stdout.readline() == "up\n"
     assert sorted(r.out for r in records()) == [f"out{n}" for n in range(4)]
-    assert {r.seen(time.time()) for r in records()} == {"running"}
+    assert {r.state_at(time.time()) for r in records()} == {"running"}
     runs[0].send_signal(signal.SIGKILL)
     runs[1].send_signal(signal.SIGINT)
     for one in runs[2:]:
@@ -157,6 +157,6 @@ def test_four_processes_write_at_once_and_one_is_killed():
     for one in runs:
         one.wait()
         one.stdout.close()
-    states = {r.out: r.seen(time.time()) for r in records()}
+    states = {r.out: r.state_at(time.time()) for r in records()}
     assert (states["out0"], states["out1"]) == ("killed", "interrupted")
     assert {states[f"out{n}"] for n in range(2, 4)} == {"killed"}  # nobody catches SIGTERM

@@ -61,8 +61,8 @@ def whole_texts(policy, depth=7):
 def test_each_token_s_law_is_the_plain_one_renormalised_over_what_may_still_become_a_text(policy, prompt):
     texts = whole_texts(policy)
     prefixes = sorted({text[:k] for text in texts for k in range(len(text))})
-    laws = policy.next_logprobs([token_array([*prompt, *prefix]) for prefix in prefixes])
-    plain = dict(zip(prefixes, laws, strict=True))
+    distributions = policy.next_logprobs([token_array([*prompt, *prefix]) for prefix in prefixes])
+    plain = dict(zip(prefixes, distributions, strict=True))
     drawn = sample_all(policy, asked(prompt, 400), Sampling(grammar=CHOICE))
     seen = set()
     for said in drawn:
@@ -117,7 +117,7 @@ def test_the_same_tokens_in_any_batch_and_from_either_decoder(policy, prompt, co
     many = sample_all(policy, asked(prompt, 6), law_)
     plain = sample_all(policy, asked(prompt, 3), Sampling(max_tokens=30))
     live = LiveDecoder(policy.decoder, width=5)
-    tickets = [live.submit(policy.ask(prompt, NoiseKey(3, 4, i), law_, said=0)) for i in range(6)]
+    tickets = [live.submit(policy.ask(prompt, NoiseKey(3, 4, i), law_, generated=0)) for i in range(6)]
     others = [live.submit(policy.ask(prompt, NoiseKey(3, 4, i), Sampling(max_tokens=30))) for i in range(3)]
     spoken = {ticket: ([], []) for ticket in (*tickets, *others)}
     while not live.idle:
@@ -141,22 +141,27 @@ def test_a_turn_goes_on_from_its_middle_as_it_went(policy, prompt):
         for cut in range(1, len(said.tokens) - 1):
             prefix = token_array([*prompt, *said.tokens[:cut]])
             many = sample_all(
-                policy, [Request(prefix, NoiseKey(draw, 0, i), said=cut) for i in range(6)], law_
+                policy, [Request(prefix, NoiseKey(draw, 0, i), generated=cut) for i in range(6)], law_
             )
             head = said.text[: said.offsets[cut - 1]]
             assert all(re.fullmatch(CHOICE.text, head + other.text) for other in many)
-    (wrong,) = sample_all(policy, asked(prompt, 1, said=2), law_)
+    (wrong,) = sample_all(policy, asked(prompt, 1, generated=2), law_)
     assert (wrong.finish, len(wrong.tokens)) == ("error", 0)
     assert "breaks the grammar" in wrong.error
 
 
 def test_what_is_wrong_with_one_is_said_of_that_one(policy, prompt):
     good = token_array([*prompt, *policy.encode("a")])
-    requests = [Request(prompt, NoiseKey(0, 0, 0), said=1), Request(good, NoiseKey(0, 0, 1), said=1)]
+    requests = [
+        Request(prompt, NoiseKey(0, 0, 0), generated=1),
+        Request(good, NoiseKey(0, 0, 1), generated=1),
+    ]
     bad, fine = sample_all(policy, requests, Sampling(grammar=CHOICE))
     assert (bad.finish, fine.finish) == ("error", "stop")
     live = LiveDecoder(policy.decoder)
-    tickets = [live.submit(policy.ask(r.tokens, r.noise, Sampling(grammar=CHOICE), said=1)) for r in requests]
+    tickets = [
+        live.submit(policy.ask(r.tokens, r.noise, Sampling(grammar=CHOICE), generated=1)) for r in requests
+    ]
     ends = {}
     while not live.idle:
         ends |= {said.request_id: said for said in live.step() if said.finish}
@@ -290,4 +295,4 @@ def test_who_cannot_says_so(policy, prompt):
     with pytest.raises(CannotDo, match="where the turn begins"):
         policy.ask(prompt, NoiseKey(0, 0, 0), Sampling(grammar=CHOICE))
     with pytest.raises(BadInput, match="a turn of 99 tokens"):
-        sample_all(policy, asked(prompt, 1, said=99), Sampling(grammar=CHOICE))
+        sample_all(policy, asked(prompt, 1, generated=99), Sampling(grammar=CHOICE))

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.policies.base import NextLaw
+from refork.policies.base import NextDistribution
 from refork.policies.scripted import ScriptedPolicy
 from refork.types import token_array
 
 
 def test_a_scripted_policy_says_its_law():
     policy = ScriptedPolicy.from_chain({"": {" a": 0.25, " b": 0.75}, " a": {"": 1.0}, " b": {"": 1.0}})
-    assert isinstance(policy, NextLaw)
-    law = policy.next_logprobs([token_array([1])])[0]
-    assert np.exp(law).sum() == pytest.approx(1.0)
-    assert np.exp(law[policy.encode(" a")[0]]) == pytest.approx(0.25)
+    assert isinstance(policy, NextDistribution)
+    distribution = policy.next_logprobs([token_array([1])])[0]
+    assert np.exp(distribution).sum() == pytest.approx(1.0)
+    assert np.exp(distribution[policy.encode(" a")[0]]) == pytest.approx(0.25)
     with pytest.raises(BadInput, match="empty"):
         policy.next_logprobs([token_array([])])
 
@@ -33,11 +33,11 @@ def test_a_local_policy_says_the_law_it_scores_with():
     policy = LocalPolicy(model.eval(), tokenizer, name="tiny")
     sequence = policy.encode("one two one two")
     prefixes = [token_array(sequence[:n]) for n in range(1, len(sequence))]
-    laws = policy.next_logprobs([*prefixes, prefixes[0]])
+    distributions = policy.next_logprobs([*prefixes, prefixes[0]])
     given = policy.logprobs([sequence])[0]
-    for place, law in enumerate(laws[:-1]):
-        assert law.shape == (policy.card.vocabulary,)
-        assert law[sequence[place + 1]] == pytest.approx(given[place], abs=1e-4)
-    assert np.allclose(laws[-1], laws[0], atol=1e-5)
+    for place, distribution in enumerate(distributions[:-1]):
+        assert distribution.shape == (policy.card.vocabulary,)
+        assert distribution[sequence[place + 1]] == pytest.approx(given[place], abs=1e-4)
+    assert np.allclose(distributions[-1], distributions[0], atol=1e-5)
     with pytest.raises(BadInput, match="empty"):
         policy.next_logprobs([token_array([])])

@@ -187,7 +187,7 @@ def test_a_local_models_log_probs_are_vllms_and_the_plain_ones_stay_plain(policy
     prompt, begun = tokens[: len(tokens) - said].tolist(), tokens[len(tokens) - said :].tolist()
     forced = tuple(policy.encode("ba").tolist())
     settings = settings.but(forced=forced, ignore_eos=True)
-    asked = [Request(tokens, NoiseKey(5, 0, draw), said=said) for draw in range(4)]
+    asked = [Request(tokens, NoiseKey(5, 0, draw), generated=said) for draw in range(4)]
     for item in sample_all(policy, asked, settings):
         under, plain = by_forward(policy, prompt, begun, item, settings)
         np.testing.assert_allclose(item.logprobs, under, atol=1e-4)
@@ -210,10 +210,12 @@ def test_a_turn_goes_on_as_it_would_have(policy, settings):
         kept = token_array([*prompt, *whole.tokens[:keep]])
         rest = settings.but(forced=tuple(whole.tokens[keep:].tolist()))
         [resumed] = sample_all(
-            policy, [Request(kept, NoiseKey(5, 0, 0), said=keep, max_tokens=12 - keep)], rest
+            policy, [Request(kept, NoiseKey(5, 0, 0), generated=keep, max_tokens=12 - keep)], rest
         )
         np.testing.assert_allclose(resumed.logprobs, whole.logprobs[keep:], atol=1e-5)
-        [blind] = sample_all(policy, [Request(kept, NoiseKey(5, 0, 0), said=0, max_tokens=12 - keep)], rest)
+        [blind] = sample_all(
+            policy, [Request(kept, NoiseKey(5, 0, 0), generated=0, max_tokens=12 - keep)], rest
+        )
         assert np.abs(blind.logprobs - whole.logprobs[keep:]).max() > 1e-3
 
 

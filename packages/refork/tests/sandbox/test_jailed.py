@@ -18,12 +18,12 @@ import pytest
 from refork.errors import CannotDo
 from refork.sandbox import jailed as module
 from refork.sandbox.arena import VARIABLE, Arena
-from refork.sandbox.jailed import Bounds, JailResult, Way, jailed, only, shown
+from refork.sandbox.jailed import Bounds, JailResult, Way, exposed, jailed, only
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
 
 #: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
-SYSTEM = shown(["/bin", "/usr", "/lib", "/lib64"])
-BOUNDS = Bounds(seconds=30, file=1 << 20, disk=4 << 20, kept=1 << 16, output=1 << 16, processes=8)
+SYSTEM = exposed(["/bin", "/usr", "/lib", "/lib64"])
+BOUNDS = Bounds(seconds=30, file=1 << 20, disk=4 << 20, kept_bytes=1 << 16, output=1 << 16, processes=8)
 
 
 @pytest.fixture(scope="module", autouse=True, params=["namespaces", "landlock", "landlock of Linux 6.2"])
@@ -250,8 +250,8 @@ def test_links_are_followed_to_what_they_are(tmp_path: Path) -> None:
     (real / "deep" / "file").touch()
     (tmp_path / "one").symlink_to("real")
     (tmp_path / "two").symlink_to(tmp_path / "one" / "deep")
-    found = shown([tmp_path / "two" / ".." / "deep" / "file", tmp_path / "two"])
+    found = exposed([tmp_path / "two" / ".." / "deep" / "file", tmp_path / "two"])
     assert found.paths == (str(real / "deep"),)
     assert found.links == (str(tmp_path / "one"), str(tmp_path / "two"))
     (tmp_path / "loop").symlink_to("loop")
-    assert shown([tmp_path / "loop", tmp_path / "gone"]).paths == ()
+    assert exposed([tmp_path / "loop", tmp_path / "gone"]).paths == ()

@@ -136,9 +136,9 @@ def test_log_probs_are_the_policy_s(client, policy):
     assert found.token_logprobs[0] is None
     assert np.allclose(found.token_logprobs[1:], policy.logprobs([ids])[0], atol=1e-5)
     assert choice.text == policy.decode(ids)
-    laws = policy.next_logprobs([ids[:end] for end in range(1, len(ids))])
-    for law, top in zip(laws, found.top_logprobs[1:], strict=True):
-        assert np.allclose(sorted(top.values(), reverse=True)[0], law.max(), atol=1e-5)
+    distributions = policy.next_logprobs([ids[:end] for end in range(1, len(ids))])
+    for distribution, top in zip(distributions, found.top_logprobs[1:], strict=True):
+        assert np.allclose(sorted(top.values(), reverse=True)[0], distribution.max(), atol=1e-5)
         assert len(top) <= 5
     for start, end, token in zip(
         found.text_offset, [*found.text_offset[1:], None], found.tokens, strict=True

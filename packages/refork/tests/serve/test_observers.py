@@ -49,7 +49,7 @@ def told(watch_of, *said):
     with watch_of as watch:
         watch.started()
         for tokens in said:
-            watch.said(tokens)
+            watch.count_tokens(tokens)
         asyncio.run(watch.ended(exchange()))
 
 
@@ -60,8 +60,8 @@ def test_times_of_a_request():
     times.started()
     for second, tokens in ((2.0, 1), (4.0, 3), (5.0, 2)):
         clock.now = second
-        times.said(tokens)
-    times.said(0)
+        times.count_tokens(tokens)
+    times.count_tokens(0)
     assert (times.queued, times.first, times.tokens) == (1.0, 2.0, 6)
     assert times.per_token == pytest.approx(3.0 / 5)
     assert Timeline(clock).per_token is None

@@ -315,10 +315,10 @@ def test_a_drafter_drafts_for_the_others_and_changes_nothing(rule):
     free = Sampling(max_tokens=40, temperature=0.0)
     prompts = [target.encode(text) for text in ("it", "was a dark")]
     asks = [
-        target.ask(prompt, NoiseKey(5, 6, i), law, said=0)
+        target.ask(prompt, NoiseKey(5, 6, i), distribution, generated=0)
         for i in range(2)
         for prompt in prompts
-        for law in (held, free)
+        for distribution in (held, free)
     ]
     drafting = ModelSpeculator(knowing(target), rule=rule)
     live = LiveDecoder(target.decoder, width=len(asks), speculator=drafting)

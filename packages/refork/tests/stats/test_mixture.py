@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from refork.errors import BadInput
-from refork.stats.mixture import binomial_likelihood, mixture_laws
+from refork.stats.mixture import binomial_likelihood, mixture_distributions
 
 GRID = np.linspace(-4, 4, 9)
 
@@ -33,19 +33,21 @@ def test_likelihoods_are_as_exact_as_the_counts_are():
 def test_steps_of_em_by_hand():
     # Two patterns seen thrice and once; the law of two chances before and after a step.
     like, seen = np.array([[1.0, 0.25], [0.5, 1.0]]), np.array([[3.0, 1.0]])
-    assert mixture_laws(like, seen, 0).tolist() == [[0.5, 0.5]]
+    assert mixture_distributions(like, seen, 0).tolist() == [[0.5, 0.5]]
     first = 0.75 * 0.5 / 0.625 + 0.25 * 0.25 / 0.75
-    assert mixture_laws(like, seen, 1)[0] == pytest.approx([first, 1 - first])
-    near = mixture_laws(like, seen)
-    np.testing.assert_array_equal(near, mixture_laws(like, seen, 300))
-    np.testing.assert_allclose(near, mixture_laws(like, 10 * seen), rtol=1e-12)
+    assert mixture_distributions(like, seen, 1)[0] == pytest.approx([first, 1 - first])
+    near = mixture_distributions(like, seen)
+    np.testing.assert_array_equal(near, mixture_distributions(like, seen, 300))
+    np.testing.assert_allclose(near, mixture_distributions(like, 10 * seen), rtol=1e-12)
 
 
 def test_how_many_steps_the_law_takes():
     # Two chances that are almost alike: every step still moves the law.
     like = np.array([[1.0, 0.99]])
-    laws = [mixture_laws(like, np.ones((1, 1)), *steps)[0, 1] for steps in ((299,), (), (301,))]
-    assert laws[0] > laws[1] > laws[2]
+    distributions = [
+        mixture_distributions(like, np.ones((1, 1)), *steps)[0, 1] for steps in ((299,), (), (301,))
+    ]
+    assert distributions[0] > distributions[1] > distributions[2]
 
 
 def test_the_law_climbs_to_the_chances_behind_the_counts():
@@ -55,10 +57,10 @@ def test_the_law_climbs_to_the_chances_behind_the_counts():
     k = np.arange(41)
     share = (binom.pmf(k, 40, expit(-2)) + binom.pmf(k, 40, expit(2))) / 2
     like = binomial_likelihood(k, np.full(41, 40), GRID)
-    law = mixture_laws(like, np.stack([share, binom.pmf(k, 40, 0.5)]), 2000)
-    assert law.sum(axis=1) == pytest.approx(1.0)
-    assert law[0][[2, 6]] == pytest.approx(0.5, abs=0.01)
-    assert law[1][4] == pytest.approx(1.0, abs=0.01)
+    distribution = mixture_distributions(like, np.stack([share, binom.pmf(k, 40, 0.5)]), 2000)
+    assert distribution.sum(axis=1) == pytest.approx(1.0)
+    assert distribution[0][[2, 6]] == pytest.approx(0.5, abs=0.01)
+    assert distribution[1][4] == pytest.approx(1.0, abs=0.01)
 
 
 def test_impossible_counts_are_refused():

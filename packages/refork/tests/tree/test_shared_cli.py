@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from refork.cli import fork, grow, tree
-from refork.cli.common import absolute, existing, shown
+from refork.cli.common import absolute, existing, tree_name
 from refork.errors import BadInput
 from refork.tree import Tree
 from support.repository import ROOT
@@ -91,6 +91,6 @@ def test_fork_and_merge(address, tmp_path):
 def test_addresses_are_no_files(address):
     folded = Path(address)
     assert existing(folded) is folded
-    assert shown(folded) == absolute(folded) == address
-    assert shown(Path("x/tree.db")) == "x/tree.db"
+    assert tree_name(folded) == absolute(folded) == address
+    assert tree_name(Path("x/tree.db")) == "x/tree.db"
     assert Path(absolute(Path("tree.db"))).is_absolute()

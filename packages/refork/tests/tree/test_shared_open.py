@@ -54,7 +54,7 @@ def test_addresses(place, server, tree):
     assert found.schema == f"refork_{tree}"
     # A path object folds slashes, and says the same.
     assert parse_address(Path(place)) == found
-    assert found.shown == place.replace("postgres:", "postgresql:")
+    assert found.safe_text == place.replace("postgres:", "postgresql:")
     assert is_address(place)
     assert is_address(Path(place))
 
@@ -114,7 +114,7 @@ def test_a_tree_outlives_its_connection(address, admin):
     with Tree.open(address) as tree:
         _, _, fork = small(tree)
         assert tree.file is None
-        assert tree.place == address
+        assert tree.uri == address
         with pytest.raises(BadInput, match="files beside it"):
             activations_folder(tree, "a")
     with Tree.open(Path(address), "r") as tree:

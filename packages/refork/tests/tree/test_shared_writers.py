@@ -249,7 +249,7 @@ def test_an_import_has_the_tree_alone_and_is_waited_for(three, address):
 
 
 def test_a_reader_misses_nothing_that_is_committed_out_of_order(three, monkeypatch):
-    monkeypatch.setattr("refork.tree.walks._PAGE", 3)
+    monkeypatch.setattr("refork.tree.node_reader._PAGE", 3)
     monkeypatch.setattr("refork.tree.scoring._PAGE", 3)
     one, two, reader = three
     root, judge = planted(one)

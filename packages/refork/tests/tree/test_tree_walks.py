@@ -154,8 +154,8 @@ def test_the_order_of_a_walk_does_not_depend_on_how_far_it_looks_ahead(tree, mon
         return [id_, *(found for child in below.get(id_, ()) for found in expected(child))]
 
     for ahead, deep in ((255, 50_000), (3, 4), (1, 1)):
-        monkeypatch.setattr("refork.tree.walks._AHEAD", ahead)
-        monkeypatch.setattr("refork.tree.walks._DEEP", deep)
+        monkeypatch.setattr("refork.tree.node_reader._AHEAD", ahead)
+        monkeypatch.setattr("refork.tree.node_reader._DEEP", deep)
         assert [n.id for n in tree.walk()] == expected(nodes[0])
         assert [n.id for n in tree.walk(nodes[9])] == expected(nodes[9])
         assert [n.id for n in tree.leaves(nodes[0])] == [i for i in expected(nodes[0]) if i not in below]

@@ -18,7 +18,7 @@ from refork.worlds.lock import (
     PROBABILITIES,
     LockWorld,
     lock_action,
-    lock_law,
+    lock_distribution,
     lock_success,
 )
 
@@ -52,11 +52,11 @@ def test_a_locks_code_is_its_own_whatever_the_list():
 def test_the_law_is_forced_but_at_the_pivots():
     said = ""
     for place in range(LENGTH):
-        law = lock_law(f"open lock 7 :\n{said}")
-        assert sum(law.values()) == pytest.approx(1.0)
-        assert (len(law) == 4) == (place in PIVOTS)
+        distribution = lock_distribution(f"open lock 7 :\n{said}")
+        assert sum(distribution.values()) == pytest.approx(1.0)
+        assert (len(distribution) == 4) == (place in PIVOTS)
         said += "b" if place in PIVOTS else "."
-    assert lock_law(f"open lock 7 : {said}") == {"": 1.0}
+    assert lock_distribution(f"open lock 7 : {said}") == {"": 1.0}
 
 
 def test_success_probabilities_by_enumeration():
@@ -85,7 +85,7 @@ def test_branching_blindly_never_helps():
 def test_a_scripted_policy_speaks_the_law():
     world = LockWorld()
     task = world.tasks("train", 1)[0]
-    policy = ScriptedPolicy.from_text(lock_law, name="lock")
+    policy = ScriptedPolicy.from_text(lock_distribution, name="lock")
     prompt = policy.render([], token_array([]), [{"role": "user", "content": task.prompt}]).tokens
     count = 400
     requests = [Request(prompt, NoiseKey(0, 0, draw)) for draw in range(count)]

@@ -28,7 +28,15 @@ from refork.tree.node import NewNode
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.base import Observation, Split, Task
-from refork.worlds.environment import Actor, Brief, DomainName, Environment, EnvTrajectory, Seen, Transition
+from refork.worlds.environment import (
+    ActionObservation,
+    Brief,
+    DomainName,
+    Environment,
+    EnvTrajectory,
+    ScriptedAgent,
+    Transition,
+)
 from refork.worlds.lock import LockWorld
 from refork_testbed.models import build
 
@@ -71,7 +79,7 @@ class Counting:
 class Says:
     lines: tuple[str, ...]
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, seen: Sequence[ActionObservation]) -> str | None:
         return self.lines[len(seen)] if len(seen) < len(self.lines) else None
 
 
@@ -101,10 +109,10 @@ class Counter:
     def brief(self, task: Task) -> Brief:
         return Brief(task_description=task.prompt, initial_state="at 0")
 
-    def actor(self, task: Task, seed: int) -> Actor:
+    def agent(self, task: Task, seed: int) -> ScriptedAgent:
         return Says(self.lines[seed])
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, seen: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         return bool(seen) and seen[-1][0] == "submit", None
 
 
@@ -246,7 +254,7 @@ def test_reasoning_is_taken_out(tmp_path: Path) -> None:
         tool("1", "3 a"),
         said("There are 3 lines."),
     )  # fmt: skip
-    assert found.seen() == (("ls", "a b"), ('{"name":"wc","arguments":{"path":"a","all":true}}', "3 a"))
+    assert found.history() == (("ls", "a b"), ('{"name":"wc","arguments":{"path":"a","all":true}}', "3 a"))
     assert found.brief.task_description == "A shell.\ncount the files"
     assert found.extra["warnings"] == ["the initial state is empty: a simulator has to make it up"]
     assert found.domain is None
@@ -285,7 +293,7 @@ def test_refused_walks_can_be_collected(tmp_path: Path) -> None:
     refused: list[str] = []
     with Tree.memory() as tree:
         tree.load(OpenAIChat().read(file))
-        assert [item.seen() for item in trajectories(tree, refused=refused)] == [(("ls", "a"),)]
+        assert [item.history() for item in trajectories(tree, refused=refused)] == [(("ls", "a"),)]
     assert len(refused) == 1
 
 
@@ -299,7 +307,7 @@ def test_grown_walks_take_their_brief_from_the_world() -> None:
     (last,) = tree.append(NewNode(kind="action", parent=seen.id, text="submit"))
     (end,) = tree.append(NewNode(kind="verdict", parent=last.id, text="success", extra={"reward": 1.0}))
     found = trajectory_of(tree.path(end), world=world, source="mine")
-    assert found.seen() == (("up", "at 1"), ("submit", ""))
+    assert found.history() == (("up", "at 1"), ("submit", ""))
     assert found.brief == world.brief(task)
     assert (found.domain, found.split, found.source) == ("tools", "held-out", "mine")
     assert (found.extra["simulated"], found.extra["reward"]) == (1, 1.0)

@@ -15,7 +15,7 @@ from refork.errors import BadInput, CannotDo, WrongTokenizer
 from refork.forking.arm import prepare, run_jobs
 from refork.forking.change import Force
 from refork.judge import Judge
-from refork.policies.base import NextLaw, Policy
+from refork.policies.base import NextDistribution, Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
 from refork.worlds.base import World
@@ -98,7 +98,7 @@ def candidates(
     check_draws(draws)
     if k < 1:
         raise BadInput(f"k is {k}; at least one candidate is needed")
-    if not isinstance(policy, NextLaw):
+    if not isinstance(policy, NextDistribution):
         raise CannotDo(f"policy {policy.card.name!r} cannot say the law of the next token")
     fresh = stream_of("candidates", seed) >> 33
     plans: list[tuple[Cliff, list[int], np.ndarray[tuple[int], np.dtype[np.float32]]]] = []
@@ -106,9 +106,9 @@ def candidates(
     for cliff in cliffs:
         before, own = cliff.nominee.before, cliff.nominee.token
         assert before.tree is not None
-        law = policy.next_logprobs([before.tree.path(before).tokens])[0]
-        ids = [int(i) for i in np.argsort(-law, kind="stable")[:k] if np.isfinite(law[i])]
-        plans.append((cliff, ids, law))
+        distribution = policy.next_logprobs([before.tree.path(before).tokens])[0]
+        ids = [int(i) for i in np.argsort(-distribution, kind="stable")[:k] if np.isfinite(distribution[i])]
+        plans.append((cliff, ids, distribution))
         jobs += [
             prepare(before, policy, draws, change=Force(ids=(token,)), world=world, seed=fresh)
             for token in ids
@@ -116,7 +116,7 @@ def candidates(
         ]
     arms = iter(run_jobs(jobs, judge=judge, progress=progress, stage="trying other tokens"))
     found = []
-    for cliff, ids, law in plans:
+    for cliff, ids, distribution in plans:
         own, rows, tokens, sampled = cliff.nominee.token, [], 0, 0
         for token in ids if own in ids else [*ids, own]:
             count = cliff.after
@@ -124,7 +124,9 @@ def candidates(
                 arm = next(arms)
                 count, tokens, sampled = counts(arm, score, draws), tokens + arm.tokens, sampled + draws
             text = policy.decode(np.array([token], dtype=np.int32))
-            rows.append(Candidate(token, text, float(np.exp(law[token])), count, falls(cliff.before, count)))
+            rows.append(
+                Candidate(token, text, float(np.exp(distribution[token])), count, falls(cliff.before, count))
+            )
         found.append(Choices(cliff, tuple(rows), sampled, tokens))
     return found
 
@@ -152,10 +154,10 @@ def shift(choices: Choices, here: Policy, there: Policy) -> Shift:
     prefix = before.tree.path(before).tokens
     masses, ranks = [], []
     for policy in (here, there):
-        if not isinstance(policy, NextLaw):
+        if not isinstance(policy, NextDistribution):
             raise CannotDo(f"policy {policy.card.name!r} cannot say the law of the next token")
-        law = policy.next_logprobs([prefix])[0]
-        chances = [float(np.exp(law[c.token])) for c in choices.candidates]
+        distribution = policy.next_logprobs([prefix])[0]
+        chances = [float(np.exp(distribution[c.token])) for c in choices.candidates]
         masses.append(cliff_mass(chances, [c.cliff for c in choices.candidates]))
-        ranks.append(token_rank(law, float(law[choices.cliff.nominee.token])))
+        ranks.append(token_rank(distribution, float(distribution[choices.cliff.nominee.token])))
     return Shift(masses[1] - masses[0], ranks[0], ranks[1])

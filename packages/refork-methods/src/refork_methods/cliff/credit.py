@@ -25,7 +25,7 @@ def potential_gains(values: ArrayLike, outcome: float) -> Floats:
 
 
 def cliff_advantages(
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     outcomes: ArrayLike,
     values: Sequence[ArrayLike | None],
     cliffs: Sequence[Collection[int]] | None = None,
@@ -33,7 +33,7 @@ def cliff_advantages(
     """Advantages per token of each walk (verdicts left out): the gain of the potential at that token.
 
     Args:
-        walks: root-to-leaf walks.
+        trajectories: root-to-leaf walks.
         outcomes: their scores [walks]; NaN: ungraded.
         values: for each walk the value before each of the policy's tokens [T]; None: never computed.
         cliffs: numbers of the tokens that count; all others get 0. None: all tokens count.
@@ -44,10 +44,14 @@ def cliff_advantages(
     Raises: BadInput where lengths differ.
     """
     graded = np.asarray(outcomes, dtype=np.float64).reshape(-1)
-    if not len(walks) == len(graded) == len(values) or (cliffs is not None and len(cliffs) != len(walks)):
-        raise BadInput(f"{len(walks)} walks, {len(graded)} outcomes and {len(values)} potentials do not fit")
+    if not len(trajectories) == len(graded) == len(values) or (
+        cliffs is not None and len(cliffs) != len(trajectories)
+    ):
+        raise BadInput(
+            f"{len(trajectories)} walks, {len(graded)} outcomes and {len(values)} potentials do not fit"
+        )
     found = []
-    for number, (walk, outcome, given) in enumerate(zip(walks, graded, values, strict=True)):
+    for number, (walk, outcome, given) in enumerate(zip(trajectories, graded, values, strict=True)):
         gains = None if given is None else potential_gains(given, float(outcome))
         if gains is not None and cliffs is not None:
             keep = np.zeros(len(gains), dtype=bool)
@@ -75,10 +79,10 @@ def _along(walk: Trajectory, gains: Floats | None) -> Floats:
     return np.concatenate([rows[s.node.id] for s in steps] or [np.zeros(0)])
 
 
-def recorded_potentials(tree: Tree, walks: Sequence[Trajectory]) -> list[Floats | None]:
+def recorded_potentials(tree: Tree, trajectories: Sequence[Trajectory]) -> list[Floats | None]:
     """The value before each of the policy's tokens as a scan or sweep stored it; None where none did."""
     found: list[Floats | None] = []
-    for walk in walks:
+    for walk in trajectories:
         parts: list[Floats] = []
         for node, keep in action_steps(walk):
             stored = list(tree.scores(node=node, name="potential"))

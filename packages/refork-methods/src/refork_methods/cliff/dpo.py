@@ -211,8 +211,8 @@ def _margins(policy: LocalPolicy, pairs: Sequence[Pair], ends: bool) -> tuple[Te
     sides = []
     for side in ("chosen", "rejected"):
         longer = [(*pair.prompt_tokens, getattr(pair, side)) for pair in pairs]
-        law = torch.log_softmax(_last_logits(model, longer, [len(p) - 1 for p in longer]), dim=-1)
-        sides.append(law[:, stop])
+        distribution = torch.log_softmax(_last_logits(model, longer, [len(p) - 1 for p in longer]), dim=-1)
+        sides.append(distribution[:, stop])
     return margin, sides[0] - sides[1]
 
 

@@ -82,7 +82,7 @@ class Contrast:
     """Deleting against keeping, position by position: (successes, graded draws) of each arm."""
 
     deleted: tuple[Count, ...]
-    kept: tuple[Count, ...]
+    kept_counts: tuple[Count, ...]
     sampled: int
     tokens: int
 
@@ -91,7 +91,7 @@ class Contrast:
 
         Raises: BadInput for fewer than two positions.
         """
-        kept = np.array([stats.pass_at_k(*count, k) for count in self.kept])
+        kept = np.array([stats.pass_at_k(*count, k) for count in self.kept_counts])
         deleted = np.array([stats.pass_at_k(*count, k) for count in self.deleted])
         return stats.paired_difference(kept, deleted).interval
 
@@ -99,7 +99,7 @@ class Contrast:
         """Mean pass@k after deletion and after keeping."""
         return (
             float(np.mean([stats.pass_at_k(*count, k) for count in self.deleted])),
-            float(np.mean([stats.pass_at_k(*count, k) for count in self.kept])),
+            float(np.mean([stats.pass_at_k(*count, k) for count in self.kept_counts])),
         )
 
 

@@ -40,10 +40,10 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
 
     Raises: BadInput where ``full`` is asked of tokens that do not carry the whole probability.
     """
-    law = np.sort(np.asarray(logprobs))[::-1]
-    if not len(law) or np.isnan(law).any() or law[0] > 1e-6:
+    distribution = np.sort(np.asarray(logprobs))[::-1]
+    if not len(distribution) or np.isnan(distribution).any() or distribution[0] > 1e-6:
         raise BadInput("log-probs must be there, at most 0 and not NaN", where="entropy")
-    counted = law[:top_k]
+    counted = distribution[:top_k]
     counted = counted[np.isfinite(counted)]
     whole = bool(np.exp(counted).sum() > 1 - 1e-6)
     if full and not whole:

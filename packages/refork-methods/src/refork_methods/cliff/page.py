@@ -14,19 +14,19 @@ from refork.types import Json
 MOST = 40
 
 
-def write_page(folder: Path, told: Json, tokens: Sequence[Json]) -> Path:
+def write_page(folder: Path, report: Json, tokens: Sequence[Json]) -> Path:
     """Write ``report.html`` into a run's folder from its summary and token records; where it is."""
     traces: dict[str, list[Json]] = {}
     for row in tokens:
         traces.setdefault(str(row["leaf"]), []).append(row)
     cliffs: dict[str, list[Json]] = {}
-    for row in told["cliffs"] or ():
+    for row in report["cliffs"] or ():
         if row["real"]:
             cliffs.setdefault(str(row["leaf"]), []).append(row)
     order = sorted(traces, key=lambda leaf: leaf not in cliffs)
     drawn = [_drawn(leaf, traces[leaf], cliffs.get(leaf, [])) for leaf in order[:MOST]]
     page = environment("refork_methods.cliff").get_template("cliffs.html.j2")
-    text = page.render(told=told, headline=_headline(told), drawn=drawn)
+    text = page.render(told=report, headline=_headline(report), drawn=drawn)
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")
     return file

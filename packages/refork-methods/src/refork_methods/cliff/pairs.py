@@ -102,10 +102,10 @@ def chosen_tokens(
     ]
 
 
-def cliff_pairs(found: Iterable[Choices], policy: Policy, variant: Variant = "1:N") -> list[Pair]:
+def cliff_pairs(result: Iterable[Choices], policy: Policy, variant: Variant = "1:N") -> list[Pair]:
     """The pairs of cliffs whose candidates are known; cliffs that did not survive make none."""
     pairs: list[Pair] = []
-    for choices in found:
+    for choices in result:
         cliff, before = choices.cliff, choices.cliff.nominee.before
         if not cliff.real:
             continue

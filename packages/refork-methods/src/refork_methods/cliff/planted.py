@@ -44,12 +44,12 @@ def absorbing_values(transition: ArrayLike, reward: ArrayLike) -> Floats:
 
 def chain_values(table: Table) -> dict[str, float]:
     """Exact chance to reach ``" right"`` from every state of a chain (see ``ScriptedPolicy.from_chain``)."""
-    names = sorted({RIGHT, WRONG, *table, *(word for law in table.values() for word in law)})
+    names = sorted({RIGHT, WRONG, *table, *(word for sampling in table.values() for word in sampling)})
     index = {name: i for i, name in enumerate(names)}
     step = np.zeros((len(names), len(names)))
-    for state, law in table.items():
+    for state, sampling in table.items():
         if state not in (RIGHT, WRONG):
-            for word, chance in law.items():
+            for word, chance in sampling.items():
                 step[index[state], index[word]] += chance
     reward = np.array([float(name == RIGHT) for name in names])
     return dict(zip(names, absorbing_values(step, reward).tolist(), strict=True))
@@ -132,8 +132,8 @@ def record_trace(
 
     Raises: BadInput for other settings: their log-probs cannot be computed from the seam.
     """
-    law = settings or Sampling()
-    if law.distribution != Sampling().distribution:
+    sampling = settings or Sampling()
+    if sampling.distribution != Sampling().distribution:
         raise BadInput("a trace can be recorded from its tokens only at temperature 1 without filters")
     if start.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
@@ -154,7 +154,7 @@ def record_trace(
         logprobs_t1=logprobs,
         policy=policy.card.name,
         weights=policy.card.weights,
-        settings=law.to_json(),
+        settings=sampling.to_json(),
         finish="stop",
     )
     return start.tree.at(start.tree.append([draft])[0])

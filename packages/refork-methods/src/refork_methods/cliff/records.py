@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from refork import stats
-from refork.policies.base import NextLaw, Policy
+from refork.policies.base import NextDistribution, Policy
 from refork.types import Json
 from refork_methods.cliff.bound import max_drop
 from refork_methods.cliff.kinds import token_rank, top_entropy
@@ -16,21 +16,21 @@ from refork_methods.cliff.verify import Cliff
 _LAWS = 64
 
 
-def token_rows(found: Scanned, policy: Policy) -> list[Json]:
+def token_rows(result: Scanned, policy: Policy) -> list[Json]:
     """One record per token of a scanned trace; None where something was never computed."""
-    laws = _token_laws(found, policy)
-    curve, rows = found.curve, []
+    distributions = _token_distributions(result, policy)
+    curve, rows = result.curve, []
     value = curve.value
-    for i, point in enumerate(found.points):
+    for i, point in enumerate(result.points):
         k, n = float(curve.wins[i]), int(curve.draws[i])
         binary = n > 0 and abs(k - round(k)) < 1e-9
         interval = stats.wilson(round(k), n) if binary else None
         pi, after = float(curve.chance[i]), float(value[i + 1])
         possible = None if np.isnan(pi) else float(max_drop(pi, 0.0 if np.isnan(after) else after))
-        nominee = Nominee(found, i, point, None)
+        nominee = Nominee(result, i, point, None)
         rows.append(
             {
-                "leaf": found.end.node.id,
+                "leaf": result.end.node.id,
                 "index": i,
                 "node": point.node.id,
                 "token": point.keep,
@@ -43,26 +43,30 @@ def token_rows(found: Scanned, policy: Policy) -> list[Json]:
                 "high": interval.high if interval else None,
                 "pi": None if np.isnan(pi) else pi,
                 "max_possible_drop": possible,
-                **(laws[i] if laws else {"entropy": None, "entropy_lower_bound": None, "rank": None}),
+                **(
+                    distributions[i]
+                    if distributions
+                    else {"entropy": None, "entropy_lower_bound": None, "rank": None}
+                ),
             }
         )
     return rows
 
 
-def _token_laws(found: Scanned, policy: Policy) -> list[Json] | None:
+def _token_distributions(found: Scanned, policy: Policy) -> list[Json] | None:
     """Entropy and rank at every token, temperature 1; None where the policy can only sample."""
-    if not isinstance(policy, NextLaw):
+    if not isinstance(policy, NextDistribution):
         return None
     assert found.end.tree is not None
     points = found.points
     rows: list[Json] = []
     for first in range(0, len(points), _LAWS):
         part = points[first : first + _LAWS]
-        laws = policy.next_logprobs([found.end.tree.path(point).tokens for point in part])
-        for point, law in zip(part, laws, strict=True):
+        distributions = policy.next_logprobs([found.end.tree.path(point).tokens for point in part])
+        for point, distribution in zip(part, distributions, strict=True):
             assert point.node.tokens is not None
-            entropy = top_entropy(law)
-            rank = token_rank(law, float(law[point.node.tokens[point.keep]]))
+            entropy = top_entropy(distribution)
+            rank = token_rank(distribution, float(distribution[point.node.tokens[point.keep]]))
             rows.append({"entropy": entropy.nats, "entropy_lower_bound": entropy.lower_bound, "rank": rank})
     return rows
 

@@ -218,7 +218,7 @@ def _store_potential(run: CliffRun, found: Scanned) -> None:
     config |= {"points": "before token", "sequential": recipe.sequential, "leaf": found.end.node.id}
     producer = Producer("cliff-scan", "1", config)
     scores, first = [], 0
-    for node, keep in action_steps(found.walk):
+    for node, keep in action_steps(found.trajectory):
         row = found.curve.value[first : first + keep]
         first += keep
         if keep == node.length and not np.isnan(row).any():
@@ -290,9 +290,9 @@ def _effects(
     }
     told: Json = {"sampled": sum(side.sampled for side in sides.values())}
     for name, side in sides.items():
-        if len(side.kept) < 2:
+        if len(side.kept_counts) < 2:
             continue
-        told[name] = {"positions": len(side.kept)}
+        told[name] = {"positions": len(side.kept_counts)}
         for k in KS:
             gain, (gone, kept) = side.gain(k), side.pass_at(k)
             told[name][f"pass@{k}"] = {

@@ -26,14 +26,14 @@ class Scanned:
     """A trace with its potential. ``complete`` False: the budget ended before its last look."""
 
     end: Point
-    walk: Trajectory
+    trajectory: Trajectory
     curve: Curve
     complete: bool = True
 
     @property
     def points(self) -> list[Point]:
         """The point before each of the policy's tokens."""
-        return boundary_points(self.end, self.walk)
+        return boundary_points(self.end, self.trajectory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Nominee:
         return "" if node.offsets is None else node.text_upto(t + 1)[len(node.text_upto(t)) :]
 
 
-def boundary_points(end: Point, walk: Trajectory) -> list[Point]:
+def boundary_points(end: Point, trajectory: Trajectory) -> list[Point]:
     """The point before each of the policy's tokens of a walk."""
-    return [Point(node, t, end.tree) for node, keep in action_steps(walk) for t in range(keep)]
+    return [Point(node, t, end.tree) for node, keep in action_steps(trajectory) for t in range(keep)]
 
 
 def looks(draws: int) -> list[int]:
@@ -228,11 +228,11 @@ def scan(
 
 
 def nominate(
-    found: Scanned, *, rule: Rule = "paired", delta0: float = DELTA0, alpha: float = 0.05
+    result: Scanned, *, rule: Rule = "paired", delta0: float = DELTA0, alpha: float = 0.05
 ) -> list[Nominee]:
     """Tokens of a trace that may be cliffs, for a test on fresh draws."""
-    points = found.points
+    points = result.points
     return [
-        Nominee(found, int(t), points[t], points[t + 1] if t + 1 < len(points) else None)
-        for t in screen(found.curve, rule=rule, delta0=delta0, alpha=alpha)
+        Nominee(result, int(t), points[t], points[t + 1] if t + 1 < len(points) else None)
+        for t in screen(result.curve, rule=rule, delta0=delta0, alpha=alpha)
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from refork.errors import CannotDo
 from refork.forking.arm import Fork, graded, prepare, run_jobs
 from refork.judge import Judge
-from refork.policies.base import NextLaw, Policy
+from refork.policies.base import NextDistribution, Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
 from refork.worlds.base import World
@@ -65,15 +65,15 @@ def describe_token(policy: Policy, nominee: Nominee) -> tuple[Kind, Entropy, int
 
     Raises: CannotDo where the policy can only sample.
     """
-    if not isinstance(policy, NextLaw):
+    if not isinstance(policy, NextDistribution):
         raise CannotDo(
             f"policy {policy.card.name!r} cannot say the law of the next token",
             hint="kinds of cliffs need a local or a scripted policy",
         )
     assert nominee.trace.end.tree is not None
     prefix = nominee.trace.end.tree.path(nominee.before).tokens
-    law = policy.next_logprobs([prefix])[0]
-    entropy, rank = top_entropy(law), token_rank(law, float(law[nominee.token]))
+    distribution = policy.next_logprobs([prefix])[0]
+    entropy, rank = top_entropy(distribution), token_rank(distribution, float(distribution[nominee.token]))
     return cliff_kind(entropy.nats, rank), entropy, rank
 
 
@@ -146,7 +146,7 @@ def _side(nominee: Nominee, arms: Iterator[Fork], score: str, draws: int) -> _Si
 
 def _cliff(nominee: Nominee, side: _Sides, policy: Policy, p: float, q: float, real: bool) -> Cliff:
     kind, entropy, rank = (
-        describe_token(policy, nominee) if isinstance(policy, NextLaw) else (None, None, None)
+        describe_token(policy, nominee) if isinstance(policy, NextDistribution) else (None, None, None)
     )
     chance = float(nominee.trace.curve.chance[nominee.index])
     value = side.after[0] / side.after[1] if side.after[1] else 0.0

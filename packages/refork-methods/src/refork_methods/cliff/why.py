@@ -29,7 +29,7 @@ class Why:
     was drawn.
     """
 
-    found: Scanned
+    scan: Scanned
     cliffs: tuple[Cliff, ...]
     worst: Cliff | None
     effect: Effect | None
@@ -37,9 +37,9 @@ class Why:
 
     def to_json(self) -> Json:
         """Plain data; ``value`` is the chance of success before each token, then the trace's own outcome."""
-        curve = self.found.curve
+        curve = self.scan.curve
         return {
-            "node": self.found.end.node.id,
+            "node": self.scan.end.node.id,
             "tokens": len(curve),
             "value": [float(v) if np.isfinite(v) else None for v in curve.value],
             "cliffs": [cliff_row(one) for one in self.cliffs],

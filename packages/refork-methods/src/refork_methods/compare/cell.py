@@ -22,11 +22,11 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world
-from refork_methods.compare.recipe import Arm, CompareRecipe, Place
+from refork_methods.compare.recipe import Arm, CompareRecipe, WorldPlan
 from refork_methods.compare.table import Curve
 from refork_methods.credit.methods import credit_method
 from refork_methods.implicit.points import ImplicitValues
-from refork_methods.train.loop import Grower, TreeTraining, finished_updates, improve
+from refork_methods.train.loop import Grower, TreeTraining, finished_updates, train_policy
 
 #: The stage of a cell's progress that counts what it is long by.
 UPDATES: Final = "updates"
@@ -41,14 +41,14 @@ class Start:
     sampling: Sampling
 
 
-def start_of(place: Place, progress: Progress = silent) -> Start:
+def start_of(world_plan: WorldPlan, progress: Progress = silent) -> Start:
     """The tiny model of a place, built where it is not yet.
 
     Raises:
         BadInput: no model was made for the place's world, or none has the name.
         CannotDo: the testbed, which has the models, is not installed.
     """
-    found: Start = part("compare.start", "refork-testbed")(place.world, place.organism, progress)
+    found: Start = part("compare.start", "refork-testbed")(world_plan.world, world_plan.organism, progress)
     return found
 
 
@@ -57,7 +57,7 @@ class Cell:
     """Which run: ``folder`` holds its checkpoints, tree and ``curve.json``."""
 
     recipe: CompareRecipe
-    place: Place
+    world_plan: WorldPlan
     arm: str
     seed: int
     folder: Path
@@ -100,7 +100,7 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
     torch.set_num_threads(1)
     cell.folder.mkdir(parents=True, exist_ok=True)
     recipe, arm = cell.recipe, Arm.parse(cell.arm)
-    start = start_of(cell.place)
+    start = start_of(cell.world_plan)
     world, settings = open_world(start.world), start.sampling
     policy = LocalPolicy.load(start.folder, reference=start.folder if arm.implicit else None)
     checkpoints = cell.folder / "checkpoints"
@@ -109,8 +109,8 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
         progress(UPDATES, len(done), recipe.updates, tokens=done[-1]["spent"] if done else 0)
         if not done:
             _evaluate(cell, policy, world, settings, 0, 0)
-        tasks = world.tasks("train", 40 * cell.place.tasks * recipe.updates, cell.seed)
-        for update in improve(
+        tasks = world.tasks("train", 40 * cell.world_plan.tasks * recipe.updates, cell.seed)
+        for update in train_policy(
             tree, policy, world, tasks, training_of(cell), settings, progress,
             grower=arm_grower(arm, recipe, tree), credit=credit_method(arm.credit), folder=checkpoints,
             digest=_digest(cell),
@@ -124,8 +124,9 @@ def training_of(cell: Cell) -> TreeTraining:
     """The training of a cell: the same for every arm but for its learning rate."""
     recipe = cell.recipe
     return TreeTraining(
-        updates=recipe.updates, tasks=cell.place.tasks, leaves=recipe.leaves, budget=cell.place.budget,
-        learning_rate=recipe.rates.get(cell.arm, cell.place.learning_rate), seed=cell.seed,
+        updates=recipe.updates, tasks=cell.world_plan.tasks, leaves=recipe.leaves,
+            budget=cell.world_plan.budget,
+        learning_rate=recipe.rates.get(cell.arm, cell.world_plan.learning_rate), seed=cell.seed,
     )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def arm_grower(arm: Arm, recipe: CompareRecipe, tree: Tree) -> Grower:
 
 
 def _digest(cell: Cell) -> str:
-    return f"{digest(cell.recipe)}/{cell.place.world}/{cell.arm}/{cell.seed}"
+    return f"{digest(cell.recipe)}/{cell.world_plan.world}/{cell.arm}/{cell.seed}"
 
 
 def _evaluate(

@@ -44,7 +44,7 @@ class _Member:
     pid: int | None = None
     sign: Json = field(default_factory=dict)
 
-    def seen(self) -> Sign:
+    def last_sign(self) -> Sign:
         """Its last sign of life; what it said of another cell is not this one's."""
         mine = self.cell is not None and self.sign.get("cell") == str(self.cell.folder)
         at = self.sign if mine else {}
@@ -92,7 +92,7 @@ class CellPool:
                 member.cell = cell = todo.pop(0)
                 self.roster.takes(number, _title(cell), cell.recipe.updates)
                 _send(member.pipe, cell)
-        self.roster.look({number: member.seen() for number, member in self._members.items()})
+        self.roster.look({number: member.last_sign() for number, member in self._members.items()})
 
     def _begin(self) -> None:
         # Spawned, not forked: a process that has run torch's threads must not be copied.
@@ -153,7 +153,7 @@ class CellPool:
 
 
 def _title(cell: Cell | None) -> str:
-    return "their beginning" if cell is None else f"{cell.place.world} {cell.arm} seed {cell.seed}"
+    return "their beginning" if cell is None else f"{cell.world_plan.world} {cell.arm} seed {cell.seed}"
 
 
 def _ended(status: int | None) -> str:
@@ -170,7 +170,7 @@ def _send(pipe: Connection, cell: Cell) -> None:
 
 
 @final
-class _Told:
+class _CellProgress:
     """What a cell's progress is, in its own process."""
 
     def __init__(self, run: Run) -> None:
@@ -200,7 +200,7 @@ def _main(pipe: Connection, work: Callable[..., None]) -> None:
     """A process: train the cells that come through the pipe, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that gives out work
     show_only()
-    told: list[tuple[Cell, _Told]] = []
+    told: list[tuple[Cell, _CellProgress]] = []
     lock = threading.Lock()
 
     def say(data: Json) -> None:
@@ -229,11 +229,11 @@ def _main(pipe: Connection, work: Callable[..., None]) -> None:
         except (EOFError, ConnectionError):
             return
         run = Run(new_record("learn compare", (), None), keep=False)
-        told.append((cell, _Told(run)))
+        told.append((cell, _CellProgress(run)))
         say(_done(cell, work, told[-1][1]))
 
 
-def _done(cell: Cell, work: Callable[..., None], told: _Told) -> Json:
+def _done(cell: Cell, work: Callable[..., None], told: _CellProgress) -> Json:
     try:
         with counting(told.run):
             work(cell, told)

@@ -46,7 +46,7 @@ class Arm:
         return cls(selector, credit, bool(more))
 
 
-class Place(RecipePart):
+class WorldPlan(RecipePart):
     """A world of the comparison, its organism (None: the world's own), and how one update is made there.
 
     An update grows blocks of ``tasks`` tasks until it has sampled ``budget`` tokens.
@@ -60,14 +60,16 @@ class Place(RecipePart):
 
 
 #: A weak start: most groups of plain rollouts fail alike, which is where the methods should differ.
-HOUSEHOLD = Place(world="household:2", organism="household-novice", learning_rate=5e-4, tasks=16, budget=6000)
-ARITHMETIC = Place(world="reasoning-gym:chain_sum", learning_rate=2e-4, tasks=32, budget=16_000)
+HOUSEHOLD = WorldPlan(
+    world="household:2", organism="household-novice", learning_rate=5e-4, tasks=16, budget=6000
+)
+ARITHMETIC = WorldPlan(world="reasoning-gym:chain_sum", learning_rate=2e-4, tasks=32, budget=16_000)
 
 
 def places_named(worlds: Sequence[str]) -> list[Json]:
     """The places of these worlds as a recipe writes them: those of the default recipe as they stand there."""
     known = {place.world: place for place in (HOUSEHOLD, ARITHMETIC)}
-    return [known.get(world, Place(world=world)).model_dump(mode="json") for world in worlds]
+    return [known.get(world, WorldPlan(world=world)).model_dump(mode="json") for world in worlds]
 
 
 class CompareRecipe(RecipePart):

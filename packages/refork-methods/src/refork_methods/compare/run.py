@@ -76,8 +76,8 @@ def _run(cells: Sequence[Cell], workers: int, progress: Progress) -> None:
 
 def _report(cells: Sequence[Cell], progress: Progress) -> None:
     """Updates that are evaluated, of all; a world is a stage."""
-    for world in dict.fromkeys(cell.place.world for cell in cells):
-        mine = [cell for cell in cells if cell.place.world == world]
+    for world in dict.fromkeys(cell.world_plan.world for cell in cells):
+        mine = [cell for cell in cells if cell.world_plan.world == world]
         done = sum(rows[-1]["update"] for cell in mine if (rows := cell.rows))
         progress(f"training in {world}", done, sum(cell.recipe.updates for cell in mine))
 
@@ -87,7 +87,8 @@ def summary_of(recipe: CompareRecipe, cells: Sequence[Cell]) -> Json:
     worlds: dict[str, Json] = {}
     for place in recipe.worlds:
         mine = {
-            arm: [cell for cell in cells if (cell.place, cell.arm) == (place, arm)] for arm in recipe.arms
+            arm: [cell for cell in cells if (cell.world_plan, cell.arm) == (place, arm)]
+            for arm in recipe.arms
         }
         arms = {arm: [cell.curve() for cell in group] for arm, group in mine.items()}
         rows = compare_arms(arms, recipe.baseline)

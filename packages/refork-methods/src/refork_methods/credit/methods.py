@@ -24,7 +24,7 @@ Normalise = Literal["std", "mean"]
 class Credit(Protocol):
     """The shared seam: walks of one task and their outcomes in, advantages per token of each walk out."""
 
-    def __call__(self, walks: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
+    def __call__(self, trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
         """One float64 array per walk, one number per token (verdicts left out); NaN: not computable."""
         ...
 
@@ -52,12 +52,12 @@ def credit_method(name: str, /, **options: Any) -> Credit:
 
 
 def group_credit(
-    walks: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: Normalise = "std"
+    trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: Normalise = "std"
 ) -> list[Floats]:
     """Every token of a walk gets the walk's outcome minus the group's mean: the credit of GRPO.
 
     Args:
-        walks: trajectories of one task.
+        trajectories: trajectories of one task.
         outcomes: floats [walks]; NaN is ungraded, takes no part in the mean, and stays NaN.
         normalise: ``std`` also divides by the group's deviation (GRPO, arXiv 2402.03300); ``mean`` does
             not (Dr. GRPO, arXiv 2503.20783).
@@ -67,10 +67,12 @@ def group_credit(
     if normalise not in ("std", "mean"):
         raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
     earned = np.asarray(outcomes).ravel()
-    if len(earned) != len(walks):
-        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
+    if len(earned) != len(trajectories):
+        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="credit")
     given = group_advantages(earned, np.zeros(len(earned)), normalise)
-    return [np.full(walk_length(walk), value) for walk, value in zip(walks, given, strict=True)]
+    return [
+        np.full(walk_length(trajectory), value) for trajectory, value in zip(trajectories, given, strict=True)
+    ]
 
 
 def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
@@ -82,25 +84,25 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
     """
     from refork_methods.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
 
-    def credit(walks: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
-        scored = walk_scores(walks, model_pairs(walks, pair), pair.producer, pair.beta)
+    def credit(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
+        scored = walk_scores(trajectories, model_pairs(trajectories, pair), pair.producer, pair.beta)
         values: dict[str, ArrayLike] = {score.node: score.value for score in scored}
-        return implicit_advantages(walks, outcomes, scores=values, **options)
+        return implicit_advantages(trajectories, outcomes, scores=values, **options)
 
     return credit
 
 
-def walk_length(walk: Trajectory) -> int:
+def walk_length(trajectory: Trajectory) -> int:
     """Tokens of a walk, verdicts left out: the length of its advantages."""
-    return sum(size for _, size in spoken(walk))
+    return sum(size for _, size in spoken(trajectory))
 
 
-def spoken(walk: Trajectory) -> list[tuple[Node, int]]:
+def spoken(trajectory: Trajectory) -> list[tuple[Node, int]]:
     """The events of a walk that hold tokens, and how many of them it keeps; verdicts left out."""
-    return [(s.node, len(s.tokens)) for s in walk if s.node.kind != "verdict" and s.tokens is not None]
+    return [(s.node, len(s.tokens)) for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
 
 
-def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
+def shared_mean(trajectories: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
     """The same advantages, a token that several walks share having the mean of theirs in each of them.
 
     Such a token was sampled once. Learned once with this mean, it gets the gradient that it would get
@@ -112,11 +114,11 @@ def shared_mean(walks: Sequence[Trajectory], advantages: Sequence[ArrayLike]) ->
     sums: dict[str, Floats] = {}
     counts: dict[str, Floats] = {}
     parts: list[list[tuple[Node, int]]] = []
-    for walk, given in zip(walks, advantages, strict=True):
+    for trajectory, given in zip(trajectories, advantages, strict=True):
         values = np.asarray(given, dtype=np.float64).ravel()
-        if len(values) != walk_length(walk):
-            raise BadInput(f"{len(values)} advantages for a walk of {walk_length(walk)} tokens")
-        mine = spoken(walk)
+        if len(values) != walk_length(trajectory):
+            raise BadInput(f"{len(values)} advantages for a walk of {walk_length(trajectory)} tokens")
+        mine = spoken(trajectory)
         parts.append(mine)
         ends = np.cumsum([size for _, size in mine])
         for (node, size), part in zip(mine, np.split(values, ends), strict=False):

@@ -88,14 +88,14 @@ def stretches(nodes: Sequence[Node]) -> Stretches:
 class TreeCredit:
     """Credit of one task's tree.
 
-    ``walks`` end in its graded leaves, ``outcomes`` [walks] are their scores. ``advantages`` has one
+    ``trajectories`` end in its graded leaves, ``outcomes`` [walks] are their scores. ``advantages`` has one
     number per token of each walk (verdicts left out), NaN where not computable: what
     :func:`refork_methods.train.batch.trajectories_to_batch` takes. ``scores`` are ready to be written:
     under ``credit``, one value per token (one in all for a node without tokens). Along a walk they sum
     to the leaf's outcome minus the value of the task.
     """
 
-    walks: tuple[Trajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     outcomes: Float64
     advantages: tuple[Float64, ...]
     value: float
@@ -157,7 +157,7 @@ def tree_credit(
     tokens = {node.id: cut.per_token(i, gains) for i, node in enumerate(nodes)}
     walks = tree.paths([nodes[i].id for i in leaves])
     return TreeCredit(
-        walks=tuple(walks),
+        trajectories=tuple(walks),
         outcomes=np.array([outcomes[cut.of(i)][-1] for i in leaves]),
         advantages=tuple(along(walk, tokens) for walk in walks),
         value=float(values[cut.of(0)][-1]),
@@ -198,9 +198,9 @@ def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]
     return outcomes, {item.producer for item in given if item.node in found}
 
 
-def along(walk: Trajectory, tokens: dict[str, Float64]) -> Float64:
+def along(trajectory: Trajectory, tokens: dict[str, Float64]) -> Float64:
     """Values per token of nodes, by id, laid along the tokens of a walk (verdicts left out)."""
-    steps = [s for s in walk if s.node.kind != "verdict" and s.tokens is not None]
+    steps = [s for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
     return np.concatenate([tokens[s.node.id][: s.keep] for s in steps] or [np.zeros(0)])
 
 

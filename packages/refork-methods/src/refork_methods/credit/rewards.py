@@ -52,20 +52,20 @@ def round_advantages(
 
 
 def reward_credit(
-    walks: Sequence[Trajectory], outcomes: ArrayLike, *, discount: float = 1.0, floor: float = FLOOR
+    trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, discount: float = 1.0, floor: float = FLOOR
 ) -> list[Floats]:
     """Every token of a turn gets the turn's advantage, from the rewards on the walks' verdicts.
 
     ``outcomes`` (successes, 0 or 1) only say which walks were graded: a world that gives half marks, or takes
-    off costs, says so in its rewards. For :func:`refork_methods.train.loop.improve` as ``credit``.
+    off costs, says so in its rewards. For :func:`refork_methods.train.loop.train_route` as ``credit``.
 
     Raises: BadInput as :func:`round_advantages`.
     """
     known = np.isfinite(np.asarray(outcomes, dtype=np.float64).ravel())
-    if len(known) != len(walks):
-        raise BadInput(f"{len(walks)} walks but {len(known)} outcomes", where="credit")
-    rewards = [_reward(walk) if graded else np.nan for walk, graded in zip(walks, known, strict=True)]
-    turns = [_turns(walk) for walk in walks]
+    if len(known) != len(trajectories):
+        raise BadInput(f"{len(trajectories)} walks but {len(known)} outcomes", where="credit")
+    rewards = [_reward(walk) if graded else np.nan for walk, graded in zip(trajectories, known, strict=True)]
+    turns = [_turns(walk) for walk in trajectories]
     by_turn = round_advantages(
         rewards, [int(t.max(initial=0)) + 1 for t in turns], discount=discount, floor=floor
     )

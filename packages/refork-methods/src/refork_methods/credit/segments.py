@@ -42,49 +42,51 @@ def segment_credit(parents: ArrayLike, values: ArrayLike) -> Floats:
     return credit
 
 
-def walk_tree(walks: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[dict[str, int], Ints, Floats]:
+def walk_tree(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[dict[str, int], Ints, Floats]:
     """Walks of one task as arrays: index of each node id, parent indices, outcome per node (NaN: none)."""
     index: dict[str, int] = {}
     parents: list[int] = []
-    for walk in walks:
+    for walk in trajectories:
         for step in walk:
             node = step.node
             if node.id not in index:
                 index[node.id] = len(parents)
                 parents.append(-1 if node.parent is None else index[node.parent])
     graded = np.full(len(parents), np.nan)
-    for walk, outcome in zip(walks, np.asarray(outcomes), strict=True):
+    for walk, outcome in zip(trajectories, np.asarray(outcomes), strict=True):
         graded[index[walk.leaf.id]] = outcome
     return index, np.array(parents, dtype=np.int64), graded
 
 
-def walk_stretches(walks: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[Stretches, Floats]:
+def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[Stretches, Floats]:
     """The stretches that walks of one task are made of, and the outcome of each (NaN: none ends there).
 
     Raises:
         BadInput: the walks begin at different tasks, or another number of outcomes.
     """
     nodes: dict[str, Node] = {}
-    for walk in walks:
+    for walk in trajectories:
         for step in walk:
             nodes.setdefault(step.node.id, step.node)
-    roots = {walk.root.id for walk in walks}
+    roots = {walk.root.id for walk in trajectories}
     if len(roots) > 1:
         raise BadInput(
             f"these walks begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
         )
     earned = np.asarray(outcomes).ravel()
-    if len(earned) != len(walks):
-        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="credit")
+    if len(earned) != len(trajectories):
+        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="credit")
     cut = stretches(list(nodes.values()))
     place = {node.id: int(cut.first[i + 1]) - 1 for i, node in enumerate(cut.nodes)}
     graded = np.full(len(cut.parents), np.nan)
-    for walk, outcome in zip(walks, earned, strict=True):
+    for walk, outcome in zip(trajectories, earned, strict=True):
         graded[place[walk.leaf.id]] = outcome
     return cut, graded
 
 
-def tree_advantages(walks: Sequence[Trajectory], outcomes: ArrayLike, *, local: float = 1.0) -> list[Floats]:
+def tree_advantages(
+    trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, local: float = 1.0
+) -> list[Floats]:
     """Advantages per token of each walk (verdicts left out), from all walks of one task together.
 
     Each token gets the group part, its leaf outcomes' mean minus the task's, plus ``local`` times its
@@ -94,13 +96,13 @@ def tree_advantages(walks: Sequence[Trajectory], outcomes: ArrayLike, *, local: 
     Raises:
         BadInput: walks of several tasks, or another number of outcomes than of walks.
     """
-    if not len(walks):
+    if not len(trajectories):
         return []
-    cut, graded = walk_stretches(walks, outcomes)
+    cut, graded = walk_stretches(trajectories, outcomes)
     values = child_mean_values(cut.parents, graded)
     plain = leaf_mean_values(cut.parents, graded)
     credit = segment_credit(cut.parents, values)
     root = cut.parents < 0
     total = (plain - plain[root][0]) + local * np.where(root, 0.0, credit)
     tokens = {node.id: cut.per_token(i, total) for i, node in enumerate(cut.nodes)}
-    return [along(walk, tokens) for walk in walks]
+    return [along(walk, tokens) for walk in trajectories]

@@ -120,7 +120,7 @@ def cache_tree(
     """
     same_tokenizer(a.card.tokenizer, b.card.tokenizer, "cache")
     nodes = [node for node in tree.walk() if node.kind == "action" and node.length]
-    if tree.place is None or not nodes:
+    if tree.uri is None or not nodes:
         raise BadInput("there is no recorded action with token ids to read", where="cache")
     folder.mkdir(parents=True, exist_ok=True)
     return _record(tree, nodes, (a, b), layers, folder, which=which, dtype=dtype, progress=progress)
@@ -154,7 +154,7 @@ def _record(
     tree: Tree, nodes: Sequence[Node], policies: tuple[LocalPolicy, LocalPolicy], layers: Sequence[Layer],
     folder: Path, *, which: Which, dtype: Dtype, progress: Progress,
 ) -> Json:  # fmt: skip
-    extra = {"tree": tree.place, "which": which}
+    extra = {"tree": tree.uri, "which": which}
     rows = []
     for side, policy in zip(("A", "B"), policies, strict=True):
         store = ActivationStore.create(folder / side, layers, policy.card, dtype=dtype, extra=extra)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refork_methods.crosscoder.train import State, TrainSettings
 
 STATE = "state.json"
-KEPT = 2
+KEPT_CHECKPOINTS = 2
 
 
 class Identity(RecipePart):
@@ -68,7 +68,7 @@ def save(
         if target.exists():
             shutil.rmtree(target)
         part.replace(target)
-    for old in _all(folder)[:-KEPT]:
+    for old in _all(folder)[:-KEPT_CHECKPOINTS]:
         shutil.rmtree(old)
 
 

@@ -145,12 +145,12 @@ def run_rank(
     labels: Path | None = None,
     pool: Literal["last", "max"] = "last",
     examples: int = 5,
-    shown: int = 100,
+    top_features: int = 100,
 ) -> tuple[Json, list[FeatureRow]]:
     """Rank the features of a run on a cache's labelled texts, and write ``features.json``.
 
-    Positive are the texts with the label ``positive``, negative those with any other. The best ``shown`` rows
-    by Cohen's d, and all candidates, get examples.
+    Positive are the texts with the label ``positive``, negative those with any other. The best
+    ``top_features`` rows by Cohen's d, and all candidates, get examples.
 
     Raises: BadInput where a label does not occur or nothing is labelled.
     """
@@ -167,7 +167,7 @@ def run_rank(
             there = ", ".join(sorted(set(known.values()))) or "none"
             raise BadInput(f"no text is labelled {positive!r}", where="rank", hint=f"labels here: {there}")
         rows = rank_features(model, values[kinds == positive], values[(kinds != positive) & (kinds != "")])
-        best = [row for i, row in enumerate(rows) if i < shown or row.candidate]
+        best = [row for i, row in enumerate(rows) if i < top_features or row.candidate]
         named = {
             r.feature: r for r in with_examples(best, encoded.values, example_of(tree, encoded), examples)
         }

@@ -277,27 +277,29 @@ def _aligned(text: IntArray | Aligned, a: LocalPolicy, b: LocalPolicy) -> Aligne
 
 def require_paired(
     nodes: tuple[Sequence[str], Sequence[str]],
-    places: tuple[IntArray, IntArray],
+    positions: tuple[IntArray, IntArray],
     tokens: tuple[IntArray, IntArray],
 ) -> None:
     """Refuse rows of two stores that are not the same tokens in the same order.
 
     Raises: Mismatch, naming the first row that differs.
     """
-    if len(places[0]) != len(places[1]):
+    if len(positions[0]) != len(positions[1]):
         raise Mismatch(
-            f"{len(places[0])} rows of A and {len(places[1])} of B are not pairs",
+            f"{len(positions[0])} rows of A and {len(positions[1])} of B are not pairs",
             where="activation stores",
             hint="record both policies on the same nodes of the same tree",
         )
     differ = (
-        (np.asarray(nodes[0]) != np.asarray(nodes[1])) | (places[0] != places[1]) | (tokens[0] != tokens[1])
+        (np.asarray(nodes[0]) != np.asarray(nodes[1]))
+        | (positions[0] != positions[1])
+        | (tokens[0] != tokens[1])
     )
     if differ.any():
         at = int(np.flatnonzero(differ)[0])
         raise Mismatch(
-            f"row {at} is token {int(places[0][at])} of node {nodes[0][at]} for A "
-            f"and token {int(places[1][at])} of node {nodes[1][at]} for B",
+            f"row {at} is token {int(positions[0][at])} of node {nodes[0][at]} for A "
+            f"and token {int(positions[1][at])} of node {nodes[1][at]} for B",
             where="activation stores",
             hint="record both policies on the same nodes of the same tree, in the same order",
         )

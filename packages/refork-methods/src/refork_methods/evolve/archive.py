@@ -159,7 +159,7 @@ class Archive:
                 self.slots[name] = self.slots[name].replaced(decision.chosen)
         split = selective_erasure(self.records, self.slots.values())
         self.decisions.append(found)
-        self.records = list(split.kept)
+        self.records = list(split.remaining)
         self.erased.extend(split.erased)
         if split.erased:
             self._done = [{} for _ in self.parents]

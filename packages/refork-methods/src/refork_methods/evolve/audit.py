@@ -152,14 +152,14 @@ def _compared(out: Path, archive: Archive) -> tuple[str, ...]:
     return tuple(found)
 
 
-def write_audit(found: Audit, out: Path) -> list[Path]:
+def write_audit(result: Audit, out: Path) -> list[Path]:
     """Write an audit as JSON, the ledger of erased records, and the pictures; the files."""
     out.mkdir(parents=True, exist_ok=True)
     history = found.history
     ledger = "".join(canonical(to_json(record)) + "\n" for record in found.archive.erased)
     stringency = stringency_figure(history)
     texts: Mapping[str, str | None] = {
-        AUDIT: json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n",
+        AUDIT: json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n",
         LEDGER: ledger,
         STRINGENCY: None if stringency is None else stringency.svg(),
         JUDGES: judges_picture(history),
@@ -178,7 +178,7 @@ class WouldErase:
     """What goes out of sight where a slot's judge is dismissed: its verdicts, and scores that read them.
 
     ``scores``: by name, verdicts and derived ones; ``producers``: the judge's first, then its readers.
-    ``rescore``: cached artifacts to judge again; ``kept``: valid records that stay.
+    ``rescore``: cached artifacts to judge again; ``remaining``: valid records that stay.
     """
 
     slot: str
@@ -188,7 +188,7 @@ class WouldErase:
     producers: tuple[str, ...]
     verdicts: int
     rescore: int
-    kept: int
+    remaining: int
 
 
 def would_erase_slot(out: Path, slot: str) -> WouldErase:
@@ -205,7 +205,7 @@ def would_erase_slot(out: Path, slot: str) -> WouldErase:
         lost = would_retire(tree, slot_producer(held).id)
     return WouldErase(
         slot, held.judge, held.epoch, dict(lost.scores), lost.producers, len(split.erased),
-        len(split.to_rescore), len(split.kept),
+        len(split.to_rescore), len(split.remaining),
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from refork_methods.evolve.swap import (
     Verdict,
     check_verdicts,
     on_anchor,
-    said,
     stringency_of,
+    verdicts_of,
 )
 
 
@@ -88,7 +88,7 @@ def compare_judges(
     if wrong is not None:
         raise BadInput(f"the anchor label is {truth[wrong]!r}, not 0 or 1", where=f"item {wrong!r}")
     judges = sorted({verdict.judge for verdict in stored})
-    says = {judge: said(stored, judge, repeats) for judge in judges}
+    says = {judge: verdicts_of(stored, judge, repeats) for judge in judges}
     rows = tuple(_row(stored, judge, says[judge], truth, seed, level) for judge in judges)
     pairs = [_pair(one, other, says, truth, level) for one, other in combinations(judges, 2)]
     tested = [pair for pair in pairs if pair.p is not None]

@@ -15,7 +15,7 @@ from refork_methods.evolve.records import Cell, EvaluatorSlot, UtilityRecord, ep
 class Erasure:
     """Records that stay and records that no reader may use, each in order; nothing is altered."""
 
-    kept: tuple[UtilityRecord, ...]
+    remaining: tuple[UtilityRecord, ...]
     erased: tuple[UtilityRecord, ...]
 
     @property
@@ -30,7 +30,7 @@ class Erasure:
     @property
     def to_rescore(self) -> tuple[tuple[int, Cell, str], ...]:
         """(node, cell, artifact) of what lost its verdict: cached work, to judge again when asked for."""
-        held = {(record.node, record.cell) for record in self.kept}
+        held = {(record.node, record.cell) for record in self.remaining}
         lost = dict.fromkeys((record.node, record.cell, record.artifact) for record in self.erased)
         return tuple(item for item in lost if item[:2] not in held)
 

@@ -28,7 +28,7 @@ class Scored:
     ``output`` is a digest of what was judged.
     """
 
-    place: str
+    node_id: str
     judge: str
     item: str
     value: Any

@@ -247,10 +247,10 @@ def compare_files(files: Sequence[Path], anchor: Path | None, terms: SwapTerms |
     return compare_judges(_sourced(verdicts, sources), truth, repeats=told.repeats)
 
 
-def write_stale(found: Stale, out: Path) -> None:
+def write_stale(result: Stale, out: Path) -> None:
     """Stale scores as JSON lines: id, and whether the new judge has judged the item already."""
-    covered = set(found.covered)
-    lines = (json.dumps({"id": one, "covered": one in covered}, ensure_ascii=False) for one in found.ids)
+    covered = set(result.covered)
+    lines = (json.dumps({"id": one, "covered": one in covered}, ensure_ascii=False) for one in result.ids)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 

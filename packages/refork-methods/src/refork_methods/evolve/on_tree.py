@@ -42,10 +42,10 @@ def score_name(cell: Cell) -> str:
     return "utility/" + "/".join(part.replace("/", "//") for part in (cell.role, cell.task))
 
 
-def write_records(tree: Tree, records: Iterable[UtilityRecord], places: Mapping[str, str]) -> int:
+def write_records(tree: Tree, records: Iterable[UtilityRecord], node_ids: Mapping[str, str]) -> int:
     """Store records as scores of their artifacts' nodes, all or nothing; how many are new.
 
-    ``places``: the tree node of each artifact key. A record that is written again is stored once.
+    ``node_ids``: the tree node of each artifact key. A record that is written again is stored once.
 
     Raises:
         BadInput: an artifact without a node, a producer that is retired (the record is stale), or another
@@ -53,7 +53,7 @@ def write_records(tree: Tree, records: Iterable[UtilityRecord], places: Mapping[
         UnknownNode: a node that is not in the tree.
     """
     given = list(records)
-    missing = next((record for record in given if record.artifact not in places), None)
+    missing = next((record for record in given if record.artifact not in node_ids), None)
     if missing is not None:
         raise BadInput(
             f"artifact {missing.artifact!r} has no node in the tree", where=f"outcome {missing.n}",
@@ -64,7 +64,7 @@ def write_records(tree: Tree, records: Iterable[UtilityRecord], places: Mapping[
         tree.add_producer(producer)
     return tree.add_scores(
         Score(
-            places[record.artifact],
+            node_ids[record.artifact],
             score_name(record.cell),
             float(record.outcome),
             record_producer(record).id,
@@ -136,11 +136,11 @@ def would_retire(tree: Tree, producer: str) -> Retirement:
 
 
 def live_outcomes(
-    tree: Tree, cells: Iterable[Cell], places: Mapping[str, str]
+    tree: Tree, cells: Iterable[Cell], node_ids: Mapping[str, str]
 ) -> dict[tuple[str, Cell], int]:
     """The outcome of each (artifact, cell) that a reader of the tree sees: none that was erased."""
     found: dict[tuple[str, Cell], int] = {}
-    keys = {node: artifact for artifact, node in places.items()}
+    keys = {node: artifact for artifact, node in node_ids.items()}
     for cell in cells:
         for node, value in tree.score_map(score_name(cell), list(keys)).items():
             found[keys[node], cell] = int(value)

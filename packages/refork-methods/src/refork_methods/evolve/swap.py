@@ -125,7 +125,7 @@ def judge_gate(
     stored = list(verdicts)
     _check_terms(old, new, margin)
     check_verdicts(stored)
-    says = {judge: said(stored, judge, repeats) for judge in (old, new)}
+    says = {judge: verdicts_of(stored, judge, repeats) for judge in (old, new)}
     items, truth = _anchor_items(anchor, says[old], says[new], seen)
     answers = {judge: np.array([says[judge][item] for item in items], dtype=np.int8) for judge in (old, new)}
     right = {judge: (found == truth).astype(np.int8) for judge, found in answers.items()}
@@ -172,7 +172,7 @@ def check_verdicts(stored: Sequence[Verdict]) -> None:
         ids.add(verdict.id)
 
 
-def said(stored: Sequence[Verdict], judge: str, repeats: Repeats) -> dict[str, int]:
+def verdicts_of(stored: Sequence[Verdict], judge: str, repeats: Repeats) -> dict[str, int]:
     """One verdict per item of a judge; items on which its votes tie are left out.
 
     Raises: BadInput for a judge without verdicts; Mismatch where it contradicts itself, under ``refuse``.

@@ -76,12 +76,12 @@ def trap_set(
         if known is None or (label is not None and not known.verified):
             found[content] = Trap(key, int(label == 1), label is not None)
     sides: tuple[list[Trap], list[Trap]] = ([], [])
-    for content in sorted(found, key=lambda text: _place("order", seed, text)):
-        sides[_place("side", seed, content) < held_out * _UNIT].append(found[content])
+    for content in sorted(found, key=lambda text: _position("order", seed, text)):
+        sides[_position("side", seed, content) < held_out * _UNIT].append(found[content])
     return TrapSet(_cut(sides[0], cap), _cut(sides[1], cap))
 
 
-def _place(what: str, seed: int, content: str) -> int:
+def _position(what: str, seed: int, content: str) -> int:
     name = f"{what}\x1f{seed}\x1f{content}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 

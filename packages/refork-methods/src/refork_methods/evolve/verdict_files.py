@@ -100,7 +100,7 @@ def _inspect(file: Path, threshold: float | None, outputs: dict[str, tuple[str, 
                 hint="verdicts are compared on the same work: score one log with both scorers",
             )  # fmt: skip
         yield Verdict(
-            one.place, one.judge, one.item, verdict_value(one.value, one.place, threshold), one.source
+            one.node_id, one.judge, one.item, verdict_value(one.value, one.node_id, threshold), one.source
         )
 
 

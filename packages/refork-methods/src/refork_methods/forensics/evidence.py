@@ -68,10 +68,10 @@ def mark(
         )
     found = result.interval
     ends = (found.low if low is None else low, found.high if high is None else high)
-    return _place(ends, prediction.region)
+    return _mark_of(ends, prediction.region)
 
 
-def _place(interval: tuple[float, float], region: tuple[float, float]) -> Mark:
+def _mark_of(interval: tuple[float, float], region: tuple[float, float]) -> Mark:
     if interval[1] < region[0] or interval[0] > region[1]:
         return "inconsistent"
     return "consistent" if interval[0] >= region[0] and interval[1] <= region[1] else "weak"
@@ -87,7 +87,9 @@ def _curve_mark(prediction: Prediction, result: Result) -> Mark:
     marks: set[Mark] = set()
     for name, rate in rates.items():
         found = arms[name].interval(level)
-        marks.add(_place((found.low, found.high), (rate - prediction.tolerance, rate + prediction.tolerance)))
+        marks.add(
+            _mark_of((found.low, found.high), (rate - prediction.tolerance, rate + prediction.tolerance))
+        )
     if "inconsistent" in marks:
         return "inconsistent"
     return "weak" if "weak" in marks else "consistent"

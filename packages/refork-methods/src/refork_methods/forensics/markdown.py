@@ -15,11 +15,11 @@ NAMES = {"trend": "trend z", "scale": "chance to score higher"}
 _MOST_LINKS = 8
 
 
-def case_markdown(told: Json) -> str:
+def case_markdown(report: Json) -> str:
     """The text of a case that :func:`refork_methods.forensics.export.case_json` gave."""
     parts = [
-        *_head(told), *_table(told["table"]), *_likelihoods(told["table"]), *_designs(told),
-        *_hypotheses(told["hypotheses"]), *_standards(told["standards"]), *_foot(told),
+        *_head(report), *_table(report["table"]), *_likelihoods(report["table"]), *_designs(report),
+        *_hypotheses(report["hypotheses"]), *_standards(report["standards"]), *_foot(report),
     ]  # fmt: skip
     return "\n".join(parts) + "\n"
 
@@ -52,7 +52,7 @@ def rate_words(arm: Json | None) -> str:
     return f"{told}; asked {asked}, unfinished {unfinished}, failed {arm['failed']}"
 
 
-def places(concern: Json, most: int = 4) -> str:
+def locations(concern: Json, most: int = 4) -> str:
     """Where one thing is wrong, the first few places named."""
     found = concern["where"]
     more = f" and {len(found) - most} more" if len(found) > most else ""
@@ -87,7 +87,7 @@ def _head(told: Json) -> list[str]:
     concerns = told["table"]["concerns"]
     if concerns:
         lines += ["## Read this first", ""]
-        lines += [f"- {c['kind']}: {c['words']} ({places(c)})" for c in concerns] + [""]
+        lines += [f"- {c['kind']}: {c['words']} ({locations(c)})" for c in concerns] + [""]
     return lines
 
 
@@ -170,19 +170,19 @@ def _hypotheses(hypotheses: Sequence[Json]) -> list[str]:
     return lines
 
 
-def prediction_words(told: Json) -> str:
+def prediction_words(report: Json) -> str:
     """A prediction as it was registered."""
-    if told["quantity"] == "curve":
-        region = f"every rate within {figure(told['tolerance'])} of its predicted one"
+    if report["quantity"] == "curve":
+        region = f"every rate within {figure(report['tolerance'])} of its predicted one"
     else:
-        low, high = (figure(told[end], told["quantity"]) for end in ("low", "high"))
-        if told["high"] is None:
-            region = f"{told['quantity']} at least {low}"
+        low, high = (figure(report[end], report["quantity"]) for end in ("low", "high"))
+        if report["high"] is None:
+            region = f"{report['quantity']} at least {low}"
         else:
-            region = f"{told['quantity']} " + (
-                f"at most {high}" if told["low"] is None else f"from {low} to {high}"
+            region = f"{report['quantity']} " + (
+                f"at most {high}" if report["low"] is None else f"from {low} to {high}"
             )
-    return f"{told['words']}: {region}" if told["words"] else region
+    return f"{report['words']}: {region}" if report["words"] else region
 
 
 def _standards(standards: Sequence[Json]) -> list[str]:

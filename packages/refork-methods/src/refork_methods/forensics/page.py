@@ -11,21 +11,21 @@ from refork.report.charts import Across, Figure, Row, intervals
 from refork.report.page import environment
 from refork.report.words import one_line
 from refork.types import Json
-from refork_methods.forensics.markdown import NAMES, figure, places, prediction_words, rate_words, span
+from refork_methods.forensics.markdown import NAMES, figure, locations, prediction_words, rate_words, span
 from refork_methods.forensics.pictures import dose_figure
 
 _WORDS = {
-    "span": span, "rate": rate_words, "prediction": prediction_words, "places": places, "names": NAMES,
+    "span": span, "rate": rate_words, "prediction": prediction_words, "places": locations, "names": NAMES,
 }  # fmt: skip
 
 
-def write_page(folder: Path, told: Json) -> Path:
+def write_page(folder: Path, report: Json) -> Path:
     """Write ``report.html`` into a case's folder from its JSON document; where it is."""
     page = environment("refork_methods.forensics").get_template("forensics.html.j2")
     text = page.render(
-        told=told, names=[s["hypothesis"] for s in told["table"]["standings"]], drawn=_drawn(told),
+        told=report, names=[s["hypothesis"] for s in report["table"]["standings"]], drawn=_drawn(report),
         words=_WORDS,
-        designs={design["id"]: design["name"] for design in told["designs"]}
+        designs={design["id"]: design["name"] for design in report["designs"]}
     )  # fmt: skip
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")

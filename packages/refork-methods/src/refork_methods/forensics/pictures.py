@@ -91,8 +91,8 @@ def write_dose(folder: Path, case: Case, row: Json) -> Path:
     return file
 
 
-def write_profile(folder: Path, told: Json) -> Path:
+def write_profile(folder: Path, report: Json) -> Path:
     """The rates and scores along one rollout; where it is."""
-    file = folder / f"resample-{told['trace'][:12]}.svg"
-    file.write_text(profile_figure(told).svg(), encoding="utf-8")
+    file = folder / f"resample-{report['trace'][:12]}.svg"
+    file.write_text(profile_figure(report).svg(), encoding="utf-8")
     return file

@@ -222,7 +222,7 @@ class Negative:
         return f"uninformative ({reason})"
 
 
-def negative(found: Arm, control: Arm | None = None, level: float = 0.95) -> Negative:
+def negative(result: Arm, control: Arm | None = None, level: float = 0.95) -> Negative:
     """How strong a negative is: the one-sided bound on the observed rate over the control's sensitivity.
 
     With 0 of n the bound on the observed rate is ``1 - (1 - level)^(1 / n)``; with hits, Clopper and
@@ -231,7 +231,7 @@ def negative(found: Arm, control: Arm | None = None, level: float = 0.95) -> Neg
 
     Raises: BadInput for an arm without runs.
     """
-    observed = clopper_pearson(*found.counts, level=2 * level - 1).high if level > 0.5 else 1.0
+    observed = clopper_pearson(*result.counts, level=2 * level - 1).high if level > 0.5 else 1.0
     sensitivity = 0.0 if control is None or control.runs == 0 else control.interval(level).low
     bound = 1.0 if sensitivity == 0 else min(1.0, observed / sensitivity)
-    return Negative(found.hits, found.runs, observed, sensitivity, bound, level)
+    return Negative(result.hits, result.runs, observed, sensitivity, bound, level)

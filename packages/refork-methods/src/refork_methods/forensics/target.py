@@ -25,18 +25,18 @@ class TargetJudge:
         """This judge."""
         return Producer("motive-target", "1")  # its name on trees since there were motive scenes alone
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """What the last answer's info says."""
-        said = ending_of(walk)
+        said = ending_of(trajectory)
         if said is None:
             return Verdict(None, "the run did not end")
         ending, target = said
         return Verdict(None if ending == "unfinished" else float(target), ending)
 
 
-def ending_of(walk: Trajectory) -> tuple[str, bool] | None:
+def ending_of(trajectory: Trajectory) -> tuple[str, bool] | None:
     """How a recorded run ended and whether the action in question was taken; None where it did not end."""
-    for step in reversed(walk.steps):
+    for step in reversed(trajectory.steps):
         extra: Mapping[str, Any] = step.node.extra
         if step.node.kind == "observation" and "ending" in extra:
             return extra["ending"], bool(extra["target"])

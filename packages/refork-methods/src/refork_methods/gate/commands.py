@@ -42,11 +42,12 @@ def _figure(value: float | None, form: str = ".3f") -> str:
     return "-" if value is None else format(value, form)
 
 
-def print_fit(told: dict[str, Any]) -> None:
+def print_fit(report: dict[str, Any]) -> None:
     """A fit as sentences and a table."""
-    prior, kernel = told["prior"], told["kernel"]
+    prior, kernel = report["prior"], report["kernel"]
     typer.echo(
-        f"{told['right']} right and {told['wrong']} wrong candidates of {told['instances']} instances; prior "
+        f"{report['right']} right and {report['wrong']} wrong candidates of "
+        f"{report['instances']} instances; prior "
         f"{prior['mean']:.3f} ({prior['wilson']['low']:.3f} to {prior['wilson']['high']:.3f})"
     )
     rows = [
@@ -54,14 +55,14 @@ def print_fit(told: dict[str, Any]) -> None:
             one["name"], *(_side(one[side]) for side in ("alpha", "beta")), f"{one['gap']:+.3f}",
             f"{one['price']:g}", str(one["unknown"]),
         ]
-        for one in told["critics"]
+        for one in report["critics"]
     ]  # fmt: skip
     print_grid(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
     typer.echo(
         f"refining: P(fix) {kernel['fix']['mean']:.3f}, P(break) {kernel['breaks']['mean']:.3f}, "
         f"from {kernel['from']}"
     )
-    for warning in told["warnings"]:
+    for warning in report["warnings"]:
         typer.echo(f"warning: {warning}")
 
 
@@ -69,7 +70,7 @@ def _side(side: dict[str, Any]) -> str:
     return f"{side['mean']:.3f} ({side['low']:.3f} to {side['high']:.3f})"
 
 
-def print_replay(told: dict[str, Any]) -> None:
+def print_replay(report: dict[str, Any]) -> None:
     """A replay as a table, and each controller beside the best rule."""
     rows = [
         [
@@ -77,16 +78,16 @@ def print_replay(told: dict[str, Any]) -> None:
             f"{one['utility']['low']:.2f} to {one['utility']['high']:.2f}", f"{one['predicted']:.2f}",
             _figure(one["z"], "+.1f"), f"{one['solved']:.3f}", f"{one['spent']:.1f}",
         ]
-        for one in told["policies"]
+        for one in report["policies"]
     ]  # fmt: skip
     print_grid(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
-    for name, one in told["comparisons"].items():
+    for name, one in report["comparisons"].items():
         typer.echo(
             f"{name} minus the best simple rule, {one['best_rule']}: {_gap(one['gap'])}, p = {one['p']:.2g}; "
             f"so many instances show {one['detectable']:.1f}"
         )
         typer.echo(f"{name} minus always_verify: {_gap(one['over_always_verify'])}")
-    for warning in told["warnings"]:
+    for warning in report["warnings"]:
         typer.echo(f"warning: {warning}")
 
 
@@ -94,37 +95,37 @@ def _gap(gap: dict[str, Any]) -> str:
     return f"{gap['estimate']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f})"
 
 
-def print_scores(told: dict[str, Any]) -> None:
+def print_scores(report: dict[str, Any]) -> None:
     """Scores as a table."""
     rows = [
         [
             one["score"], _figure(one["prr"]), _figure(one["auroc"] and one["auroc"]["estimate"]),
             _figure(one["ece"]), _figure(one["brier"]),
         ]
-        for one in told["scores"]
+        for one in report["scores"]
     ]  # fmt: skip
     print_grid(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
-    lost = "".join(f", {n} dropped: {why}" for why, n in told["dropped"].items())
-    typer.echo(f"{told['candidates']} candidates{lost}")
+    lost = "".join(f", {n} dropped: {why}" for why, n in report["dropped"].items())
+    typer.echo(f"{report['candidates']} candidates{lost}")
 
 
-def print_live(told: dict[str, Any]) -> None:
+def print_live(report: dict[str, Any]) -> None:
     """Episodes as a table, then what was earned beside what was promised."""
     rows = [
         [
             one["task"], str(one["draw"]), " > ".join(one["actions"]), one["outcome"],
             _figure(one["belief"]), _figure(one["utility"], "+.2f"), one["why"] or "",
         ]
-        for one in told["rows"]
+        for one in report["rows"]
     ]  # fmt: skip
     print_grid(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
-    outcomes = ", ".join(f"{n} {name}" for name, n in told["outcomes"].items())
-    typer.echo(f"{len(told['rows'])} episodes: {outcomes}; {told['found']} were on the tree already")
-    utility, promised = told["utility"], told["promised"]
+    outcomes = ", ".join(f"{n} {name}" for name, n in report["outcomes"].items())
+    typer.echo(f"{len(report['rows'])} episodes: {outcomes}; {report['found']} were on the tree already")
+    utility, promised = report["utility"], report["promised"]
     if utility is not None:
         typer.echo(
-            f"{told['policy']} earned {utility['estimate']:.2f} a task ({utility['low']:.2f} to "
-            f"{utility['high']:.2f}); predicted {told['predicted']:.2f}, z {_figure(told['z'], '+.1f')}"
+            f"{report['policy']} earned {utility['estimate']:.2f} a task ({utility['low']:.2f} to "
+            f"{utility['high']:.2f}); predicted {report['predicted']:.2f}, z {_figure(report['z'], '+.1f')}"
         )
     best = promised["best_rule"]
     typer.echo(
@@ -136,13 +137,13 @@ def print_live(told: dict[str, Any]) -> None:
 # How ``refork gate act`` and ``map`` print.
 
 
-def print_answer(told: dict[str, Any]) -> None:
+def print_answer(report: dict[str, Any]) -> None:
     """The action, why, the table behind it, and what a whole episode is worth."""
-    typer.echo(f"{told['action']}: {told['reason']}")
-    ranked = sorted(told["q"].items(), key=lambda item: -item[1])
+    typer.echo(f"{report['action']}: {report['reason']}")
+    ranked = sorted(report["q"].items(), key=lambda item: -item[1])
     values = [[name, f"{value:+.2f}"] for name, value in ranked]
-    print_grid(["action", f"worth ({told['unit']})"], values, ruled=True)
-    plan = told["plan"]
+    print_grid(["action", f"worth ({report['unit']})"], values, ruled=True)
+    plan = report["plan"]
     always = plan["over_always_verify"]
     typer.echo(
         f"a whole episode is planned at {plan['value']:+.2f}: {plan['gain']:+.2f} over the best simple rule, "
@@ -150,15 +151,15 @@ def print_answer(told: dict[str, Any]) -> None:
     )
 
 
-def print_map(told: dict[str, Any]) -> None:
+def print_map(report: dict[str, Any]) -> None:
     """The map as a table, largest y on top, what its marks mean, and the verdict."""
-    columns = [f"{told['y']} \\ {told['x']}", *(f"{x:g}" for x in told["xs"])]
-    rows = [[f"{y:g}", *marks] for y, marks in zip(told["ys"], told["marks"], strict=True)]
+    columns = [f"{report['y']} \\ {report['x']}", *(f"{x:g}" for x in report["xs"])]
+    rows = [[f"{y:g}", *marks] for y, marks in zip(report["ys"], report["marks"], strict=True)]
     print_grid(columns, rows[::-1], ruled=True)
-    for sign, words in told["legend"].items():
+    for sign, words in report["legend"].items():
         typer.echo(f"{sign:>4}  {words}")
-    typer.echo(told["verdict"])
-    if told["sensitivity"] is not None:
+    typer.echo(report["verdict"])
+    if report["sensitivity"] is not None:
         print_grid(
             ["parameter", "now", "if it were", "replanned", "this plan", "regret", "best rule there"],
             [
@@ -167,7 +168,7 @@ def print_map(told: dict[str, Any]) -> None:
                     f"{row['replanned']:+.2f}", f"{row['unchanged']:+.2f}", f"{row['regret']:.2f}",
                     f"{row['rule']} {row['rule_value']:+.2f}",
                 ]
-                for row in told["sensitivity"]
+                for row in report["sensitivity"]
             ],
             ruled=True,
         )  # fmt: skip
@@ -549,7 +550,7 @@ Seed = Annotated[int, typer.Option(help="Of tasks and noise.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Sampling of the writer, e.g. temperature=0.7."),
-    Keys("refork.runs.recipe:TurnLaw"),
+    Keys("refork.runs.recipe:TurnSampling"),
 ]
 
 LiveCritics = Annotated[
@@ -596,13 +597,13 @@ def collect_candidates(
     from refork_methods.gate.live import collected_json
 
     collect_repairs = part("gate.collect", "refork-testbed")
-    law = _settings(settings)
+    sampling = _settings(settings)
     cut: list[ServerError] = []
     with LiveProgress() as live:
         place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
         with Tree.open(tree) as store:  # made last: a name that is wrong leaves no empty tree
             found = collect_repairs(
-                out, store, place, acting, law, failed=cut.append, split=split, tasks=tasks, draws=draws,
+                out, store, place, acting, sampling, failed=cut.append, split=split, tasks=tasks, draws=draws,
                 steps=steps, seed=seed, critics=critic or (), progress=live,
             )  # fmt: skip
     told = collected_json(found) | {"cut": len(cut), "error": cut[0].what if cut else None}
@@ -659,12 +660,12 @@ def play_live(
 
     setting = setting_from(existing(policy), use, horizon=horizon, verify=verify, measured=measured)
     live_repairs = part("gate.live", "refork-testbed")
-    law = _settings(settings)
+    sampling = _settings(settings)
     with LiveProgress() as live:
         place, acting = open_world(world), open_policy(writer, on_wait=waits(live))
         with Tree.open(tree) as store:
             told = live_repairs(
-                store, place, acting, setting, law, split=split, tasks=tasks, draws=draws, seed=seed,
+                store, place, acting, setting, sampling, split=split, tasks=tasks, draws=draws, seed=seed,
                 critics=critic or (), progress=live,
             ).to_json()  # fmt: skip
     if as_json:

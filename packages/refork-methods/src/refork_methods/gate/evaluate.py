@@ -28,13 +28,13 @@ def worth_line(policy: Policy, problem: Problem[Number]) -> tuple[Number, Number
 
     Raises: BadInput for an action that is not open.
     """
-    walk = _Walk(policy, problem, {check.name: check for check in problem.checks})
+    walk = _PathState(policy, problem, {check.name: check for check in problem.checks})
     return walk.from_(State(float(problem.prior)), 0)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Walk(Generic[Number]):
+class _PathState(Generic[Number]):
     policy: Policy
     problem: Problem[Number]
     checks: dict[str, Check[Number]]

@@ -96,7 +96,7 @@ def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> Ste
             if changed_only and not known:
                 raise BadInput(
                     "whether this step changed the candidate cannot be told without its artifact",
-                    where=then.place,
+                    where=then.location,
                     hint='"patch": the text, or "artifact": its SHA-256',
                 )
             if known and before.artifact == then.artifact:

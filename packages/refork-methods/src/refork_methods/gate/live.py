@@ -37,7 +37,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CriticVerdict:
     """A critic's verdict on the candidate that is to be refined."""
 
     critic: str
@@ -47,7 +47,7 @@ class Told:
 class Writer(Protocol[C]):
     """Draws the first candidate (``previous`` None), or refines one given what its checks said."""
 
-    def __call__(self, previous: C | None, told: Sequence[Told]) -> tuple[C, float | None]:
+    def __call__(self, previous: C | None, feedback: Sequence[CriticVerdict]) -> tuple[C, float | None]:
         """The candidate, and what it really cost (None: not measured)."""
         ...
 
@@ -107,7 +107,7 @@ class _Play(Generic[C]):
     candidate: C
     state: State
     measured: bool
-    told: list[Told] = field(default_factory=list)
+    feedback: list[CriticVerdict] = field(default_factory=list)
     events: list[Event[C]] = field(default_factory=list)
     belief: float = 0.0
 
@@ -191,9 +191,9 @@ def _step(
     if action == VERIFY:
         return _verified(play, verify(play.candidate), ending, why, first)
     if action == GENERATE:
-        fresh, cost = write(play.candidate, tuple(play.told))
+        fresh, cost = write(play.candidate, tuple(play.feedback))
         play.state = play.policy.refine(before)
-        play.candidate, play.told, play.belief = fresh, [], play.state.belief
+        play.candidate, play.feedback, play.belief = fresh, [], play.state.belief
         play.note(GENERATE, before, (cost, play.prices.generate), None, why)
         # Drawn and paid for, but beyond the horizon nothing is left to act on.
         last = before.candidate + 1 >= horizon
@@ -201,7 +201,7 @@ def _step(
     if action not in play.model.names:
         raise BadInput(f"{play.policy.name} chose {action!r}, which is not open here")
     said = critics[action](play.candidate)
-    play.told.append(Told(action, said))
+    play.feedback.append(CriticVerdict(action, said))
     if said.passed is None:
         play.state = _unanswered(play.policy, before, action)
     else:
@@ -231,7 +231,7 @@ def _verified(play: _Play[C], said: Verdict, ending: Ending, why: str, first: fl
         return play.end("unknown", 0.0, None, first)
     if said.passed:
         return play.end("verified", play.prices.reward, True, first)
-    play.told.append(Told(VERIFY, said))
+    play.feedback.append(CriticVerdict(VERIFY, said))
     return None if ending == "retry" else play.end("refuted", 0.0, False, first)
 
 
@@ -356,7 +356,7 @@ def _chain(
     write, critics, verify = callables
     records: list[Record] = []
     candidate: C | None = None
-    told: tuple[Told, ...] = ()
+    told: tuple[CriticVerdict, ...] = ()
     for step in range(steps):
         try:
             candidate, cost = write(candidate, told)
@@ -376,7 +376,7 @@ def _chain(
                 missing=_missing(truth),
             )
         )
-        told = tuple(Told(name, verdict) for name, verdict in verdicts.items())
+        told = tuple(CriticVerdict(name, verdict) for name, verdict in verdicts.items())
     return records, None
 
 

@@ -26,7 +26,7 @@ from refork.worlds.base import Task, World
 from refork_methods.gate.calibration import interval_json
 from refork_methods.gate.controller import METHODS, BayesController
 from refork_methods.gate.evaluate import worth
-from refork_methods.gate.live import Event, LiveEpisode, Opened, Told, run_gate
+from refork_methods.gate.live import CriticVerdict, Event, LiveEpisode, Opened, run_gate
 from refork_methods.gate.model import GENERATE, CriticModel, Prices, Unit, read_policy
 from refork_methods.gate.policy import Policy, Verify, verify_from
 from refork_methods.gate.regimes import Comparison, compare_rules
@@ -35,17 +35,17 @@ from refork_methods.gate.rules import every_rule
 from refork_methods.gate.solve import in_floats
 
 #: What the policy is told before it refines a candidate, from what its checks said.
-Feedback: TypeAlias = Callable[[Sequence[Told]], str]
+Feedback: TypeAlias = Callable[[Sequence[CriticVerdict]], str]
 
 BELIEF = "belief"
 
 GATE_VERSION = "1"
 
 
-def plain_feedback(told: Sequence[Told]) -> str:
+def plain_feedback(feedback: Sequence[CriticVerdict]) -> str:
     """Each verdict on a line, with its reason; asks for another try."""
     lines = []
-    for one in told:
+    for one in feedback:
         passed = one.verdict.passed
         word = "gave no verdict" if passed is None else ("passed" if passed else "failed")
         lines.append(f"{one.critic} {word}" + (f": {one.verdict.reason}" if one.verdict.reason else ""))
@@ -99,16 +99,18 @@ class TreeWriter:
         self._world, self._seed, self._draw, self._feedback = world, seed, draw, feedback
         self._drawn, self._unit = 0, unit
 
-    def __call__(self, previous: Candidate | None, told: Sequence[Told]) -> tuple[Candidate, float | None]:
+    def __call__(
+        self, previous: Candidate | None, feedback: Sequence[CriticVerdict]
+    ) -> tuple[Candidate, float | None]:
         """The first candidate, or one refined from ``previous``."""
         number, self._drawn = self._drawn, self._drawn + 1
         if previous is None or self._world is not None:
             # Far apart, so that no episode's later rollouts are another's first.
             return self._fork(self._root, self._draw + (number << 32) if number else self._draw)
         assert previous.point.tree is not None
-        return self._fork(self._answered(previous.point.tree, previous, told), self._draw)
+        return self._fork(self._answered(previous.point.tree, previous, feedback), self._draw)
 
-    def _answered(self, tree: Tree, previous: Candidate, told: Sequence[Told]) -> Point:
+    def _answered(self, tree: Tree, previous: Candidate, told: Sequence[CriticVerdict]) -> Point:
         text = self._feedback(told)
         message = {"role": "user", "content": text}
         tokens = None
@@ -137,9 +139,9 @@ class TreeWriter:
         end = tree.at(done.leaf)
         before = len(list(tree.path(point)))
         said = [step.node for step in list(tree.path(end))[before:] if step.node.kind == "action"]
-        return Candidate(end, said[-1].text), self._told(total_cost([node.cost for node in said]))
+        return Candidate(end, said[-1].text), self._in_unit(total_cost([node.cost for node in said]))
 
-    def _told(self, cost: Cost) -> float | None:
+    def _in_unit(self, cost: Cost) -> float | None:
         if self._unit == "tokens":
             parts = (cost.tokens_in, cost.tokens_out)
             return None if None in parts else float(sum(part or 0 for part in parts))
@@ -276,7 +278,7 @@ class Setting:
 @final
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One episode; ``found``: it was on the tree already. A failed one has nothing but its ``why``."""
+    """One episode; ``succeeded``: it was on the tree already. A failed one has nothing but its ``why``."""
 
     task: str
     draw: int
@@ -286,7 +288,7 @@ class LiveRow:
     utility: float | None = None
     spent: float | None = None
     node: str | None = None
-    found: bool = False
+    succeeded: bool = False
     why: str | None = None
 
 
@@ -328,7 +330,7 @@ class LiveRun:
             {
                 "task": row.task, "draw": row.draw, "outcome": row.outcome, "actions": list(row.actions),
                 "belief": row.belief, "utility": row.utility, "spent": row.spent, "node": row.node,
-                "found": row.found, "why": row.why,
+                "found": row.succeeded, "why": row.why,
             }
             for row in self.rows
         ]  # fmt: skip
@@ -337,7 +339,7 @@ class LiveRun:
             counts[row.outcome] = counts.get(row.outcome, 0) + 1
         return {
             "policy": self.policy, "unit": self.unit, "rows": rows, "outcomes": counts,
-            "found": sum(row.found for row in self.rows), "tasks": len(self.utilities),
+            "found": sum(row.succeeded for row in self.rows), "tasks": len(self.utilities),
             "utility": interval_json(self.mean()), "predicted": self.predicted, "z": self.z,
             "promised": self.rules.to_json(),
         }  # fmt: skip

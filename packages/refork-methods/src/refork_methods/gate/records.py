@@ -56,7 +56,7 @@ class Record:
         if not self.instance or not self.candidate:
             raise BadInput("a record needs the names of its instance and its candidate")
         if self.step is not None and self.step < 0:
-            raise BadInput(f"step {self.step}; they are counted from 0", where=self.place)
+            raise BadInput(f"step {self.step}; they are counted from 0", where=self.location)
         self._check_values()
         oracle = self.tests.get(VERIFY, frozenset())
         for critic, names in self.tests.items():
@@ -65,7 +65,7 @@ class Record:
                 raise BadInput(
                     f"{len(shared)} tests of critic {critic!r} are also in the oracle's suite: "
                     f"{', '.join(shared[:3])}",
-                    where=self.place,
+                    where=self.location,
                     hint="take them out of one of the two; else the critic looks better than it is",
                 )
         if self.empty:
@@ -79,13 +79,13 @@ class Record:
     def _check_values(self) -> None:
         for what, value in (("the outcome", self.right), *self.verdicts.items()):
             if value is not None and not isinstance(value, bool):
-                raise BadInput(f"{what} is {value!r}; it must be true, false or None", where=self.place)
+                raise BadInput(f"{what} is {value!r}; it must be true, false or None", where=self.location)
         for name, cost in self.costs.items():
             if not math.isfinite(cost) or cost < 0:
-                raise BadInput(f"the cost of {name!r} is {cost!r}; it must be 0 or more", where=self.place)
+                raise BadInput(f"the cost of {name!r} is {cost!r}; it must be 0 or more", where=self.location)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Instance, candidate and step, for messages."""
         return f"{self.instance}/{self.candidate}" + ("" if self.step is None else f"/{self.step}")
 
@@ -126,7 +126,7 @@ def completed(records: Iterable[Record]) -> tuple[Record, ...]:
     for record in found:
         key = (record.instance, record.candidate, record.step)
         if key in seen:
-            raise BadInput("this candidate is recorded twice", where=record.place)
+            raise BadInput("this candidate is recorded twice", where=record.location)
         seen.add(key)
     names = critic_names(found)
     return tuple(replace(r, verdicts=dict.fromkeys(names, False)) if r.empty else r for r in found)
@@ -147,7 +147,7 @@ def joined(records: Sequence[Record], outcomes: Iterable[Record]) -> tuple[Recor
         matched += other is not None
         made.append(record if other is None else _with_outcome(record, other))
     if not matched:
-        example = next(iter(known.values())).place if known else "none"
+        example = next(iter(known.values())).location if known else "none"
         raise BadInput(
             "no candidate of the records is in the report with the outcomes",
             hint=f"instance and candidate must be called the same; the report has {example}",
@@ -157,7 +157,7 @@ def joined(records: Sequence[Record], outcomes: Iterable[Record]) -> tuple[Recor
 
 def _with_outcome(record: Record, other: Record) -> Record:
     if None not in (record.right, other.right) and record.right != other.right:
-        raise BadInput("two outcomes of this candidate contradict each other", where=record.place)
+        raise BadInput("two outcomes of this candidate contradict each other", where=record.location)
     right = other.right if record.right is None else record.right
     return replace(
         record,
@@ -293,12 +293,12 @@ def measured(records: Iterable[Record]) -> dict[str, Measured]:
     return {name: Measured(math.fsum(costs) / len(costs), len(costs)) for name, costs in found.items()}
 
 
-def price_of(name: str, given: Mapping[str, float], seen: Mapping[str, Measured]) -> float:
+def price_of(name: str, given: Mapping[str, float], measured: Mapping[str, Measured]) -> float:
     """The price of an action: the given one, else the mean measured. Raises BadInput where it is unknown."""
     if name in given:
         return given[name]
-    if name in seen:
-        return seen[name].mean
+    if name in measured:
+        return measured[name].mean
     raise BadInput(
         f"the price of {name!r} is unknown, and unknown is not 0",
         hint=f"give it (--price {name}=...), or record what its calls cost; amounts such as seconds need "

@@ -130,7 +130,7 @@ def replay(
             hint=f"a shorter horizon, or more candidates per instance ({dict(kept.dropped)} dropped)",
         )
     rules = _Rules(policy, model, prices, horizon, verify, costs)
-    ends = [_Walk(rules, e).end() for e in long_enough]
+    ends = [_ReplayPath(rules, e).end() for e in long_enough]
     names = list(dict.fromkeys(e.instance for e in long_enough))
     places = {name: number for number, name in enumerate(names)}
     place = np.array([places[e.instance] for e in long_enough])
@@ -198,7 +198,7 @@ class _Rules:
             if action not in record.costs:
                 raise BadInput(
                     f"what {action!r} cost here was not recorded, and unknown is not 0",
-                    where=record.place,
+                    where=record.location,
                     hint="replay with prices instead",
                 )
             return record.costs[action]
@@ -209,7 +209,7 @@ class _Rules:
 
 
 @final
-class _Walk:
+class _ReplayPath:
     """One episode on its way. The belief is tracked here: a blind policy's own need not be one."""
 
     def __init__(self, rules: _Rules, episode: Episode) -> None:
@@ -237,7 +237,7 @@ class _Walk:
         if action == SHIP:
             loss = self.rules.prices.ship_loss
             if loss is None:
-                raise BadInput("shipping is not open: no loss is set", where=self.record.place)
+                raise BadInput("shipping is not open: no loss is set", where=self.record.location)
             gained = gained if right else -loss
         return _End(gained - self.spent, self.spent, right, self.taken, self.failed, tuple(self.visits))
 
@@ -276,7 +276,7 @@ class _Walk:
     def _ask(self, name: str) -> None:
         critic = self.rules.model.critic(name)
         if name not in self.record.verdicts:
-            raise BadInput(f"there is no record of critic {name!r} here", where=self.record.place)
+            raise BadInput(f"there is no record of critic {name!r} here", where=self.record.location)
         verdict = self.record.verdicts[name]
         policy = self.rules.policy
         if verdict is None:
@@ -448,7 +448,7 @@ class Cell:
 
     comparison: Comparison
     p_adjusted: float
-    found: bool
+    succeeded: bool
 
 
 def adjust(cells: Mapping[Key, Comparison], rate: float = 0.05) -> dict[Key, Cell]:
@@ -483,7 +483,7 @@ class CalibrationCheck:
 
 
 def check_calibration(
-    found: Replay,
+    result: Replay,
     policy: Policy,
     model: CriticModel,
     prices: Prices,
@@ -506,23 +506,23 @@ def check_calibration(
             for _ in range(posterior_draws)
         ]
         spread = float(np.std(values, ddof=1))
-    return check_prediction(found, predicted, spread)
+    return check_prediction(result, predicted, spread)
 
 
-def check_prediction(found: Replay, predicted: float, spread: float | None = None) -> CalibrationCheck:
+def check_prediction(result: Replay, predicted: float, spread: float | None = None) -> CalibrationCheck:
     """Hold a replay against a predicted mean utility; ``spread`` is the prediction's own standard error."""
-    gap, error = found.mean().estimate - predicted, found.error
+    gap, error = result.mean().estimate - predicted, result.error
     known = error > 0
-    outcomes = found.right.astype(np.float64)
+    outcomes = result.right.astype(np.float64)
     return CalibrationCheck(
-        found.mean(),
+        result.mean(),
         predicted,
         gap / error if known else None,
         spread,
         None if spread is None or not known else gap / float(np.hypot(error, spread)),
-        calibration_error(found.beliefs, outcomes),
-        brier(found.beliefs, outcomes),
-        tuple(reliability(found.beliefs, outcomes)),
+        calibration_error(result.beliefs, outcomes),
+        brier(result.beliefs, outcomes),
+        tuple(reliability(result.beliefs, outcomes)),
     )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 NAME = "implicit"
 
 
-def _plain_law(settings: Mapping[str, Any] | None) -> bool:
+def _plain_sampling(settings: Mapping[str, Any] | None) -> bool:
     """Whether tokens were sampled from the law itself: temperature 1, no filter, nothing banned."""
     known = {f.name for f in fields(Sampling)}
     given = {key: value for key, value in (settings or {}).items() if key in known}
@@ -49,7 +49,7 @@ def _policy_logprobs(node: Node) -> Floats:
     place = f"node {node.id[:12]}"
     if node.logprobs is None:
         raise BadInput("this action records no log-probs", where=place, hint="score it with a pair of models")
-    if not _plain_law(node.settings):
+    if not _plain_sampling(node.settings):
         temperature = (node.settings or {}).get("temperature", 1.0)
         raise BadInput(
             f"this action's log-probs are of another law: filtered, or of temperature {temperature}",
@@ -81,7 +81,7 @@ def _spans(walk: Trajectory) -> list[tuple[Step, int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class WalkSteps:
+class TrajectorySteps:
     """Actions of a walk: ``step_id`` [T] per token (-1: not chosen), ``cut`` and the nodes of each step."""
 
     step_id: np.ndarray[Any, np.dtype[np.int64]]
@@ -89,9 +89,9 @@ class WalkSteps:
     nodes: tuple[tuple[str, ...], ...]
 
 
-def walk_steps(walk: Trajectory) -> WalkSteps:
+def walk_steps(trajectory: Trajectory) -> TrajectorySteps:
     """Which step every token of a walk belongs to; steps that ran into a limit are marked as cut."""
-    spans = _spans(walk)
+    spans = _spans(trajectory)
     ids = np.full(spans[-1][2] if spans else 0, -1, dtype=np.int64)
     nodes: list[list[str]] = []
     cut: list[bool] = []
@@ -108,20 +108,20 @@ def walk_steps(walk: Trajectory) -> WalkSteps:
         ids[start + len((node.settings or {}).get("forced", ())) : end] = len(nodes) - 1
         goes_on = end - start < node.length
         cut[-1] = goes_on or node.finish in ("length", "error")
-    return WalkSteps(ids, np.array(cut, dtype=bool), tuple(map(tuple, nodes)))
+    return TrajectorySteps(ids, np.array(cut, dtype=bool), tuple(map(tuple, nodes)))
 
 
-def recorded_pair(walk: Trajectory) -> PairLogprobs:
+def recorded_pair(trajectory: Trajectory) -> PairLogprobs:
     """Log-probs of a walk's sampler and of its reference as they were recorded, [tokens of the walk].
 
     Raises:
         BadInput: an action without log-probs, with log-probs of another law than the policy's own, or
             without those of a reference; a log-prob that is not finite (the token is named).
     """
-    steps = walk_steps(walk)
+    steps = walk_steps(trajectory)
     policy, reference = np.full((2, len(steps.step_id)), np.nan)
     names = [""] * len(steps.step_id)
-    for step, start, end in _spans(walk):
+    for step, start, end in _spans(trajectory):
         node = step.node
         if node.kind == "action" and end > start:
             policy[start:end] = _policy_logprobs(node)[: end - start]
@@ -132,12 +132,12 @@ def recorded_pair(walk: Trajectory) -> PairLogprobs:
                 names[start:end] = pieces[: end - start]
     return pair_logprobs(
         policy, reference, steps.step_id, steps=len(steps.nodes), cut=steps.cut, names=names,
-        where=f"leaf {walk.leaf.id[:12]}",
+        where=f"leaf {trajectory.leaf.id[:12]}",
     )  # fmt: skip
 
 
 def model_pairs(
-    walks: Sequence[Trajectory], pair: ImplicitPair, progress: Progress = silent
+    trajectories: Sequence[Trajectory], pair: ImplicitPair, progress: Progress = silent
 ) -> list[PairLogprobs]:
     """Log-probs of recorded walks under a pair of models, [tokens of the walk] each.
 
@@ -146,14 +146,14 @@ def model_pairs(
     Raises:
         BadInput: text without token ids, tokens of another vocabulary, a log-prob that is not finite.
     """
-    runs = [run for walk in walks for run in _contexts(walk)]
+    runs = [run for walk in trajectories for run in _contexts(walk)]
     tokens = [np.concatenate([_ids(step) for step in run]) for run in runs]
     most = max(map(len, tokens), default=0)
     if most > pair.longest:
         raise BadInput(f"a recorded walk has {most} tokens, the pair reads {pair.longest}")
     both = pair.both(tokens, progress)
     found, at = [], 0
-    for walk in walks:
+    for walk in trajectories:
         steps = walk_steps(walk)
         count = len(_contexts(walk))
         rows = range(at, at + count)
@@ -186,14 +186,14 @@ def _ids(step: Step) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def walk_scores(
-    walks: Sequence[Trajectory], pairs: Sequence[PairLogprobs], producer: Producer, beta: float = 1.0
+    trajectories: Sequence[Trajectory], pairs: Sequence[PairLogprobs], producer: Producer, beta: float = 1.0
 ) -> list[Score]:
     """Scores to be written: for every whole action node one value per token; each node once.
 
     A node with tokens that the policy did not choose (forced ones) gets none: a score has no gaps.
     """
     found: dict[str, Score] = {}
-    for walk, pair in zip(walks, pairs, strict=True):
+    for walk, pair in zip(trajectories, pairs, strict=True):
         values = token_advantages(pair, beta)
         for step, start, end in _spans(walk):
             own = values[start:end]
@@ -203,23 +203,25 @@ def walk_scores(
     return list(found.values())
 
 
-def recorded_producer(tree: Tree, walks: Sequence[Trajectory], beta: float = 1.0) -> Producer:
+def recorded_producer(tree: Tree, trajectories: Sequence[Trajectory], beta: float = 1.0) -> Producer:
     """Who gives scores that come from recorded log-probs: the weights of samplers and of their references.
 
     A reference is named by its weights where its arm's policy card does, else as "not named".
     """
-    acts = [s.node for walk in walks for s in walk if s.node.kind == "action"]
+    acts = [s.node for walk in trajectories for s in walk if s.node.kind == "action"]
     samplers = sorted({str(node.weights or node.policy) for node in acts})
     cards = [tree.fork_record(name).policy for name in sorted({n.fork for n in acts if n.fork is not None})]
     named = sorted({str((card.get("extra") or {}).get("reference") or "not named") for card in cards})
-    leaves = hashlib.blake2b("".join(sorted(w.leaf.id for w in walks)).encode(), digest_size=8).hexdigest()
+    leaves = hashlib.blake2b(
+        "".join(sorted(w.leaf.id for w in trajectories)).encode(), digest_size=8
+    ).hexdigest()
     config = {"policy": samplers, "reference": named or ["not named"], "walks": leaves}
     return Producer("implicit-advantage", "1", {**config, "beta": check_beta(beta)})
 
 
 def tree_implicit(
     tree: Tree,
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     pair: ImplicitPair | None = None,
     *,
     beta: float | None = None,
@@ -231,19 +233,22 @@ def tree_implicit(
     """
     price = beta if beta is not None else (1.0 if pair is None else pair.beta)
     if pair is None:
-        pairs, producer = [recorded_pair(walk) for walk in walks], recorded_producer(tree, walks, price)
+        pairs, producer = (
+            [recorded_pair(walk) for walk in trajectories],
+            recorded_producer(tree, trajectories, price),
+        )
     else:
-        pairs = model_pairs(walks, pair, progress)
+        pairs = model_pairs(trajectories, pair, progress)
         producer = replace(pair.producer, config={**pair.names, "beta": check_beta(price)})
     refuse_all_zero(pairs)
-    scores = walk_scores(walks, pairs, producer, price)
+    scores = walk_scores(trajectories, pairs, producer, price)
     tree.add_producer(producer)
     tree.add_scores(scores)
     return pairs, producer
 
 
 def implicit_advantages(
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     outcomes: ArrayLike,
     *,
     beta: float = 1.0,
@@ -260,7 +265,7 @@ def implicit_advantages(
     that the policy did not choose. With ``coefficient`` 0 this is the plain group advantage.
 
     Args:
-        walks: rollouts of one task.
+        trajectories: rollouts of one task.
         outcomes: their outcomes [walks]; NaN where ungraded (then all of that walk is NaN).
         beta: price of one nat, in units of reward.
         coefficient: weight of the dense part.
@@ -282,13 +287,13 @@ def implicit_advantages(
     if spread not in ("token", "step"):
         raise BadInput(f"unknown spread {spread!r}", hint="known: token, step")
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
-    if len(earned) != len(walks):
-        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes")
-    group = np.zeros(len(walks))
+    if len(earned) != len(trajectories):
+        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes")
+    group = np.zeros(len(trajectories))
     if outcome_weight:
-        group = outcome_weight * group_advantages(earned, np.zeros(len(walks)), normalise)
+        group = outcome_weight * group_advantages(earned, np.zeros(len(trajectories)), normalise)
     found = []
-    for walk, base in zip(walks, group, strict=True):
+    for walk, base in zip(trajectories, group, strict=True):
         if scores is None:
             pair = recorded_pair(walk)
             dense, ids = token_advantages(pair, beta), pair.step_id

@@ -69,7 +69,7 @@ def flat_pieces(messages: Sequence[Message], actions: Actions = "assistant") -> 
         role, content = str(message.get("role", "")), str(message.get("content") or "")
         if actions == "assistant":
             acts = role == "assistant"
-            content = _said(content, message) if acts else content
+            content = _turn_text(content, message) if acts else content
         else:
             acts = bool(content.strip())
             if actions == "every-but-human" and number == 0 and role.lower() == "human":
@@ -79,7 +79,7 @@ def flat_pieces(messages: Sequence[Message], actions: Actions = "assistant") -> 
     return pieces
 
 
-def _said(content: str, message: Message) -> str:
+def _turn_text(content: str, message: Message) -> str:
     """An assistant's turn as text: what it says, then a line for each call."""
     lines = [content] if content else []
     for call in message.get("tool_calls") or ():
@@ -178,15 +178,15 @@ def _known_first(found: ActionTokens) -> ActionTokens:
     return ActionTokens(found.tokens, found.step_id, found.messages, cut)
 
 
-def cut_left(found: ActionTokens, limit: int) -> ActionTokens:
+def cut_left(result: ActionTokens, limit: int) -> ActionTokens:
     """The last ``limit`` tokens; actions that lose a token are marked as cut, never scored as 0."""
-    excess = len(found.tokens) - limit
+    excess = len(result.tokens) - limit
     if excess <= 0:
-        return found
-    lost = found.step_id[:excess]
-    cut = found.cut.copy()
+        return result
+    lost = result.step_id[:excess]
+    cut = result.cut.copy()
     cut[np.unique(lost[lost >= 0])] = True
-    left = ActionTokens(token_array(found.tokens[excess:]), found.step_id[excess:], found.messages, cut)
+    left = ActionTokens(token_array(result.tokens[excess:]), result.step_id[excess:], result.messages, cut)
     return _known_first(left)
 
 

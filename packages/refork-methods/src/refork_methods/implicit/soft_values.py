@@ -108,20 +108,20 @@ class Expectations:
     reference_kl: Floats
 
 
-def laws(mdp: FiniteMdp, given: ArrayLike, what: str) -> Floats:
+def policy_rows(mdp: FiniteMdp, given: ArrayLike, what: str) -> Floats:
     """Probabilities as [H, S, A], whichever of the shorter shapes was given; ``what`` names them."""
     states, actions = mdp.chances.shape[:2]
-    law = np.asarray(given, dtype=np.float64)
-    if law.shape in ((actions,), (states, actions)):
-        law = np.broadcast_to(law, (mdp.steps, states, actions))
-    if law.shape != (mdp.steps, states, actions):
+    distribution = np.asarray(given, dtype=np.float64)
+    if distribution.shape in ((actions,), (states, actions)):
+        distribution = np.broadcast_to(distribution, (mdp.steps, states, actions))
+    if distribution.shape != (mdp.steps, states, actions):
         raise BadInput(f"the {what} must be [actions], [states, actions] or [steps, states, actions]")
-    if not (law > 0).all() or not np.allclose(law.sum(-1), 1.0, atol=1e-12):
+    if not (distribution > 0).all() or not np.allclose(distribution.sum(-1), 1.0, atol=1e-12):
         raise BadInput(
             f"the {what} must give every action a positive probability, and they must sum to 1",
             hint="a log-ratio to an action that cannot happen is not a number",
         )
-    return law
+    return distribution
 
 
 def check_beta(beta: float) -> float:
@@ -145,16 +145,18 @@ def soft_value_iteration(mdp: FiniteMdp, reference: ArrayLike, beta: float) -> S
     from scipy.special import logsumexp
 
     check_beta(beta)
-    law = laws(mdp, reference, "reference")
+    distribution = policy_rows(mdp, reference, "reference")
     states, actions = mdp.chances.shape[:2]
     values = np.zeros((mdp.steps + 1, states))
     quality = np.zeros((mdp.steps, states, actions))
     paid = (mdp.chances * mdp.rewards).sum(-1)
     for step in reversed(range(mdp.steps)):
         quality[step] = paid + mdp.chances @ values[step + 1]
-        values[step] = beta * logsumexp(quality[step] / beta, b=law[step], axis=-1)
+        values[step] = beta * logsumexp(quality[step] / beta, b=distribution[step], axis=-1)
     advantages = quality - values[:-1, :, None]
-    return SoftOptimum(mdp, beta, law, values, quality, law * np.exp(advantages / beta), advantages)
+    return SoftOptimum(
+        mdp, beta, distribution, values, quality, distribution * np.exp(advantages / beta), advantages
+    )
 
 
 def log_ratio_advantages(policy: ArrayLike, reference: ArrayLike, beta: float) -> Floats:
@@ -178,7 +180,7 @@ def expectations(optimum: SoftOptimum) -> Expectations:
 
 def simulate(mdp: FiniteMdp, policy: ArrayLike, runs: int, rng: np.random.Generator, start: int = 0) -> Runs:
     """``runs`` episodes from state ``start`` under a policy ([actions], [S, A] or [H, S, A])."""
-    law = np.cumsum(laws(mdp, policy, "policy"), axis=-1)
+    distribution = np.cumsum(policy_rows(mdp, policy, "policy"), axis=-1)
     moves = np.cumsum(mdp.chances, axis=-1)
     states = np.full((runs, mdp.steps + 1), start, dtype=np.int64)
     actions = np.full((runs, mdp.steps), -1, dtype=np.int64)
@@ -186,7 +188,7 @@ def simulate(mdp: FiniteMdp, policy: ArrayLike, runs: int, rng: np.random.Genera
     for step in range(mdp.steps):
         here = states[:, step]
         live = np.flatnonzero(~mdp.over[here])
-        chosen = _draw(law[step, here[live]], rng)
+        chosen = _draw(distribution[step, here[live]], rng)
         after = _draw(moves[here[live], chosen], rng)
         states[:, step + 1] = here
         states[live, step + 1] = after

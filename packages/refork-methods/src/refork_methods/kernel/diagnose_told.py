@@ -44,26 +44,30 @@ class Line:
     kind: Kind = "plain"
 
 
-def told(found: Diagnosed, *, width: int = 100) -> list[Line]:
+def diagnosis_lines(result: Diagnosed, *, width: int = 100) -> list[Line]:
     """The lines of a CPU kernel's diagnosis, at most ``width`` wide where words allow."""
-    lines = [*_title(found), *_class(found.diagnosis.classified), *_roofline(found), Line("")]
-    lines += _findings(found.diagnosis.findings, found.lines)
-    lines += _asked(found.diagnosis)
-    lines += [Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(found.signals.absent.items())]
-    lines += [Line(f"Note: {note}", "dim") for note in found.notes]
+    lines = [*_title(result), *_class(result.diagnosis.classified), *_roofline(result), Line("")]
+    lines += _findings(result.diagnosis.findings, result.lines)
+    lines += _asked(result.diagnosis)
+    lines += [
+        Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(result.signals.absent.items())
+    ]
+    lines += [Line(f"Note: {note}", "dim") for note in result.notes]
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def told_gpu(found: GpuDiagnosed, *, width: int = 100) -> list[Line]:
+def told_gpu(result: GpuDiagnosed, *, width: int = 100) -> list[Line]:
     """The lines of a GPU kernel's diagnosis."""
-    lines = [Line(found.kernel, "head"), *(_noted(note) for note in found.notes)]
-    known = found.diagnosis.classified
+    lines = [Line(result.kernel, "head"), *(_noted(note) for note in result.notes)]
+    known = result.diagnosis.classified
     if known.theory is None and known.measured is None:
         lines.append(Line("not classified: no counters of a run, so every tool was asked"))
     else:
         lines += _class(known)
-    lines += [Line(""), *_findings(found.diagnosis.findings, {}), *_asked(found.diagnosis)]
-    lines += [Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(found.signals.absent.items())]
+    lines += [Line(""), *_findings(result.diagnosis.findings, {}), *_asked(result.diagnosis)]
+    lines += [
+        Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(result.signals.absent.items())
+    ]
     return [part for line in lines for part in _wrapped(line, width)]
 
 

@@ -27,17 +27,17 @@ VERSION = "1"
 class Agreement:
     """How far each run's first place and cause are those of the others.
 
-    ``places`` and ``causes``: pairwise, in 0 .. 1. ``best``: the run that agrees most with the others, the
+    ``locations`` and ``causes``: pairwise, in 0 .. 1. ``best``: the run that agrees most with the others, the
     earliest of equals; ``score`` is how much, and belongs to its case.
     """
 
-    places: Float[np.ndarray, "runs runs"]
+    locations: Float[np.ndarray, "runs runs"]
     causes: Float[np.ndarray, "runs runs"]
 
     @property
     def by_run(self) -> Float[np.ndarray, "runs"]:
         """Each run's mean agreement with the others, place and cause counting half each."""
-        both = (self.places + self.causes) / 2
+        both = (self.locations + self.causes) / 2
         count = len(both)
         mean: Float[np.ndarray, "runs"] = (both.sum(axis=1) - np.diag(both)) / (count - 1)
         return mean

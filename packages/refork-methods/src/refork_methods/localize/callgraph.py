@@ -243,7 +243,7 @@ class _ByName:
         close = [symbol for symbol in found if symbol.path in near]
         if kind != "python":
             bound = self._imported(facts, before, name)
-            told = bound or self._told(facts, caller, before, close)
+            told = bound or self._certain_targets(facts, caller, before, close)
             if len(told) == 1:
                 return told, 1.0
             close = list(bound) or close
@@ -262,7 +262,7 @@ class _ByName:
         found = [s for s in self._named.get((family(facts.language), wanted), ()) if s.path in targets]
         return tuple([symbol for symbol in found if symbol.kind != "method"] or found)
 
-    def _told(
+    def _certain_targets(
         self, facts: FileFacts, caller: Symbol, before: list[str], close: list[Symbol]
     ) -> tuple[Symbol, ...]:
         """What is certainly meant outside Python: what fits, called bare or on what it is under."""
@@ -307,8 +307,8 @@ def _bound(links: Sequence[Link]) -> dict[str, tuple[set[str], str | None]]:
     """Name that imports bind in a file -> (files it comes from, its name there; None for a module itself)."""
     out: dict[str, tuple[set[str], str | None]] = {}
     for link in links:
-        for name, bound in link.told.names:
-            whole = name in ("*", link.told.module)
+        for name, bound in link.statement.names:
+            whole = name in ("*", link.statement.module)
             targets, _ = out.setdefault(bound, (set(), None if whole else name))
             targets.update(link.targets)
     return out

@@ -66,7 +66,7 @@ class Location:
         """How many lines the span has."""
         return self.end - self.start + 1
 
-    def place(self) -> str:
+    def location(self) -> str:
         """``path:start-end``."""
         return f"{self.path}:{self.start}-{self.end}"
 

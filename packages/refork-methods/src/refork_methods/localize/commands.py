@@ -164,7 +164,7 @@ def _print_case(case: CaseFile) -> None:
         return
     for number, one in enumerate(case.locations, 1):
         chance = "" if one.confidence is None else f"  chance {one.confidence:.2f}"
-        typer.echo(f"{number}. {one.place()}  {one.symbol or ''}{chance}")
+        typer.echo(f"{number}. {one.location()}  {one.symbol or ''}{chance}")
         typer.echo(f"   {one.explanation}")
     for note in case.meta.get("notes", []):
         typer.echo(f"note: {note}")

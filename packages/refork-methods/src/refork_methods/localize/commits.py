@@ -73,7 +73,7 @@ class CommitScore:
         return {
             "commit": self.commit,
             "subject": self.subject,
-            "found": [one.place() for one in self.case.locations],
+            "found": [one.location() for one in self.case.locations],
             "scores": self.scores.to_json(),
             "bm25_ranks": self.bm25,
             "files": self.files,

@@ -31,7 +31,7 @@ class ToolResult:
     """
 
     text: str
-    shown: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
     cut: int = 0
     error: str | None = None
 

@@ -142,7 +142,7 @@ class PythonImports:
 class Link:
     """One import of a file and the files it means, each with the names taken from it."""
 
-    told: Import
+    statement: Import
     targets: dict[str, tuple[str, ...]]
 
 
@@ -172,6 +172,6 @@ def import_graph(files: Mapping[str, FileFacts], snapshot: Snapshot) -> ImportGr
         for link in links[path]:
             for target, names in link.targets.items():
                 old = graph.get_edge_data(path, target, {"lines": (), "names": ()})
-                lines = tuple(sorted({*old["lines"], link.told.line}))
+                lines = tuple(sorted({*old["lines"], link.statement.line}))
                 graph.add_edge(path, target, lines=lines, names=tuple(dict.fromkeys((*old["names"], *names))))
     return ImportGraph(links, graph, python)

@@ -272,7 +272,7 @@ def case_score(case: CaseFile) -> float:
     first = case.locations[0]
     told = first.score if first.score is not None else first.confidence
     if told is None:
-        raise BadInput("the first place has neither a score nor a confidence", where=first.place())
+        raise BadInput("the first place has neither a score nor a confidence", where=first.location())
     return told
 
 
@@ -327,7 +327,7 @@ def advise_by_numbers(
     if told is None:
         raise BadInput(
             "the first place has no confidence: nothing was calibrated",
-            where=case.locations[0].place(),
+            where=case.locations[0].location(),
             hint="give the chance of being right, or a fitted gate",
         )
     return advise(told, gain, loss, price)

@@ -138,10 +138,10 @@ class Names:
     names: array[int] = field(default_factory=lambda: array("i"))
     counts: array[int] = field(default_factory=lambda: array("i"))
 
-    def add(self, symbol: int, where: int, found: Counter[str]) -> None:
+    def add(self, symbol: int, where: int, result: Counter[str]) -> None:
         """Count the names that a symbol holds in one field."""
         number = self.vocabulary.setdefault
-        for name, count in found.items():
+        for name, count in result.items():
             self.symbols.append(symbol)
             self.fields.append(where)
             self.names.append(number(name, len(self.vocabulary)))

@@ -87,7 +87,7 @@ def fork_runs(
         ReplayDiverged: the tools answer an earlier turn otherwise than recorded.
     """
     walk = tree.path(leaf)
-    told = _told(walk)
+    told = _recorded_run(walk)
     actions = [step.node for step in walk if step.node.kind == "action"]
     if not 1 <= turn <= len(actions):
         raise BadInput(
@@ -107,7 +107,7 @@ def trace_of(tree: Tree, leaf: Node | str, localizer: Localizer) -> Trace:
     Raises: BadInput for a walk that is none, ReplayDiverged where an answer differs.
     """
     walk = tree.path(leaf)
-    session = _begun(localizer, _told(walk), walk.root)
+    session = _begun(localizer, _recorded_run(walk), walk.root)
     nodes = [step.node for step in walk if step.node.kind in ("action", "observation")]
     _replay(session, nodes)
     draw = next((node.extra["draw"] for node in reversed(nodes) if "draw" in node.extra), 0)
@@ -139,7 +139,7 @@ def _task(localizer: Localizer, session: Session) -> NewNode:
     return NewNode(kind="task", key=key, text=session.issue, origin="real", extra=extra)
 
 
-def _told(walk: Trajectory) -> Json:
+def _recorded_run(walk: Trajectory) -> Json:
     told = walk.root.extra.get("localize")
     if not isinstance(told, dict):
         raise BadInput("this is no recorded run of the localizer", where=f"task {walk.root.id[:12]}")
@@ -290,7 +290,7 @@ class _Draw:
 
     def _observation(self, turn: Turn, base: str) -> NewNode:
         messages = [dict(one) for one in turn.messages[1:]]
-        shown = [[one.path, one.start, one.end] for one in turn.shown]
+        shown = [[one.path, one.start, one.end] for one in turn.spans]
         return NewNode(
             kind="observation", parent=self.at, key=f"{base}o", fork=self.fork, origin="real",
             text="\n".join(text_of(one) for one in messages), message=messages[0],

@@ -103,20 +103,20 @@ def hits(observations: Sequence[str]) -> Hits:
     return found
 
 
-def best_line(found: Hits) -> tuple[str, int]:
+def best_line(result: Hits) -> tuple[str, int]:
     """The line with most hits in its neighbourhood of ten lines, each nearer one counting more."""
 
     def mass(place: tuple[str, int]) -> float:
         path, line = place
-        near = ((abs(at - line), count) for (other, at), (count, _) in found.items() if other == path)
+        near = ((abs(at - line), count) for (other, at), (count, _) in result.items() if other == path)
         return sum(count / (1 + gap) for gap, count in near if gap <= 10)
 
-    return max(sorted(found), key=mass)
+    return max(sorted(result), key=mass)
 
 
-def case_of(found: Hits) -> Json:
+def case_of(result: Hits) -> Json:
     """The case file from what was found: the densest places of up to three files."""
-    left = dict(found)
+    left = dict(result)
     places: list[Json] = []
     while left and len(places) < 3:
         path, line = best_line(left)

@@ -66,7 +66,7 @@ def starting_point(case: CaseFile) -> str:
     ]
     for number, one in enumerate(case.locations, 1):
         name = f" {one.symbol}" if one.symbol else ""
-        lines.append(f"{number}. {one.place()}{name}: {' '.join(one.explanation.split())}")
+        lines.append(f"{number}. {one.location()}{name}: {' '.join(one.explanation.split())}")
     return "\n".join(lines)
 
 

@@ -38,7 +38,8 @@ class Ranking:
 
     ``total``: the share of the chance that the fault lies there, all symbols together 1; not calibrated.
     ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
-    word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository. ``told``:
+    word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository.
+    ``matched``:
     what a symbol's body has of the issue's values, in words. ``lines``: suspicion by (path, line) from a
     coverage spectrum.
     """
@@ -50,7 +51,7 @@ class Ranking:
     terms: Float[np.ndarray, "words symbols"]
     placed: tuple[Placed, ...]
     literals: Mapping[int, tuple[str, ...]]
-    told: Mapping[int, tuple[str, ...]]
+    matched: Mapping[int, tuple[str, ...]]
     lines: Mapping[tuple[str, int], float]
     links: csr_matrix
 
@@ -94,7 +95,7 @@ def rank_symbols(
     odds = _weighed(parts, settings)
     shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
     parts["graph"] = scaled(received)
-    return Ranking(shares, odds, parts, names, terms, placed, literals, found.told, lines, links)
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.matched, lines, links)
 
 
 def _weighed(

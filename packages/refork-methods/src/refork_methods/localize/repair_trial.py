@@ -159,7 +159,7 @@ def confidence_scores(
     return np.asarray(rng.normal(size=finding.size) + separation * (finding == tasks.fault))
 
 
-def trial_law(nats: float, rules: TrialRules | None = None, *, spent: int = 0) -> tuple[float, float]:
+def expected_trial(nats: float, rules: TrialRules | None = None, *, spent: int = 0) -> tuple[float, float]:
     """In closed form: the chance that the agent's own order resolves a task, and its mean test runs.
 
     ``spent``: runs wasted before. Source: ours; the place of one favoured item in a Plackett-Luce order.
@@ -177,7 +177,7 @@ def trial_law(nats: float, rules: TrialRules | None = None, *, spent: int = 0) -
     return chance, runs
 
 
-def finding_law(
+def expected_gain(
     nats: float, rules: TrialRules | None = None, measure: Measure = "resolved"
 ) -> tuple[float, float]:
     """In closed form: what a right finding earns and a wrong one costs, G and L."""
@@ -189,7 +189,10 @@ def finding_law(
         if measure == "resolved"
         else -float(np.minimum(edits, rules.budget).mean())
     )
-    none, wrong = sign * trial_law(nats, rules)[at], sign * trial_law(nats, rules, spent=rules.wasted)[at]
+    none, wrong = (
+        sign * expected_trial(nats, rules)[at],
+        sign * expected_trial(nats, rules, spent=rules.wasted)[at],
+    )
     return right - none, none - wrong
 
 

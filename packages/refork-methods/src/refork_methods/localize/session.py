@@ -206,7 +206,7 @@ FINAL_ASKS = 2
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reply:
     """What an answer was, and what is said to it."""
 
     kind: Kind
@@ -214,7 +214,7 @@ class _Told:
     line: str
     call: ToolCall | None = None
     repairs: tuple[str, ...] = ()
-    shown: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
     error: str | None = None
 
 
@@ -292,7 +292,7 @@ class Session:
         told = self._read(reply, number, final)
         message = repeatable(reply.message)
         made = Turn(
-            number, told.kind, reply, (message,), told.call, told.repairs, told.shown, told.error, told.line,
+            number, told.kind, reply, (message,), told.call, told.repairs, told.spans, told.error, told.line,
             collapsed, not final,
         )  # fmt: skip
         self.turns.append(made)
@@ -301,7 +301,7 @@ class Session:
         said = f"{prompts.head(number, self.settings.max_turns)} {told.text}"
         if self.final and not self.over:
             said += f"\n\n{self._demand()}"
-        made = replace(made, messages=(message, *_said(message, said)))
+        made = replace(made, messages=(message, *_answer_messages(message, said)))
         self.turns[-1] = made
         self._exchanges.append(Exchange(made.messages, prompts.collapsed_line(number, *_line(told))))
         return made
@@ -337,17 +337,17 @@ class Session:
         viewed = [
             turn.number for turn in self.turns if turn.call is not None and turn.call.name == "view_file"
         ]
-        case = from_seen(self._seen(), viewed, self.settings.locations, why)
+        case = from_seen(self._viewed(), viewed, self.settings.locations, why)
         said = "these are the lines it looked at last" if case.locations else "it had looked at no lines"
         return case, f"The model gave no case file; {said}."
 
-    def _seen(self) -> dict[int, tuple[Span, ...]]:
-        return {turn.number: turn.shown for turn in self.turns}
+    def _viewed(self) -> dict[int, tuple[Span, ...]]:
+        return {turn.number: turn.spans for turn in self.turns}
 
     def _demand(self) -> str:
         return prompts.final_demand(self.settings.locations)
 
-    def _read(self, reply: Reply, number: int, final: bool) -> _Told:
+    def _read(self, reply: Reply, number: int, final: bool) -> _Reply:
         read = read_reply(reply.message, reply.finish)
         if isinstance(read, NotRead) and final and read.kind != "silent":
             rows = cut_case(reply.message)
@@ -357,38 +357,38 @@ class Session:
             return self._case(read, final)
         if isinstance(read, NotRead):
             say = prompts.malformed_notice if read.kind == "malformed" else prompts.again_notice
-            return _Told(read.kind, say(read.why), read.kind, error=read.why)
+            return _Reply(read.kind, say(read.why), read.kind, error=read.why)
         if final:
             why = f"{prompts.FINAL} {read.call.name} was not run"
-            return _Told("malformed", why, "a call when tools were gone", error=why)
+            return _Reply("malformed", why, "a call when tools were gone", error=why)
         return self._call(read, number)
 
-    def _call(self, read: Asked, number: int) -> _Told:
+    def _call(self, read: Asked, number: int) -> _Reply:
         line = prompts.call_text(read.call.name, read.call.arguments)
         earlier = self._watch.earlier(read.call, number)
         if earlier is not None:
             text = prompts.repeat_notice(earlier, self._watch.notices, self.settings.notices)
-            return _Told("repeat", text, f"{line}, as in turn {earlier}", read.call, read.repairs)
+            return _Reply("repeat", text, f"{line}, as in turn {earlier}", read.call, read.repairs)
         result = answer(self.tools, read.call, self.settings.observation)
         text = prompts.result_text(result, read.repairs)
-        return _Told("call", text, line, read.call, read.repairs, result.shown, result.error)
+        return _Reply("call", text, line, read.call, read.repairs, result.spans, result.error)
 
-    def _case(self, read: Answered, final: bool) -> _Told:
+    def _case(self, read: Answered, final: bool) -> _Reply:
         status: Status = "forced" if final else "final"
-        made = case_from(read.data, self.tools.snapshot, self._seen(), self.settings.locations, status)
+        made = case_from(read.data, self.tools.snapshot, self._viewed(), self.settings.locations, status)
         named = bool(read.data.get("locations"))
         stands = bool(made.case.locations) or not named
         if stands and (final or self._asked_again or not made.incomplete):
             self._given, self._problems = made.case, made.problems
-            return _Told("case", "", "the case file", repairs=read.repairs)
+            return _Reply("case", "", "the case file", repairs=read.repairs)
         self._asked_again = self._asked_again or stands
         why = [one.replace(UNSAID, "nothing") for one in made.problems]
-        return _Told(
+        return _Reply(
             "rejected", prompts.case_notice(why), "a case file that does not stand", error="; ".join(why)
         )
 
 
-def _line(told: _Told) -> tuple[str, str]:
+def _line(told: _Reply) -> tuple[str, str]:
     """What a turn did and what came of it, each in a few words."""
     if told.kind in ("malformed", "length", "silent", "rejected"):
         return "no call", told.line if told.kind == "rejected" else f"not run ({told.kind})"
@@ -396,8 +396,8 @@ def _line(told: _Told) -> tuple[str, str]:
         return told.line, "not run again"
     if told.error is not None:
         return told.line, f"error: {told.error}"
-    places = [f"{one.path}:{one.start}-{one.end}" for one in told.shown[:4]]
-    more = f" and {len(told.shown) - 4} more" if len(told.shown) > 4 else ""
+    places = [f"{one.path}:{one.start}-{one.end}" for one in told.spans[:4]]
+    more = f" and {len(told.spans) - 4} more" if len(told.spans) > 4 else ""
     first = told.text.split("\n", 1)[0]
     return told.line, f"showed {', '.join(places)}{more}" if places else first[:160]
 
@@ -424,7 +424,7 @@ def _sendable(call: object) -> bool:
         return False
 
 
-def _said(message: Message, text: str) -> list[Message]:
+def _answer_messages(message: Message, text: str) -> list[Message]:
     """An answer to a message: as results of its native calls where it made some, else as the user's turn."""
     calls: Sequence[Json] = message.get("tool_calls") or ()
     if not calls:

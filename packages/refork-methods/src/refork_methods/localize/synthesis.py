@@ -19,7 +19,7 @@ NOT_ESTABLISHED = "Not established"
 NO_CAUSE = f"{NOT_ESTABLISHED}: no diagnosis was given."
 _TEXTS = ("explanation", "root_cause", "solution_idea")
 
-Seen = Mapping[int, Sequence[Span]]
+ViewedSpans = Mapping[int, Sequence[Span]]
 
 
 @final
@@ -33,7 +33,9 @@ class Read:
     unseen: int = 0
 
 
-def case_from(data: Json, snapshot: Snapshot, seen: Seen, most: int, status: Status = "final") -> Read:
+def case_from(
+    data: Json, snapshot: Snapshot, viewed_spans: ViewedSpans, most: int, status: Status = "final"
+) -> Read:
     """A model's case file made sound, with evidence from the turns that really showed the lines.
 
     A place that points at nothing goes; a missing text stands as "Not said."; turns that the model names and
@@ -53,7 +55,7 @@ def case_from(data: Json, snapshot: Snapshot, seen: Seen, most: int, status: Sta
         if missing:
             problems.append(f"location {number}: {', '.join(missing)} not said")
         incomplete += len(missing)
-        proved = _proved(made, seen)
+        proved = _proved(made, viewed_spans)
         wrong = sorted(set(made.evidence) - set(proved.evidence))
         if wrong:
             told = ", ".join(map(str, wrong))
@@ -63,21 +65,21 @@ def case_from(data: Json, snapshot: Snapshot, seen: Seen, most: int, status: Sta
         problems.append(f"{len(places)} locations, of which the first {most} stand")
         places = places[:most]
     bare = CaseFile(tuple(places), status if places else "empty")
-    case, faults = sound(bare, snapshot, seen)
+    case, faults = sound(bare, snapshot, viewed_spans)
     problems += [f"location {one.location + 1}: {one.words}" for one in faults]
     unseen = sum(one.fault == "unseen" for one in faults)
     return Read(case, tuple(dict.fromkeys(problems)), incomplete, unseen)
 
 
-def from_seen(seen: Seen, viewed: Sequence[int], most: int, why: str) -> CaseFile:
+def from_seen(viewed_spans: ViewedSpans, viewed: Sequence[int], most: int, why: str) -> CaseFile:
     """The lines that a run looked at, the latest first: all that is left where no case file was given.
 
     ``viewed``: turns that opened a file; other turns' lines stand behind theirs. Nothing is claimed of them.
     """
-    order = [*sorted(viewed, reverse=True), *sorted(set(seen) - set(viewed), reverse=True)]
+    order = [*sorted(viewed, reverse=True), *sorted(set(viewed_spans) - set(viewed), reverse=True)]
     places: list[Location] = []
     for turn in order:
-        for span in seen.get(turn, ()):
+        for span in viewed_spans.get(turn, ()):
             end = min(span.end, span.start + LONGEST - 1)
             if any(one.path == span.path and span.start <= one.end and one.start <= end for one in places):
                 continue
@@ -87,7 +89,9 @@ def from_seen(seen: Seen, viewed: Sequence[int], most: int, why: str) -> CaseFil
                     explanation=f"Looked at in turn {turn}; {why}.",
                     root_cause=NO_CAUSE,
                     solution_idea="None was given.",
-                    evidence=tuple(sorted(t for t in seen if _touch(seen[t], span.path, span.start, end))),
+                    evidence=tuple(
+                    sorted(t for t, at in viewed_spans.items() if _touch(at, span.path, span.start, end))
+                ),
                 )
             )  # fmt: skip
     return CaseFile(tuple(places[:most]), "forced" if places else "empty")
@@ -129,7 +133,7 @@ def _lines(row: Json) -> tuple[int | None, int | None]:
     return _int(start), _int(row.get("end", row.get("end_line")))
 
 
-def _proved(one: Location, seen: Seen) -> Location:
+def _proved(one: Location, seen: ViewedSpans) -> Location:
     showed = [turn for turn in sorted(seen) if _touch(seen[turn], one.path, one.start, one.end)]
     named = [turn for turn in one.evidence if turn in showed]
     return replace(one, evidence=tuple(sorted(set(named or showed))))

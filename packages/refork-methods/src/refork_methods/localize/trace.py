@@ -24,7 +24,7 @@ Kind: TypeAlias = Literal["call", "repeat", "malformed", "length", "silent", "ca
 class Turn:
     """One answer of the model and what it was told then.
 
-    ``messages``: the answer, then what was told. ``shown``: lines that it showed. ``collapsed``: earlier
+    ``messages``: the answer, then what was told. ``spans``: lines that it showed. ``collapsed``: earlier
     turns that stood as single lines when the model was asked.
     """
 
@@ -34,7 +34,7 @@ class Turn:
     messages: tuple[Message, ...]
     call: ToolCall | None = None
     repairs: tuple[str, ...] = ()
-    shown: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
     error: str | None = None
     line: str = ""
     collapsed: int = 0
@@ -49,7 +49,7 @@ class Turn:
             "finish": self.reply.finish,
             "call": None if self.call is None else [self.call.name, self.call.arguments],
             "repairs": list(self.repairs),
-            "shown": [[one.path, one.start, one.end] for one in self.shown],
+            "shown": [[one.path, one.start, one.end] for one in self.spans],
             "error": self.error,
             "collapsed": self.collapsed,
             "offered": self.offered,
@@ -114,9 +114,9 @@ class Trace:
         return Ledger(tuple(turn.reply.cost for turn in self.turns))
 
     @property
-    def seen(self) -> dict[int, tuple[Span, ...]]:
+    def viewed(self) -> dict[int, tuple[Span, ...]]:
         """The lines that each turn showed."""
-        return {turn.number: turn.shown for turn in self.turns}
+        return {turn.number: turn.spans for turn in self.turns}
 
     def replies(self, before: int | None = None) -> tuple[Reply, ...]:
         """The model's answers of the turns below ``before``, or of all."""

@@ -79,7 +79,7 @@ class Placed:
     path: str
 
 
-def place_frames(found: Iterable[Frame], files: Iterable[str]) -> tuple[Placed, ...]:
+def place_frames(result: Iterable[Frame], files: Iterable[str]) -> tuple[Placed, ...]:
     """Frames whose file is in the repository: the file that shares the longest tail of path parts.
 
     A frame that fits several files equally well is left out: nothing says which it is. So is one that only
@@ -89,7 +89,7 @@ def place_frames(found: Iterable[Frame], files: Iterable[str]) -> tuple[Placed, 
     for path in files:
         by_name.setdefault(path.rsplit("/", 1)[-1], []).append(path)
     placed: list[Placed] = []
-    for frame in found:
+    for frame in result:
         best = _best(frame, by_name.get(frame.path.rsplit("/", 1)[-1], []))
         if best is not None:
             placed.append(Placed(frame, best))

@@ -91,7 +91,7 @@ class Recurrence:
     history: tuple[str, ...] = ()
     counted: frozenset[str] = field(default=frozenset())
 
-    def seen(self, task: str, query: str) -> Recurrence:
+    def with_task(self, task: str, query: str) -> Recurrence:
         """With one more task; a task that counted before changes nothing."""
         if task in self.counted:
             return self

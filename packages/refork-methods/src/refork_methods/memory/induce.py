@@ -305,7 +305,7 @@ def _add_each(draft: _PartialSkeleton, call: _Call) -> None:
     key = next(k for k in call.many[0] if len({repr(one[k]) for one in call.many}) > 1)
     values = [one[key] for one in call.many]
     for name, result in reversed(draft.results):
-        found = _kept(draft, name, result, key, values)
+        found = _field_list(draft, name, result, key, values)
         if found is not None:
             over, last = found
             arguments = tuple(
@@ -317,7 +317,7 @@ def _add_each(draft: _PartialSkeleton, call: _Call) -> None:
     raise _Unknown
 
 
-def _kept(
+def _field_list(
     draft: _PartialSkeleton, name: str, result: Any, key: str, values: Sequence[Any]
 ) -> tuple[Result, str] | None:
     """The list whose entries hold exactly the values under one field, kept by what the query tells."""

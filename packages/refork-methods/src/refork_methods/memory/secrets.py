@@ -115,8 +115,8 @@ def _hidden_step(step: RunStep, told: Mapping[str, str], returned: Mapping[str, 
     every = {**told, **returned}
     return replace(
         step,
-        said=_replaced(step.said, every),
-        seen=_replaced(step.seen, every),
+        output=_replaced(step.output, every),
+        observation=_replaced(step.observation, every),
         arguments={key: _deep(value, told, key) for key, value in step.arguments.items()},
         result=_deep(step.result, told),
     )

@@ -187,7 +187,7 @@ class MemoryState:
 
     def documents(self) -> tuple[Document, ...]:
         """What can be retrieved."""
-        texts = [Document(one.id, one.kind, _told(one)) for one in self.texts()]
+        texts = [Document(one.id, one.kind, _item_text(one)) for one in self.texts()]
         return (*texts, *(Document(t.name, "tool", f"{t.name} {t.doc}") for t in self.live_tools()))
 
     def count(self, kind: ItemKind) -> int:
@@ -195,7 +195,7 @@ class MemoryState:
         return sum(one.kind == kind for one in self.items.values())
 
 
-def _told(item: MemoryItem) -> str:
+def _item_text(item: MemoryItem) -> str:
     return f"{item.body} {item.query}" if item.query else item.body
 
 
@@ -259,7 +259,7 @@ def _observed(state: MemoryState, entry: Entry) -> MemoryState:
     recurrence = dict(state.recurrence)
     for name in body["items"]:
         if state.items[name].kind == "plan":
-            recurrence[name] = recurrence.get(name, Recurrence()).seen(task, query)
+            recurrence[name] = recurrence.get(name, Recurrence()).with_task(task, query)
     return replace(state, observed={**state.observed, task: seen}, recurrence=recurrence)
 
 

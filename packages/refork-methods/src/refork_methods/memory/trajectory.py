@@ -17,15 +17,15 @@ class RunStep:
     """One turn: what the agent said, the function it called, and what came back.
 
     ``function`` is "app.function" or "tools.name", empty where no call was made. ``result`` is the returned
-    value, ``seen`` the observation as text, ``failed`` whether the call was answered with an error.
+    value, ``observation`` the observation as text, ``failed`` whether the call was answered with an error.
     """
 
     id: str
-    said: str = ""
+    output: str = ""
     function: str = ""
     arguments: Json = field(default_factory=dict)
     result: Any = None
-    seen: str = ""
+    observation: str = ""
     failed: bool = False
 
 
@@ -76,8 +76,8 @@ def step_line(step: RunStep, room: int = 160) -> str:
     if step.function:
         done = f"{step.function}({json.dumps(step.arguments, ensure_ascii=False, sort_keys=True)})"
     else:
-        done = step.said
-    back = step.seen or ("" if step.result is None else json.dumps(step.result, ensure_ascii=False))
+        done = step.output
+    back = step.observation or ("" if step.result is None else json.dumps(step.result, ensure_ascii=False))
     line = " ".join(shortened(done, room).split())
     told = " ".join(shortened(back, room).split())
     mark = "failed" if step.failed else "->"
@@ -102,16 +102,16 @@ def compact_view(run: RunTrajectory, opened: Sequence[str] = (), room: int = 160
 def full_view(step: RunStep) -> str:
     """One step with nothing left out."""
     parts = [f"[{step.id}] in full"]
-    if step.said:
-        parts.append(f"said: {step.said}")
+    if step.output:
+        parts.append(f"said: {step.output}")
     if step.function:
         parts.append(
             f"called: {step.function}({json.dumps(step.arguments, ensure_ascii=False, sort_keys=True)})"
         )
     if step.result is not None:
         parts.append(f"returned: {json.dumps(step.result, ensure_ascii=False)}")
-    if step.seen:
-        parts.append(f"saw: {step.seen}")
+    if step.observation:
+        parts.append(f"saw: {step.observation}")
     return "\n".join(parts)
 
 

@@ -173,7 +173,7 @@ class PinnedBuffer:
 
     # -- into a model input -------------------------------------------------------------------
 
-    def place(self, items: Sequence[T], shape: MessageShape[T]) -> list[T]:
+    def insert(self, items: Sequence[T], shape: MessageShape[T]) -> list[T]:
         """A framework's messages with exactly one block, wherever copies stood before; idempotent."""
         kept = self.strip(items, shape)
         if not self.constraints:
@@ -214,7 +214,7 @@ class PinnedBuffer:
 
     def apply(self, messages: Sequence[Message]) -> list[Message]:
         """OpenAI-style messages with exactly one block."""
-        return self.place(messages, MessageDicts(self.role))
+        return self.insert(messages, MessageDicts(self.role))
 
     # -- checks -------------------------------------------------------------------------------
 

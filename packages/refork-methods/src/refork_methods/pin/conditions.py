@@ -99,13 +99,13 @@ def _any(answers: Iterable[bool | None], doubt: str) -> bool:
     return False
 
 
-def _attempts(values: Iterable[Any], law: Callable[[Any], bool]) -> bool:
+def _attempts(values: Iterable[Any], distribution: Callable[[Any], bool]) -> bool:
     """Whether the law holds for one of the values; what cannot be read is in doubt."""
     reasons: list[str] = []
 
     def answer(value: Any) -> bool | None:
         try:
-            return law(value)
+            return distribution(value)
         except CannotJudge as error:
             reasons.append(str(error))
             return None

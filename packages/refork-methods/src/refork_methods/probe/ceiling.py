@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.stats.mixture import binomial_likelihood, mixture_laws
+from refork.stats.mixture import binomial_likelihood, mixture_distributions
 from refork.stats.results import Array
 from refork.types import Json
 
@@ -151,7 +151,7 @@ class Counts:
 
     def ceilings(self, draws: NDArray[np.float64]) -> NDArray[np.float64]:
         """AUROC* of resamples [b, prompts] of the prompts, [b]; NaN where only one outcome is left."""
-        mixture = mixture_laws(self.likelihood, draws @ self.shares, STEPS)
+        mixture = mixture_distributions(self.likelihood, draws @ self.shares, STEPS)
         mean = mixture @ GRID
         spread = mean * (1 - mean)
         distance = ((mixture @ _DISTANCE) * mixture).sum(axis=1)

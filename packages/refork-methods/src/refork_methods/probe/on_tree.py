@@ -20,7 +20,7 @@ from refork.tree.tree import Tree
 from refork.types import FloatArray, IntArray, token_array
 from refork_methods.probe.cases import Position
 from refork_methods.probe.fit import FittedProbe
-from refork_methods.probe.kept import Spot, read_states
+from refork_methods.probe.hidden_states import Spot, read_states
 from refork_methods.probe.rows import Rows
 from refork_methods.probe.separability import POSITIONS, Reading, resample_trace
 

@@ -15,26 +15,26 @@ _NAMES = {
 }
 
 
-def write_page(folder: Path, told: Json) -> Path:
+def write_page(folder: Path, report: Json) -> Path:
     """Write ``report.html`` into a run's folder from its report; where it is."""
     rows = [
         (_NAMES[name] if group == "pooled" else "", group, part)
-        for name, probe in told["probes"].items()
+        for name, probe in report["probes"].items()
         if probe["pooled"]
         for group, part in {"pooled": probe["pooled"], **probe["within"]}.items()
     ]
-    curve, sweep = told["curve"], told["sweep"]
+    curve, sweep = report["curve"], report["sweep"]
     page = environment("refork_methods.probe").get_template("probe.html.j2")
     text = page.render(
-        told=told,
-        headline=_headline(told["probes"]),
+        told=report,
+        headline=_headline(report["probes"]),
         areas=areas_figure(rows).html(),
         curve=curve_figure(curve).html() if curve else None,
         curve_words=curve_words(curve) if curve else "",
         sweep=sweep_figure(sweep).html() if sweep else None,
         left_out=[
             (_NAMES[name], group, reason)
-            for name, probe in told["probes"].items()
+            for name, probe in report["probes"].items()
             for group, reason in probe["left_out"].items()
         ],
     )

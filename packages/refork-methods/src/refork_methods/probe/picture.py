@@ -41,7 +41,7 @@ def curve_figure(curve: Json) -> Figure:
     valley = curve["valley"]
     if valley is not None and valley["real"]:
         name = f"valley, depth {valley['depth']:.3f} ({valley['low']:.3f} to {valley['high']:.3f})"
-        ends = [Dot(share[valley[at]], above[valley[at]], told=at) for at in ("start", "bottom", "end")]
+        ends = [Dot(share[valley[at]], above[valley[at]], tooltip=at) for at in ("start", "bottom", "end")]
         lines.append(Line(name, ends, colour=palette.LIGHT[0], joined=False))
     plane = Plane(
         "of the thinking", "above chance", "rate", "number", levels=[Level(curve["ever"], "chance, anywhere")]

@@ -164,7 +164,7 @@ def read_rows(
     if not found:
         raise BadInput(
             f"no rollout of {card.name!r} under these prompts has a score {score!r}",
-            where=tree.place or "tree",
+            where=tree.uri or "tree",
             hint=f"{ungraded} rollouts are ungraded; grade them, or name their score",
         )
     failed = sum(_failures(tree, case, card) for case in cases)

@@ -16,7 +16,7 @@ from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
-from refork.runs.recipe import Law, RecipePart
+from refork.runs.recipe import RecipePart, SamplingPart
 from refork.tree.score import Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -56,7 +56,7 @@ class ProbeRecipe(RecipePart):
     #: Rollouts of each prompt that are drawn first.
     draws: int = Field(default=0, ge=0)
     #: How they are drawn.
-    sampling: Law = Law()
+    sampling: SamplingPart = SamplingPart()
     #: Layer whose hidden state is read; negative from the last.
     layer: int | Literal["raw"] = -1
     #: How the probe is fitted.
@@ -102,8 +102,8 @@ def run_fit(
     marker = marker_of(policy, recipe.close, recipe.opening)
     judge = MatchJudge(recipe.refusal_regex, recipe.score) if recipe.refusal_regex else None
     if recipe.draws:
-        law = recipe.sampling.sampling()
-        jobs = [prepare(c.root, policy, recipe.draws, settings=law, seed=recipe.seed) for c in cases]
+        sampling = recipe.sampling.sampling()
+        jobs = [prepare(c.root, policy, recipe.draws, settings=sampling, seed=recipe.seed) for c in cases]
         run_jobs(jobs, judge=judge, progress=progress, stage="rolling out")
     if judge is not None:
         _grade(tree, cases, policy, judge)

@@ -16,7 +16,7 @@ from refork.progress import Progress, silent
 from refork.types import FloatArray, Json, token_array
 from refork_methods.probe.area import Area, area
 from refork_methods.probe.fit import FirstTokenProbe
-from refork_methods.probe.kept import Spot, read_states
+from refork_methods.probe.hidden_states import Spot, read_states
 from refork_methods.probe.on_tree import content_span, position_states
 from refork_methods.probe.rows import Rows
 
@@ -28,11 +28,11 @@ ANCHORS: Final = 20
 class PromptSweep:
     """Areas [layers][anchors + 1]; the last column is the first thinking token, where all rows have one.
 
-    ``places`` are the anchors' shares of the way through the user's words.
+    ``positions`` are the anchors' shares of the way through the user's words.
     """
 
     layers: tuple[int, ...]
-    places: tuple[float, ...]
+    positions: tuple[float, ...]
     areas: tuple[tuple[Area, ...], ...]
     thinking: bool
 
@@ -40,7 +40,7 @@ class PromptSweep:
         """Plain numbers."""
         return {
             "layers": list(self.layers),
-            "places": list(self.places),
+            "places": list(self.positions),
             "thinking": self.thinking,
             "areas": [[one.to_json() for one in row] for row in self.areas],
         }

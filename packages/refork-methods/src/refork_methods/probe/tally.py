@@ -89,13 +89,13 @@ def tallies_of(
         names = sorted(f"{name} ({str(weights)[:12]})" for name, weights in makers)
         raise BadInput(
             f"{len(makers)} policies made these rollouts: {', '.join(names)}",
-            where=tree.place or "tree",
+            where=tree.uri or "tree",
             hint="name one; a ceiling is of one policy",
         )
     if not found:
         raise BadInput(
             f"no rollout under these prompts has a score {score!r}",
-            where=tree.place or "tree",
+            where=tree.uri or "tree",
             hint=f"{ungraded} rollouts are ungraded; grade them, or name their score",
         )
     return found, ungraded

@@ -91,7 +91,7 @@ class RecoveryReport:
     warnings: tuple[str, ...]
 
     @property
-    def found(self) -> bool:
+    def removes_ways_back(self) -> bool:
         """Whether cleaning would take ways back out of the data."""
         return bool(self.unsupervised)
 

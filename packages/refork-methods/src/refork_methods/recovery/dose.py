@@ -19,7 +19,7 @@ from refork_methods.recovery.audit import Visit, visits
 from refork_methods.recovery.chain import TARGET, expected_visits
 from refork_methods.recovery.distillation import mix_traces
 from refork_methods.recovery.rows import Float64, RowPolicy
-from refork_methods.recovery.sample import Walks, count_moves, golden_moves, sample_walks
+from refork_methods.recovery.sample import SampledPaths, count_moves, golden_moves, sample_paths
 from refork_methods.recovery.surgery import erase_loops
 from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
 from refork_methods.recovery.trainers import SftSettings, sft
@@ -78,7 +78,7 @@ def _drawn(teacher: RowPolicy, count: int, cap: int, seed: int, place: int) -> F
     rng = np.random.default_rng([seed, place])
     missing = count
     while missing:
-        walks = sample_walks(teacher, missing, cap, rng)
+        walks = sample_paths(teacher, missing, cap, rng)
         if not bool(walks.reached.any()):
             raise BadInput(
                 f"no trace of the teacher reached the target in {cap} moves",
@@ -90,33 +90,33 @@ def _drawn(teacher: RowPolicy, count: int, cap: int, seed: int, place: int) -> F
     return moves
 
 
-def shorten_walks(walks: Walks) -> Walks:
+def shorten_paths(sampled: SampledPaths) -> SampledPaths:
     """Walks that reached the target without their detours: loops over nodes erased, whatever the direction.
 
     Raises:
         BadInput: a walk that was cut, whose detours are not known to end.
     """
-    if not bool(walks.reached.all()):
+    if not bool(sampled.reached.all()):
         raise BadInput("only walks that reached the target can be shortened", where="maze")
-    k = walks.chain.diamonds
-    row = walks.chain.row
+    k = sampled.chain.diamonds
+    row = sampled.chain.row
     # A node is named by the state of arriving there outward: row a stands for b, and c for d.
     node = np.arange(len(row)) - np.where((row // k) % 2 == 1, k, 0) * (row >= 0)
     paths = []
-    for number in range(len(walks)):
-        visited = node[walks.states[: int(walks.steps[number]) + 1, number]].tolist()
+    for number in range(len(sampled)):
+        visited = node[sampled.states[: int(sampled.steps[number]) + 1, number]].tolist()
         paths.append([visited[i] for i in erase_loops(visited).first])
     steps = np.array([len(path) - 1 for path in paths], dtype=np.int64)
     states = np.full((int(steps.max()) + 1, len(paths)), TARGET, dtype=np.int32)
     for number, path in enumerate(paths):
         states[: len(path), number] = path
-    return Walks(walks.chain, walks.cap, steps, walks.reached, states)
+    return SampledPaths(sampled.chain, sampled.cap, steps, sampled.reached, states)
 
 
 def golden_student(teacher: RowPolicy, count: int, *, cap: int = 400, seed: int = 0) -> float:
     """Expected moves of a student of ``count`` traces of the teacher with their detours cut out."""
-    walks = sample_walks(teacher, count, cap, np.random.default_rng(seed))
-    short = shorten_walks(walks.only(walks.reached))
+    walks = sample_paths(teacher, count, cap, np.random.default_rng(seed))
+    short = shorten_paths(walks.only(walks.reached))
     return sft(RowPolicy.base(teacher.graph), count_moves(short)).hitting_time
 
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, final
 
 from refork.errors import BadInput
 
-Place = Literal["source", "fork", "left", "right", "leaf"]
+Role = Literal["source", "fork", "left", "right", "leaf"]
 Direction = Literal["out", "in"]
 Row = Literal["a", "b", "c", "d"]
 
@@ -25,7 +25,7 @@ Row = Literal["a", "b", "c", "d"]
 class Node(NamedTuple):
     """A node; ``branch`` and ``diamond`` are -1 where they do not apply."""
 
-    place: Place
+    role: Role
     branch: int = -1
     diamond: int = -1
 
@@ -89,7 +89,7 @@ class PathStar:
     def moves(self, node: Node) -> tuple[Move, ...]:
         """Every move from a node, in a fixed order; parallel edges are moves of their own."""
         parallel = tuple(Move("edge", e) for e in range(self.edges))
-        match node.place:
+        match node.role:
             case "source":
                 return (Move("out"),)
             case "fork":
@@ -106,7 +106,7 @@ class PathStar:
         if move not in self.moves(node):
             return None
         w, j = node.branch, node.diamond
-        match node.place, move.kind:
+        match node.role, move.kind:
             case "source", _:
                 return State(Node("fork"), "out")
             case "fork", _:
@@ -145,7 +145,7 @@ class PathStar:
         a: at a right node, arrived outward; b: there, arrived inward; c: at a left node, arrived
         outward; d: there, arrived inward. None where there is nothing to decide or the fork decides.
         """
-        match state.node.place, state.arrived:
+        match state.node.role, state.arrived:
             case "right", "out":
                 return "a"
             case "right", "in":

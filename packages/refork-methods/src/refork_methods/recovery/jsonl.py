@@ -61,7 +61,7 @@ def from_messages(body: Json, name: str, outcome: float) -> Trace:
             seen = list(group)
     if not steps:
         raise BadInput("this chat has no assistant turn", where=name)
-    end = Step(text_of(seen[-1]), "", seen=tuple(seen)) if seen else None
+    end = Step(text_of(seen[-1]), "", observed=tuple(seen)) if seen else None
     rest = {key: value for key, value in body.items() if key != "messages"}
     return Trace(name, tuple(steps), end, outcome, rest | {"_form": "messages"})
 
@@ -72,8 +72,8 @@ def _chat_step(seen: Sequence[Message], message: Message) -> Step:
         state=text_of(seen[-1]) if seen else "",
         action=text_of(message),
         label=label if isinstance(label, bool) else None,
-        seen=tuple(seen),
-        said=(message,),
+        observed=tuple(seen),
+        actions=(message,),
     )
 
 
@@ -99,8 +99,8 @@ def from_steps(body: Json, name: str, outcome: float) -> Trace:
                 action=_text(entry["action"]),
                 recorded=entry.get("state_key"),
                 label=label if isinstance(label, bool) else None,
-                seen=(field, entry[field]),
-                said=(said,),
+                observed=(field, entry[field]),
+                actions=(said,),
             )
         )
     end = Step(_text(body["end"]), "", body.get("end_key")) if "end" in body else None
@@ -135,14 +135,14 @@ def plain(trace: Trace) -> Json:
     """The line of a trace, in the form it was read in."""
     rest = {key: value for key, value in trace.rest.items() if key != "_form"}
     if trace.rest.get("_form") == "messages":
-        said: list[Any] = [m for step in trace.steps for m in (*step.seen, *step.said)]
-        return {"messages": said + list(trace.end.seen if trace.end else ()), **rest}
+        said: list[Any] = [m for step in trace.steps for m in (*step.observed, *step.actions)]
+        return {"messages": said + list(trace.end.observed if trace.end else ()), **rest}
     return {"steps": [_plain_step(step) for step in trace.steps], **rest}
 
 
 def _plain_step(step: Step) -> Json:
-    name, value = step.seen if step.seen else ("state", step.state)
-    return {name: value, **(step.said[0] if step.said else {"action": step.action})}
+    name, value = step.observed if step.observed else ("state", step.state)
+    return {name: value, **(step.actions[0] if step.actions else {"action": step.action})}
 
 
 def write_jsonl(traces: Iterable[Trace], out: IO[str]) -> int:

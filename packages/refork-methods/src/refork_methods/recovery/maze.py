@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final, get_args
 
 from refork.errors import BadInput
-from refork.policies.scripted import Law, ScriptedPolicy, bare
+from refork.policies.scripted import Distribution, ScriptedPolicy, bare
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.dice import Dice
 from refork.worlds.game import GameWorld, need
 from refork.worlds.spec import Spec
-from refork_methods.recovery.graph import Move, Node, PathStar, Place, State
+from refork_methods.recovery.graph import Move, Node, PathStar, Role, State
 
 _WORDS = (
     "find", "the", "target", "leaf", "source", "fork", "branch", "left", "right", "exits", "out",
@@ -63,16 +63,16 @@ class MazeGame:
     def view(self, state: Position) -> str:
         """The place, the last edge and the exits."""
         (node, arrived), via = state
-        if node.place in ("source", "fork"):
-            parts: list[str] = [node.place]
+        if node.role in ("source", "fork"):
+            parts: list[str] = [node.role]
         else:
             diamond = f" {node.diamond}" if node.diamond >= 0 else ""
-            parts = [f"branch {self.names[node.branch]} {node.place}{diamond}"]
+            parts = [f"branch {self.names[node.branch]} {node.role}{diamond}"]
         if arrived is not None:
             parts.append(f"came {arrived}{self._by(node, via)}")
         if self.grade(state) is not None:
             return " ; ".join([*parts, "target reached"])
-        if node.place == "leaf":
+        if node.role == "leaf":
             parts.append("dead end")
         return " ; ".join([*parts, "exits " + " ".join(self._label(m) for m in self.graph.moves(node))])
 
@@ -98,22 +98,22 @@ class MazeGame:
         after = self.graph.follow(node, move) if move and self.grade(state) is None else None
         if move is None or after is None:
             return None
-        return Position(after, node.branch if after.node.place == "fork" else self._kept(move))
+        return Position(after, node.branch if after.node.role == "fork" else self._edge_number(move))
 
     def grade(self, state: Position) -> float | None:
         """1 on the target leaf."""
         node = state.state.node
-        return 1.0 if node.place == "leaf" and node.branch == self.target else None
+        return 1.0 if node.role == "leaf" and node.branch == self.target else None
 
     def save(self, state: Position) -> Any:
-        """Place, branch, diamond, direction and edge as a list."""
+        """Role, branch, diamond, direction and edge as a list."""
         return [*state.state.node, state.state.arrived, state.via]
 
     def load(self, data: Any) -> Position:
         """Inverse of :meth:`save`."""
         place, branch, diamond, arrived, via = data
-        node = Node(cast("Place", place), int(branch), int(diamond))
-        if place not in get_args(Place) or node not in set(self.graph.nodes()):
+        node = Node(cast("Role", place), int(branch), int(diamond))
+        if place not in get_args(Role) or node not in set(self.graph.nodes()):
             raise ValueError(f"no node {data!r}")
         if arrived not in (None, "in", "out"):
             raise ValueError(f"no direction {arrived!r}")
@@ -122,13 +122,13 @@ class MazeGame:
         return Position(State(node, arrived), int(via))
 
     @staticmethod
-    def _kept(move: Move) -> int:
+    def _edge_number(move: Move) -> int:
         return move.number if move.kind == "edge" else -1
 
     def _by(self, node: Node, via: int) -> str:
         if via < 0:
             return ""
-        return f" from branch {self.names[via]}" if node.place == "fork" else f" by edge {via}"
+        return f" from branch {self.names[via]}" if node.role == "fork" else f" by edge {via}"
 
     def _label(self, move: Move) -> str:
         if move.kind == "branch":
@@ -234,18 +234,18 @@ def walker(argument: str) -> ScriptedPolicy:
     """``walker``: takes a random exit of a maze."""
     bare("walker", argument)
     words = ("go", " in", " out", " edge", " branch")
-    return ScriptedPolicy.from_text(walker_law, words, name="scripted:walker")
+    return ScriptedPolicy.from_text(walker_distribution, words, name="scripted:walker")
 
 
-def walker_law(text: str) -> Law:
+def walker_distribution(text: str) -> Distribution:
     """The next piece of ``go EXIT``, every exit of the last line that lists some being equally likely."""
     before, _, said = text.rpartition("\n")
     listed = before.rpartition("exits ")[2].partition("\n")[0] if "exits " in before else "out"
     actions = [f"go {found}" for found in re.findall(r"in|out|edge \d+|branch \d+", listed)]
     fitting = [action for action in actions if action.startswith(said)]
-    law: dict[str, float] = {}
+    distribution: dict[str, float] = {}
     for action in fitting:
         found = re.match(r"\s?[a-z]+|\s|\d", action[len(said) :])
         piece = found.group() if found else ""
-        law[piece] = law.get(piece, 0.0) + 1.0 / len(fitting)
-    return law or {"": 1.0}
+        distribution[piece] = distribution.get(piece, 0.0) + 1.0 / len(fitting)
+    return distribution or {"": 1.0}

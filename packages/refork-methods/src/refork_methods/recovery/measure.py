@@ -61,7 +61,7 @@ def straight_ways(game: MazeGame, branch: int) -> dict[Position, tuple[str, ...]
     found: dict[Position, tuple[str, ...]] = {}
     here, path = game.begin, tuple[str, ...]()
     while game.grade(here) is None and not (path and here.state == State(Node("fork"), "in")):
-        if here.state.node.place == "fork":
+        if here.state.node.role == "fork":
             action = f"go branch {game.names[branch]}"
         else:
             wanted = game.graph.desired(here.state)

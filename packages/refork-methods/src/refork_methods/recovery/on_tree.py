@@ -34,7 +34,7 @@ def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
     if not graded:
         raise BadInput(
             f"no leaf of this tree has a {score!r} score, so no trace has an outcome",
-            where=tree.place or "tree in memory",
+            where=tree.uri or "tree in memory",
             hint="grade the rollouts, or name another score with --score",
         )
     return [_trace(walk, outcomes[walk.leaf.id], score) for walk in tree.paths(graded)]
@@ -51,7 +51,7 @@ def _trace(walk: Trajectory, outcome: float, score: str) -> Trace:
             continue
         steps.append(_step(seen, kept))
         seen = []
-    end = replace(_step(seen, None), said=()) if seen and steps else None
+    end = replace(_step(seen, None), actions=()) if seen and steps else None
     return Trace(walk.leaf.id, tuple(steps), end, outcome, {"_form": "tree", "score": score})
 
 
@@ -62,8 +62,8 @@ def _step(seen: Sequence[Kept], said: Kept | None) -> Step:
         action="" if said is None else said.text,
         recorded=seen[-1].node.state_key if seen else None,
         label=label if isinstance(label, bool) else None,
-        seen=tuple(seen),
-        said=() if said is None else (said,),
+        observed=tuple(seen),
+        actions=() if said is None else (said,),
     )
 
 
@@ -83,7 +83,7 @@ def write_tree(traces: Sequence[Trace], source: Tree, target: Tree) -> int:
     before = len(target)
     whole = [trace.name for trace in traces if not trace.changed]
     wanted = {step.node.id for walk in source.paths(whole) for step in walk}
-    wanted |= {t.steps[0].seen[0].node.id for t in traces if t.changed and t.steps}
+    wanted |= {t.steps[0].observed[0].node.id for t in traces if t.changed and t.steps}
     target.load(_records(source, wanted))
     for trace in traces:
         if trace.changed:
@@ -106,8 +106,8 @@ def _records(source: Tree, wanted: set[str]) -> Iterator[Record]:
 
 
 def _append_shortened(trace: Trace, source: Tree, target: Tree) -> None:
-    pieces = [kept for step in trace.steps for kept in (*step.seen, *step.said)]
-    pieces += list(trace.end.seen) if trace.end is not None else []
+    pieces = [kept for step in trace.steps for kept in (*step.observed, *step.actions)]
+    pieces += list(trace.end.observed) if trace.end is not None else []
     drafts: list[NewNode] = []
     parent = pieces[0].node.id
     for number, kept in enumerate(pieces[1:], start=1):

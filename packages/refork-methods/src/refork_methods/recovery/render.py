@@ -7,23 +7,23 @@ import numpy as np
 from refork_methods.recovery.chain import TARGET
 from refork_methods.recovery.graph import Move, PathStar, State
 from refork_methods.recovery.maze import MazeGame
-from refork_methods.recovery.sample import Walks
+from refork_methods.recovery.sample import SampledPaths
 from refork_methods.recovery.traces import Step, Trace
 
 #: A key for maze texts: the place without the direction of arrival, so that going back meets it again.
 PLACE_PATTERN = r"^[^;]+"
 
 
-def maze_traces(graph: PathStar, walks: Walks, rng: np.random.Generator) -> list[Trace]:
+def maze_traces(graph: PathStar, paths: SampledPaths, rng: np.random.Generator) -> list[Trace]:
     """Walks as step-list traces; the target, the dead branches and the parallel edges are drawn uniformly.
 
     The texts are those of the world ``maze:W,K,L`` with branches named 0 to W - 1, so they can be replayed
     there. The outcome is 1 where the target was reached.
     """
-    return [_trace(graph, walks, number, rng) for number in range(len(walks))]
+    return [_trace(graph, paths, number, rng) for number in range(len(paths))]
 
 
-def _trace(graph: PathStar, walks: Walks, number: int, rng: np.random.Generator) -> Trace:
+def _trace(graph: PathStar, walks: SampledPaths, number: int, rng: np.random.Generator) -> Trace:
     target = int(rng.integers(graph.branches))
     game = MazeGame(graph, tuple(range(graph.branches)), target)
     path = walks.states[: int(walks.steps[number]) + 1, number]
@@ -33,7 +33,7 @@ def _trace(graph: PathStar, walks: Walks, number: int, rng: np.random.Generator)
         move = _move(graph, here.state, walks.chain.names[there], target, rng)
         action = f"go {move.kind}" + (f" {move.number}" if move.number >= 0 else "")
         state = game.view(here)
-        steps.append(Step(state, action, seen=("state", state), said=({"action": action},)))
+        steps.append(Step(state, action, observed=("state", state), actions=({"action": action},)))
         after = game.act(here, action)
         assert after is not None
         here = after
@@ -45,7 +45,7 @@ def _trace(graph: PathStar, walks: Walks, number: int, rng: np.random.Generator)
 
 def _move(graph: PathStar, here: State, name: str, target: int, rng: np.random.Generator) -> Move:
     """A move that leads from a state to the named chain state, drawn among equal ones."""
-    if here.node.place == "fork":
+    if here.node.role == "fork":
         if "dead" not in name:
             return Move("branch", target)
         number = int(rng.integers(graph.branches - 1))
@@ -62,4 +62,4 @@ def _fits(graph: PathStar, state: State, name: str) -> bool:
     row = graph.row(state)
     if row is not None:
         return name.startswith(f"{row}_{state.node.diamond} ")
-    return name in {"fork": ("fork",), "leaf": ("dead leaf", "target")}.get(state.node.place, ())
+    return name in {"fork": ("fork",), "leaf": ("dead leaf", "target")}.get(state.node.role, ())

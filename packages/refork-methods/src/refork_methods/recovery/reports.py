@@ -19,7 +19,7 @@ from refork_methods.recovery.hitting import Method, expected_hitting_time
 from refork_methods.recovery.jsonl import write_jsonl
 from refork_methods.recovery.render import maze_traces
 from refork_methods.recovery.rows import ROWS, RowPolicy, path_star
-from refork_methods.recovery.sample import golden_moves, sample_walks, sampled_hitting_time
+from refork_methods.recovery.sample import golden_moves, sample_paths, sampled_hitting_time
 from refork_methods.recovery.support import row_support
 from refork_methods.recovery.trainers import (
     RewardSettings,
@@ -49,7 +49,7 @@ def parse_shape(text: str) -> PathStar:
 
 
 def solve_report(
-    graph: PathStar, policy: RowPolicy | None, method: str, walks: int = 0, cap: int = 1000
+    graph: PathStar, policy: RowPolicy | None, method: str, paths: int = 0, cap: int = 1000
 ) -> Json:
     """Exact expected moves of the maze's landmarks, of a policy where one is given, and of sampled walks."""
     w, k, wide = graph.branches, graph.diamonds, graph.edges
@@ -66,8 +66,8 @@ def solve_report(
         report |= {"policy": found.value, "stuck": found.stuck}
     if found.exact is not None:
         report["exact"] = str(found.exact)
-    if walks:
-        drawn = sampled_hitting_time(policy or RowPolicy.base(graph), walks, cap, np.random.default_rng(0))
+    if paths:
+        drawn = sampled_hitting_time(policy or RowPolicy.base(graph), paths, cap, np.random.default_rng(0))
         report["walked"] = asdict(drawn)
     return report
 
@@ -144,7 +144,7 @@ def save_policy(policy: RowPolicy, file: Path) -> None:
 def save_traces(policy: RowPolicy, count: int, cap: int, seed: int, file: Path) -> None:
     """Write sampled walks of a policy as step-list JSON lines."""
     rng = np.random.default_rng([seed, 1])
-    walks = sample_walks(policy, count, cap, rng)
+    walks = sample_paths(policy, count, cap, rng)
     with file.open("w", encoding="utf-8") as out:
         write_jsonl(maze_traces(policy.graph, walks, rng), out)
 

@@ -31,7 +31,7 @@ def check_cap(graph: PathStar, cap: int) -> None:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Walks:
+class SampledPaths:
     """Sampled walks: ``steps`` [n] moves made, ``reached`` [n] whether the target was (else: cut at ``cap``).
 
     ``states`` [longest + 1, n] are chain state numbers, the target repeated after it is reached. There is no
@@ -48,12 +48,12 @@ class Walks:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def only(self, keep: NDArray[np.bool_]) -> Walks:
+    def only(self, keep: NDArray[np.bool_]) -> SampledPaths:
         """The walks that a mask names."""
-        return Walks(self.chain, self.cap, self.steps[keep], self.reached[keep], self.states[:, keep])
+        return SampledPaths(self.chain, self.cap, self.steps[keep], self.reached[keep], self.states[:, keep])
 
 
-def sample_walks(policy: RowPolicy, count: int, cap: int, rng: np.random.Generator) -> Walks:
+def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generator) -> SampledPaths:
     """``count`` independent walks from the source, each cut after ``cap`` moves.
 
     Raises:
@@ -78,28 +78,28 @@ def sample_walks(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
     states = np.array(path, dtype=np.int32)
     reached = states[-1] == TARGET
     steps = np.where(reached, (states == TARGET).argmax(axis=0), cap)
-    return Walks(chain, cap, steps.astype(np.int64), reached, states[: int(steps.max()) + 1])
+    return SampledPaths(chain, cap, steps.astype(np.int64), reached, states[: int(steps.max()) + 1])
 
 
 def sampled_hitting_time(policy: RowPolicy, count: int, cap: int, rng: np.random.Generator) -> CensoredMean:
     """Moves to the target by ``count`` sampled walks cut at ``cap``, those that were cut taken as cut."""
-    walks = sample_walks(policy, count, cap, rng)
+    walks = sample_paths(policy, count, cap, rng)
     return censored_mean(walks.steps, walks.reached)
 
 
-def moves_of(walks: Walks) -> tuple[Int64, NDArray[np.bool_], Int64]:
+def moves_of(paths: SampledPaths) -> tuple[Int64, NDArray[np.bool_], Int64]:
     """Every decided move of the walks: its row (4-row number * K + diamond), whether desired, whose walk."""
-    before, after = walks.states[:-1], walks.states[1:]
-    row = walks.chain.row[before]
+    before, after = paths.states[:-1], paths.states[1:]
+    row = paths.chain.row[before]
     made = row >= 0
-    wanted = walks.chain.wanted[before[made]] == after[made]
+    wanted = paths.chain.wanted[before[made]] == after[made]
     return row[made], wanted, np.nonzero(made)[1]
 
 
-def count_moves(walks: Walks) -> Float64:
+def count_moves(paths: SampledPaths) -> Float64:
     """Moves made in each row, [4, K, 2]: desired ones, then turns."""
-    row, wanted, _ = moves_of(walks)
-    k = walks.chain.diamonds
+    row, wanted, _ = moves_of(paths)
+    k = paths.chain.diamonds
     good = np.bincount(row[wanted], minlength=4 * k)
     bad = np.bincount(row[~wanted], minlength=4 * k)
     return np.stack([good, bad], axis=-1).reshape(4, k, 2).astype(np.float64)

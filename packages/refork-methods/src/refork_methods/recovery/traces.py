@@ -19,15 +19,15 @@ class Step:
 
     ``state`` is the text of what was seen, ``action`` the text of what was done; ``recorded`` the state key
     that the record holds, ``label`` whether the record marks the step as a way back (None: it does not say).
-    ``seen`` and ``said`` are the pieces of the source that the two came from.
+    ``observed`` and ``actions`` are the pieces of the source that the two came from.
     """
 
     state: str
     action: str
     recorded: str | None = None
     label: bool | None = None
-    seen: tuple[Any, ...] = ()
-    said: tuple[Any, ...] = ()
+    observed: tuple[Any, ...] = ()
+    actions: tuple[Any, ...] = ()
 
 
 @final
@@ -150,7 +150,9 @@ def shorten(trace: Trace, key: StateKey) -> Trace:
     if trace.end is not None:
         pairs.pop()
     steps = [
-        replace(visits[first], action=visits[last].action, said=visits[last].said, label=visits[last].label)
+        replace(
+            visits[first], action=visits[last].action, actions=visits[last].actions, label=visits[last].label
+        )
         for first, last in pairs
     ]
     return replace(trace, steps=tuple(steps), changed=True)

@@ -18,7 +18,7 @@ from refork.errors import BadInput
 from refork.progress import Progress, silent
 from refork_methods.recovery.hitting import hitting_gradient, hitting_times, stuck_row
 from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
-from refork_methods.recovery.sample import check_cap, count_moves, moves_of, sample_walks
+from refork_methods.recovery.sample import check_cap, count_moves, moves_of, sample_paths
 
 RewardMode = Literal["exact", "sampled", "sign"]
 Normalise = Literal["row", "path"]
@@ -162,7 +162,7 @@ def reward_gradient(policy: RowPolicy, batch: int, cap: int, rng: np.random.Gene
     batch's deviation (0 where all are equal). The gradient is the mean over walks of
     advantage * sum over moves of (1[desired] - p).
     """
-    walks = sample_walks(policy, batch, cap, rng)
+    walks = sample_paths(policy, batch, cap, rng)
     reward = walks.reached - walks.steps / cap
     spread = reward.std()
     if spread == 0:
@@ -197,7 +197,7 @@ def teacher_moves(teacher: RowPolicy, traces: int, *, cap: int = 400, seed: int 
     Raises:
         BadInput: a cap below 2 K + 2, or no trace reached the target.
     """
-    walks = sample_walks(teacher, traces, cap, np.random.default_rng(seed))
+    walks = sample_paths(teacher, traces, cap, np.random.default_rng(seed))
     if not bool(walks.reached.any()):
         raise BadInput(
             f"none of {traces} traces of the teacher reached the target in {cap} moves",

@@ -83,7 +83,7 @@ class RuleVerdict:
     rebuilt: bool = False
 
     @property
-    def found(self) -> bool:
+    def has_loss(self) -> bool:
         """Whether there is something to act on: a loss or a violation."""
         return self.lost_at is not None or bool(self.violated_at)
 
@@ -121,16 +121,16 @@ class Audit:
     warnings: tuple[str, ...]
 
     @property
-    def found(self) -> bool:
+    def has_loss(self) -> bool:
         """Whether any rule was lost or broken."""
-        return any(rule.found for rule in self.rules)
+        return any(rule.has_loss for rule in self.rules)
 
     def to_json(self) -> Json:
         """Plain fields, with the verdicts in words."""
         body = asdict(self)
         for told, rule in zip(body["rules"], self.rules, strict=True):
             told["words"] = rule.words
-        return body | {"found": self.found}
+        return body | {"found": self.has_loss}
 
 
 def audit(log: SessionLog, rules: Sequence[Constraint]) -> Audit:
@@ -180,7 +180,7 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall
     shown: bool | None = None
     done = call.compaction
     if done is not None and done.fired:
-        known = call.told or bool(done.calls)
+        known = call.prompted or bool(done.calls)
         shown = any(rule.text in text_of(m) for c in done.calls for m in c.prompt) if known else None
     before = calls[number - 1].context if number else ()
     if not holding and any(rule.text in text_of(m) for m in before):
@@ -202,7 +202,7 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall
 
 def _loss(rule: Constraint, call: ModelCall, before: Sequence[Message]) -> Loss:
     done = call.compaction
-    if done is None or not done.fired or not (call.told or done.calls):
+    if done is None or not done.fired or not (call.prompted or done.calls):
         return "unrecorded"
     return "omitted" if fate(rule.text, before, done) == "omitted" else "trimmed"
 

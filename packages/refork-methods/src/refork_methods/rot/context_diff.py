@@ -66,7 +66,7 @@ def _diff(number: int, before: ModelCall, now: ModelCall, rules: Sequence[Constr
     said = [m for m in now.context if m["id"] not in had and _same(m, before.answer)][:1]
     answer = said or (list(content_ids([before.answer])) if before.answer is not None else [])
     old = [*before.context, *answer]
-    known = now.told or bool(done.calls)
+    known = now.prompted or bool(done.calls)
     seen = set(done.seen)
     shown = {text_of(m) for call in done.calls for m in call.prompt}
 

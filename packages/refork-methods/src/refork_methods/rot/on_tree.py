@@ -30,7 +30,7 @@ from refork.tree.tree import Tree
 from refork.types import Json, Message, token_array
 from refork_methods.pin.checkers import Grade, grade
 from refork_methods.rot.stage import NewContext, Stage, bare, compact_conversation
-from refork_methods.rot.survival import Kept
+from refork_methods.rot.survival import RuleSurvival
 
 #: What an answer was: graded, or why it could not be. ``invalid``: the trigger never reached the budget.
 Result: TypeAlias = Literal["violation", "allowed", "refused", "unparseable", "error", "invalid"]
@@ -116,7 +116,12 @@ def message_of(node: Node) -> Message:
 
 
 def graded(
-    fork: Fork, grader: Grader, producer: Producer, kept: Kept | None = None, *, valid: bool = True
+    fork: Fork,
+    grader: Grader,
+    producer: Producer,
+    survival: RuleSurvival | None = None,
+    *,
+    valid: bool = True,
 ) -> list[Answer]:
     """Grade every draw of an arm; verdict nodes and the scores ``violation`` and ``survived`` are stored.
 
@@ -139,14 +144,16 @@ def graded(
         result: Result = found.outcome if valid else "invalid"
         tool = found.call.name if found.call is not None else None
         answers.append(Answer(draw.draw, result, found.reason, leaf.id, tool))
-        extra = {"reason": found.reason, "valid": valid, "kept": kept.to_json() if kept else None}
+        extra = {"reason": found.reason, "valid": valid, "kept": survival.to_json() if survival else None}
         drafts.append(
             NewNode(kind="verdict", parent=leaf.id, key=f"rot/{producer.id}", text=result, extra=extra)
         )
         if valid and found.violation is not None:
             scores.append(Score(leaf.id, "violation", found.violation, producer.id, found.reason))
-        if kept is not None:
-            scores.append(Score(leaf.id, "survived", float(kept.survived), SURVIVAL.id, kept.survival))
+        if survival is not None:
+            scores.append(
+                Score(leaf.id, "survived", float(survival.survived), SURVIVAL.id, survival.survival)
+            )
     tree.commit(drafts, scores=scores)
     return answers
 
@@ -164,7 +171,7 @@ class Decay:
     stage: Stage
     control: tuple[Answer, ...]
     after: tuple[Answer, ...]
-    kept: Kept | None
+    survival: RuleSurvival | None
     paired: bool
     pairs: int
     base: int
@@ -187,7 +194,7 @@ class Decay:
             "condition": self.stage.condition,
             "compactor": self.stage.compactor,
             "valid": self.valid,
-            "kept": self.kept.to_json() if self.kept else None,
+            "kept": self.survival.to_json() if self.survival else None,
             "paired": self.paired,
             "pairs": self.pairs,
             "control": self.base,
@@ -272,7 +279,7 @@ class GovernanceProbe:
 def decay(base: Fork, other: Fork, stage: Stage, rule: str, checker: Json) -> Decay:
     """Compare a control and a compacted arm of one point."""
     grader, producer = grader_of(checker), rule_producer(rule, checker)
-    kept = stage.kept(rule)
+    kept = stage.survival(rule)
     left = graded(base, grader, producer)
     right = graded(other, grader, producer, kept, valid=stage.valid)
     paired = is_paired(base, other)

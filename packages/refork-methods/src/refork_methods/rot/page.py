@@ -32,12 +32,12 @@ def write_audit_page(file: Path, sessions: Sequence[Json]) -> Path:
     return file
 
 
-def write_grid_page(folder: Path, told: Json) -> Path:
+def write_grid_page(folder: Path, report: Json) -> Path:
     """Write ``report.html`` into a run's folder from its report; where it is."""
     page = environment("refork_methods.rot").get_template("rot_grid.html.j2")
-    drawn = [{"setup": one, "figure": conditions_figure(one["table"]).html()} for one in told["setups"]]
+    drawn = [{"setup": one, "figure": conditions_figure(one["table"]).html()} for one in report["setups"]]
     text = page.render(
-        told=told, drawn=drawn, headline=_decay_words(told), words=_GRID_WORDS
+        told=report, drawn=drawn, headline=_decay_words(report), words=_GRID_WORDS
     )  # fmt: skip
     file = folder / "report.html"
     file.write_text(text + "\n", encoding="utf-8")

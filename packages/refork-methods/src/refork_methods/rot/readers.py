@@ -175,7 +175,7 @@ def session_lines(log: SessionLog) -> Iterator[str]:
             body["tools"] = list(log.tools)
         if log.extra:
             body["extra"] = log.extra
-        if call.compaction is not None and call.told:
+        if call.compaction is not None and call.prompted:
             body["compaction"] = compaction_json(call.compaction)
         yield json.dumps(body, ensure_ascii=False)
 
@@ -195,17 +195,17 @@ def _tree_file(path: Path) -> list[SessionLog]:
     return found
 
 
-def walk_session(walk: Trajectory) -> SessionLog | None:
+def walk_session(trajectory: Trajectory) -> SessionLog | None:
     """The model calls of one walk; None where no policy spoke on it."""
     calls: list[ModelCall] = []
     pending: Json | None = None
     opened = False
-    for place, step in enumerate(walk.steps):
+    for place, step in enumerate(trajectory.steps):
         node = step.node
         if node.kind == "rewrite":
             pending = node.extra
             if not calls:  # compacted before anything was asked: the history itself stands for a call
-                calls.append(ModelCall(_named(Trajectory(walk.steps[:place])), None))
+                calls.append(ModelCall(_named(Trajectory(trajectory.steps[:place])), None))
         if node.kind != "action" or node.error is not None:
             opened = opened and node.kind == "verdict"
             continue
@@ -213,11 +213,11 @@ def walk_session(walk: Trajectory) -> SessionLog | None:
             last = calls[-1]
             said = str((last.answer or {}).get("content") or "") + step.text
             calls[-1] = ModelCall(
-                last.context, {"role": "assistant", "content": said}, last.compaction, last.told
+                last.context, {"role": "assistant", "content": said}, last.compaction, last.prompted
             )
             continue
         opened = True
-        context = _named(Trajectory(walk.steps[:place]))
+        context = _named(Trajectory(trajectory.steps[:place]))
         told = pending.get("account") if pending else None
         account = _last_round(told)
         done = compaction_from_json(account, context) if account is not None else None
@@ -225,7 +225,7 @@ def walk_session(walk: Trajectory) -> SessionLog | None:
         calls.append(ModelCall(context, answer, done))
         pending = None
     asked = any(call.answer is not None for call in calls)
-    return session_of(calls, walk.leaf.id[:12]) if asked else None
+    return session_of(calls, trajectory.leaf.id[:12]) if asked else None
 
 
 def _named(walk: Trajectory) -> tuple[Message, ...]:

@@ -26,15 +26,15 @@ class ModelCall:
 
     ``context``: the exact messages it was shown, each with an ``id``. ``answer``: its assistant message,
     None where the log ends before it. ``compaction``: what made the history this context, None where
-    nothing did. ``told``: the compaction is on record; else it was inferred by comparing two contexts, and
-    what a summariser was shown is known only where its own call is in the log. ``summariser``: the log
+    nothing did. ``prompted``: the compaction is on record; else it was inferred by comparing two contexts,
+    and what a summariser was shown is known only where its own call is in the log. ``summariser``: the log
     says that this call is a summariser's, not the agent's.
     """
 
     context: tuple[Message, ...]
     answer: Message | None
     compaction: CompactionResult | None = None
-    told: bool = True
+    prompted: bool = True
     summariser: bool = False
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ def _inferred(calls: Sequence[ModelCall]) -> list[ModelCall]:
             continue
         if call.compaction is None and kept and _shortened(kept[-1], call):
             asked = tuple(SummaryCall(c.context, text_of(c.answer)) for c in held if c.answer is not None)
-            kept.append(replace(call, compaction=_between(kept[-1], call, asked), told=False))
+            kept.append(replace(call, compaction=_between(kept[-1], call, asked), prompted=False))
         else:
             kept.append(call)
         held.clear()

@@ -16,7 +16,7 @@ from refork.formats.openai_chat import text_of
 from refork.policies.chat import tools_of
 from refork.types import Json, Message
 from refork_methods.rot.session import compaction_json, content_ids
-from refork_methods.rot.survival import Kept, kept, recall_of
+from refork_methods.rot.survival import RuleSurvival, recall_of, survival_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Stage:
         """Whether every compaction that the condition asked for really fired."""
         return sum(r.result.fired for r in self.rounds) >= self.wanted
 
-    def kept(self, rule: str) -> Kept | None:
+    def survival(self, rule: str) -> RuleSurvival | None:
         """What is left of a rule in the context; None where nothing was compacted.
 
         Of several rounds the one counts in which the rule's bytes went.
@@ -71,7 +71,7 @@ class Stage:
         if not self.rounds:
             return None
         if holds(self.context, rule):
-            return Kept("visible", None)
+            return RuleSurvival("visible", None)
         last = self.rounds[-1]
         lost = next(
             (r for r in self.rounds if fate(rule, r.before, r.result) in ("trimmed", "omitted")), last
@@ -79,7 +79,7 @@ class Stage:
         new = {name for r in self.rounds for name in r.result.inserted}
         written = [m for m in last.result.messages if m.get("id") in new]
         recall = recall_of(rule, written) if written else None
-        return Kept(kept(rule, lost.before, lost.result).fate, recall)
+        return RuleSurvival(survival_of(rule, lost.before, lost.result).fate, recall)
 
     def tokens(self, counter: Counter) -> tuple[int, int]:
         """Tokens of the whole history with the request, and of the context."""
@@ -149,7 +149,7 @@ class NewContext:
         return replace(plan, messages=tuple(self.stage.asked), account=self.stage.account())
 
     def diff(self, plan: Plan) -> Diff:  # noqa: D102
-        before = conversation(plan.walk).messages
+        before = conversation(plan.trajectory).messages
         return Diff(self.stage.condition, _joined(before), _joined(self.stage.context))
 
     def to_json(self) -> Json:

@@ -30,7 +30,7 @@ _STOP = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RuleSurvival:
     """What a compaction left of a rule.
 
     ``fate``: what became of its bytes. ``recall``: the share of its content words in the text that the
@@ -70,13 +70,13 @@ def recall_of(rule: str, messages: Sequence[Message]) -> float:
     return len(wanted & found) / len(wanted) if wanted else 1.0
 
 
-def kept(
+def survival_of(
     rule: str, before: Sequence[Message], result: CompactionResult, threshold: float = PARAPHRASE
-) -> Kept:
+) -> RuleSurvival:
     """What a compaction left of a rule that stood in ``before``.
 
     Raises nothing: a rule that was never there has the fate ``absent``.
     """
     new = set(result.inserted)
     written = [m for m in result.messages if m.get("id") in new]
-    return Kept(fate(rule, before, result), recall_of(rule, written) if written else None, threshold)
+    return RuleSurvival(fate(rule, before, result), recall_of(rule, written) if written else None, threshold)

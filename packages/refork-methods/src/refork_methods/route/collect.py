@@ -135,9 +135,9 @@ def swap_points(
             point = tree.at(first.parent, first.keep)
             task = str((walk.root.extra.get("task") or {}).get("id") or walk.root.id[:12])
             query = f"{task}#{turn}/{walk.leaf.id[:12]}"
-            law = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
+            sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
             key = (point.address, names[turn], after)
-            found.setdefault(key, SwapPoint(query, task, turn, point, names[turn], after, law))
+            found.setdefault(key, SwapPoint(query, task, turn, point, names[turn], after, sampling))
     if not found:
         raise BadInput("there is no turn to swap a worker at", hint="record runs first, or name other turns")
     return list(found.values())
@@ -232,7 +232,7 @@ class _Arms:
         size = max(_BLOCK // self.draws, 1)
         found: dict[tuple[str, str], Fork | str] = {}
         refused: ServerError | None = None
-        told = _Told(progress, len(arms) * self.draws)
+        told = _BatchProgress(progress, len(arms) * self.draws)
         for schedule, group in groupby(arms, key=lambda arm: arm[2]):
             policy = relay(
                 self.pool, by_schedule(schedule), {"schedule": list(schedule)}, f"relay:{schedule[0]}"
@@ -243,7 +243,9 @@ class _Arms:
                 jobs = [self._job(point, policy, worlds) for point, _, _ in block]
                 told.begin(len(block) * self.draws, sum(len(job.branches) for job in jobs))
                 try:
-                    forks: Sequence[Fork | str] = [self._kept(arm) for arm in run_jobs(jobs, progress=told)]
+                    forks: Sequence[Fork | str] = [
+                        self._own_draws(arm) for arm in run_jobs(jobs, progress=told)
+                    ]
                 except ServerError as error:
                     refused, forks = error, [str(error)] * len(block)
                 found |= {
@@ -253,7 +255,7 @@ class _Arms:
             raise refused
         return found
 
-    def _kept(self, arm: Fork) -> Fork:
+    def _own_draws(self, arm: Fork) -> Fork:
         """The arm without draws that an earlier call wanted more of."""
         kept = tuple(draw for draw in arm.draws if draw.draw < self.draws)
         return Fork(self.tree, arm.record, arm.point, kept, arm.diff)
@@ -280,7 +282,7 @@ class _Arms:
 
 
 @dataclass(slots=True)
-class _Told:
+class _BatchProgress:
     """One count over all batches, of which each tells its own from 0."""
 
     progress: Progress

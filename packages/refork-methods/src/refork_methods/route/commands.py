@@ -255,7 +255,8 @@ def collect_command(
                 tree, workers, place, wanted, draws=runs, settings=law, seed=seed, progress=live
             )
             found = label_by_fork(
-                tree, workers, runs=_whole_walks(groups), world=place, turns=turns or None, draws=draws,
+                tree, workers, runs=_whole_trajectories(groups), world=place,
+            turns=turns or None, draws=draws,
                 rest=rest, seed=seed, progress=live,  # type: ignore[arg-type]
             )  # fmt: skip
     write_table(found.table, out / table)
@@ -266,7 +267,7 @@ def collect_command(
     _print_collected(told)
 
 
-def _whole_walks(groups: list[Group]) -> list[Trajectory]:
+def _whole_trajectories(groups: list[Group]) -> list[Trajectory]:
     return [
         walk
         for group in groups
@@ -475,7 +476,7 @@ def evolve_command(
     seed: Seed = 42,
     as_json: AsJson = False,
 ) -> None:
-    """Stage 2: improve a head by what whole rollouts earn, with separable CMA-ES.
+    """Stage 2: train a head by what whole rollouts earn, with separable CMA-ES.
 
     After Ctrl-C the same command goes on where it stopped. Every run is recorded on OUT/tree.db.
 
@@ -487,7 +488,7 @@ def evolve_command(
     from refork_methods.route.pictures import evolution_figure
     from refork_methods.route.pool import read_pool
     from refork_methods.route.rollouts import open_rollouts, starting_head
-    from refork_methods.route.training import improve
+    from refork_methods.route.training import train_route
 
     plan = EvolveSettings(
         iters, repeats, population, sigma, diversity=diversity, turns=turns, cost=cost, seed=seed
@@ -500,7 +501,9 @@ def evolve_command(
     )  # fmt: skip
     head, card = starting_head(existing(start) if start else None, train.workers, width, reader, svf=svf)
     with LiveProgress() as live:
-        told = improve(head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live)
+        told = train_route(
+            head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live
+        )
     told["folder"] = str(out)
     if svg is not None:
         svg.write_text(evolution_figure(told).svg(), encoding="utf-8")
@@ -711,7 +714,7 @@ def _show(done: Conducted) -> None:
         typer.echo(f"the plan cannot run: {done.fault}\n{done.text}")
         return
     for step in done.execution.steps:
-        seen = ", ".join(str(one.step) for one in step.shown) or "nothing"
+        seen = ", ".join(str(one.step) for one in step.earlier_steps) or "nothing"
         said = step.output if step.output is not None else f"failed: {step.error}"
         typer.echo(f"{step.step}. {step.worker:<12} {step.subtask}   (sees {seen})\n   {said}")
     bill = done.execution.bill

@@ -199,7 +199,7 @@ def evolve(
         points = _ask(optimizer, plan, number)
         rated = _rate(points, space, start, rollouts, plan, number)
         spread = float(np.sqrt(np.mean(np.square(np.stack(points) - optimizer.mean))))
-        made = _told(optimizer, points, number, rated, plan, rollouts.max_turns, spread)
+        made = _iteration_report(optimizer, points, number, rated, plan, rollouts.max_turns, spread)
         journal.append("generation", to_json(made))
         log.append(made)
         progress("evolving", number + 1, plan.iterations)
@@ -227,7 +227,7 @@ def _rate(
     return [rollouts(Greedy(space.head(start, point), rollouts.open), tasks, seed) for point in points]
 
 
-def _told(
+def _iteration_report(
     optimizer: SepCMA,
     points: list[Float[np.ndarray, "n"]],
     number: int,

@@ -218,18 +218,18 @@ class OneByOne:
         return gather(found, len(self.workers), reason)
 
 
-def gather(found: list[Episode | None], workers: int, reason: str | None = None) -> Episodes:
+def gather(result: list[Episode | None], workers: int, reason: str | None = None) -> Episodes:
     """Single rollouts as a batch; None is one that failed. Raises CannotDo where all did."""
-    if found and all(one is None for one in found):
-        raise CannotDo(f"all {len(found)} rollouts failed: {reason}", hint="run one task by hand first")
-    done = [one or Episode(0.0, ()) for one in found]
+    if result and all(one is None for one in result):
+        raise CannotDo(f"all {len(result)} rollouts failed: {reason}", hint="run one task by hand first")
+    done = [one or Episode(0.0, ()) for one in result]
     uses = np.stack([np.bincount(np.array(one.used, dtype=np.int64), minlength=workers) for one in done])
     return Episodes(
         np.array([one.reward for one in done], dtype=np.float64),
         np.array([len(one.used) for one in done]),
         uses,
         np.array([np.nan if one.cost is None else one.cost for one in done], dtype=np.float64),
-        np.array([one is None for one in found]),
+        np.array([one is None for one in result]),
         reason,
     )
 

@@ -192,11 +192,11 @@ def _why(draw: DrawRecord) -> str:
     return draw.error or ("the draw failed" if draw.end == "error" else "nobody graded this draw")
 
 
-def turns_of(walk: Trajectory) -> list[list[Node]]:
+def turns_of(trajectory: Trajectory) -> list[list[Node]]:
     """The action nodes of every turn of a run; a turn may have been said in several pieces."""
     turns: list[list[Node]] = []
     said = False
-    for step in walk:
+    for step in trajectory:
         if step.node.kind == "action":
             if not said:
                 turns.append([])
@@ -205,9 +205,9 @@ def turns_of(walk: Trajectory) -> list[list[Node]]:
     return turns
 
 
-def turn_cost(walk: Trajectory, turn: int) -> Cost:
+def turn_cost(trajectory: Trajectory, turn: int) -> Cost:
     """What one turn of a run used, its pieces together; None where a piece does not say."""
-    turns = turns_of(walk)
+    turns = turns_of(trajectory)
     if not turn < len(turns):
         return Cost()
     costs = [node.cost for node in turns[turn]]

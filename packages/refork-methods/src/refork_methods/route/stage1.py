@@ -230,7 +230,7 @@ class Cases:
     workers: tuple[str, ...]
     rewards: Float[np.ndarray, "n workers"]
     counts: Int[np.ndarray, "n workers"]
-    place: Int[np.ndarray, "n"]
+    position: Int[np.ndarray, "n"]
     fit: Int[np.ndarray, "fitted"]
     held: Int[np.ndarray, "held"]
     dropped: tuple[str, ...]
@@ -248,7 +248,7 @@ def cases_of(table: OutcomeTable, settings: Stage1Settings, tests: Collection[st
 
     Raises: BadInput as ``OutcomeTable.check_fit``, or for a split that leaves a side empty.
     """
-    unknown = sorted(set(settings.cold) & {w for w, seen in _seen(table).items() if seen})
+    unknown = sorted(set(settings.cold) & {w for w, seen in _tried_workers(table).items() if seen})
     if unknown:
         raise BadInput(
             f"worker {unknown[0]!r} is to start cold but has outcomes", hint="leave it out of cold"
@@ -296,7 +296,7 @@ def fit_stage1(
     if len(h) != len(table.queries):
         raise BadInput(f"{len(h)} states for {len(table.queries)} queries")
     cases = cases_of(table, plan, tests)
-    h = h[cases.place]
+    h = h[cases.position]
     tried = plan.taus if plan.tau is None else (plan.tau,)
     made = [(tau, fit_weights(h[cases.fit], cases.targets(tau, cases.fit), plan.ridge)) for tau in tried]
     rows = tuple(_row(tau, SelectionHead(w, cases.workers), h, cases) for tau, w in made)
@@ -332,7 +332,7 @@ def served(head: SelectionHead, h: Float[np.ndarray, "n d"], cases: Cases) -> Re
     return regret(cases.rewards[whole], head.choose(h[whole]))
 
 
-def _seen(table: OutcomeTable) -> dict[str, bool]:
+def _tried_workers(table: OutcomeTable) -> dict[str, bool]:
     tried = table.counts().sum(axis=0)
     return {name: bool(count) for name, count in zip(table.workers, tried, strict=True)}
 
@@ -438,7 +438,7 @@ def fit_joint(
     cases = cases_of(table, plan)
     moved = adapter or backbone.adapter()
     blocks = int(moved.model.config.get_text_config().num_hidden_layers)
-    ids = [backbone.upto(transcripts[i]) for i in cases.place]
+    ids = [backbone.upto(transcripts[i]) for i in cases.position]
     run = _Run(moved, ids, layer_number(layer, blocks), cases, plain.tau, plan.ridge)
     offsets, curve, best = run.train(plain.head.weights, steps, plan.seed, progress)
     if best == 0:

@@ -103,7 +103,7 @@ def _card(
     )
 
 
-def improve(
+def train_route(
     start: SelectionHead,
     rollouts: Rollouts,
     tests: Rollouts,

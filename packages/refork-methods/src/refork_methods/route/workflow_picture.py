@@ -22,7 +22,7 @@ _FITS = 64
 def workflow_picture(execution: Execution, query: str = "") -> str:
     """An SVG document: a box per step with worker, subtask, answer and cost; an arrow per answer shown."""
     steps = execution.steps
-    spans = [step.step - one.step for step in steps for one in step.shown]
+    spans = [step.step - one.step for step in steps for one in step.earlier_steps]
     left = 40 + _LANE * max(spans, default=0)
     high = _TOP + len(steps) * (_BOX + _GAP) + 30
     parts = [tag("rect", width=_WIDE, height=high, fill="#fff")]
@@ -31,7 +31,7 @@ def workflow_picture(execution: Execution, query: str = "") -> str:
     for step in steps:
         parts += _step(step, left)
     for step in steps:
-        parts += [_arrow(one.step, step.step, left) for one in step.shown]
+        parts += [_arrow(one.step, step.step, left) for one in step.earlier_steps]
     answer = "no answer: the last step failed" if execution.answer is None else f"answer: {execution.answer}"
     parts.append(label(left, high - 22, _cut(answer), **_BOLD))
     return str(svg(_WIDE, high, query or "Workflow", *parts)).replace("<svg", f'<svg xmlns="{_SVG}"', 1)

@@ -31,10 +31,12 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _turns(trajectories: Iterable[EnvTrajectory]) -> list[tuple[Brief, tuple[Seen, ...], str, str]]:
+def _turns(
+    trajectories: Iterable[EnvTrajectory],
+) -> list[tuple[Brief, tuple[ActionObservation, ...], str, str]]:
     """Brief, history, action and observation of every turn. Raises BadInput where there is none."""
     found = [
-        (item.brief, item.seen(at), turn.action, turn.observation)
+        (item.brief, item.history(at), turn.action, turn.observation)
         for item in trajectories
         for at, turn in enumerate(item.turns)
     ]
@@ -56,7 +58,7 @@ class CopyLast:
 
     def predict(self, asked: Sequence[Asked]) -> list[Prediction]:
         """The observation before each question."""
-        texts = [item.seen[-1][1] if item.seen else "" for item in asked]
+        texts = [item.history[-1][1] if item.history else "" for item in asked]
         return [Prediction(text, text, Cost(0, 0, 0.0)) for text in texts]
 
 
@@ -149,7 +151,7 @@ class NearestTurn:
             "data": content_hash([self._actions, self._answers, self._contexts]),
         }
 
-    def _context(self, brief: Brief, seen: Sequence[Seen]) -> str:
+    def _context(self, brief: Brief, seen: Sequence[ActionObservation]) -> str:
         last = seen[len(seen) - self.history :] if self.history < len(seen) else seen
         return "\n".join([brief.initial_state, *(text for turn in last for text in turn)])
 
@@ -172,7 +174,7 @@ class NearestTurn:
 
     def _vote(self, item: Asked) -> str:
         """The answer with the most likeness among the nearest; of equal ones that of the nearest."""
-        near = _scores(self._by_context, self._context(item.brief, item.seen))
+        near = _scores(self._by_context, self._context(item.brief, item.history))
         same = self._same.get(item.action.strip(), []) if self.exact_first else []
         if same:
             open_, likeness = np.asarray(same), near[same]

@@ -126,7 +126,7 @@ def accepted(trajectories: Sequence[EnvTrajectory], problems: Iterable[Problem])
 
 
 def _content(item: EnvTrajectory) -> str:
-    return content_hash([item.brief.to_json(), item.seen()])
+    return content_hash([item.brief.to_json(), item.history()])
 
 
 def _is_call(action: str) -> bool:

@@ -32,7 +32,7 @@ class Drawn:
     target: int
     draw: int
     prompt: IntArray
-    said: Continuation
+    continuation: Continuation
 
 
 def draw(
@@ -83,7 +83,10 @@ def texts(
     """
     if isinstance(teacher, Policy):
         drawn = draw(teacher, items, draws, settings, seed=seed, tag=tag)
-        said = [None if one.said.error else _whole(one.said.message, one.said.text) for one in drawn]
+        said = [
+            None if one.continuation.error else _whole(one.continuation.message, one.continuation.text)
+            for one in drawn
+        ]
         return [said[i * draws : (i + 1) * draws] for i in range(len(items))]
 
     def ask(job: tuple[int, int]) -> str | None:
@@ -130,7 +133,7 @@ class Accuracy:
 def accuracy(policy: Policy, items: Sequence[Target], *, max_tokens: int = 256, tag: str = TAG) -> Accuracy:
     """How often the likeliest answer is the observation to the letter."""
     said = draw(policy, items, 1, Sampling(temperature=0.0, max_tokens=max_tokens), seed=0, tag=tag)
-    read = [extract_prediction(one.said.text, tag) for one in said]
+    read = [extract_prediction(one.continuation.text, tag) for one in said]
     right = [matches(text, item.truth) for text, item in zip(read, items, strict=True)]
     knowable = [hit for hit, item in zip(right, items, strict=True) if item.turn.exact]
 

@@ -18,7 +18,7 @@ from typing import Any
 from refork.errors import BadInput
 from refork.stats import Interval, wilson
 from refork.types import Json
-from refork.worlds.environment import DomainName, Seen
+from refork.worlds.environment import ActionObservation, DomainName
 from refork_methods.simulate.actions import Reading, read_action, tool_call, words
 
 #: What an answer holds that a control or a failed parse put there.
@@ -57,14 +57,14 @@ class _Turn:
         return _MISSING.search(self.answer) is not None
 
 
-def newest(domain: DomainName | None, seen: Sequence[Seen]) -> list[Alarm]:
+def newest(domain: DomainName | None, history: Sequence[ActionObservation]) -> list[Alarm]:
     """Alarms of the last turn."""
-    if not seen or _marked(seen[-1][1]):
+    if not history or _marked(history[-1][1]):
         return []
-    last = _turn(domain, seen, len(seen) - 1)
+    last = _turn(domain, history, len(history) - 1)
     if last.reading.effect != "read":
         return []
-    before = [_turn(domain, seen, number) for number in range(len(seen) - 1)]
+    before = [_turn(domain, history, number) for number in range(len(history) - 1)]
     found = [alarm for rule in _RULES for alarm in rule(before, last)]
     if domain == "search":
         found = list(_repeated(_of_one_search(before), last))
@@ -77,9 +77,9 @@ def newest(domain: DomainName | None, seen: Sequence[Seen]) -> list[Alarm]:
     return kept
 
 
-def alarms(domain: DomainName | None, seen: Sequence[Seen]) -> list[Alarm]:
+def alarms(domain: DomainName | None, history: Sequence[ActionObservation]) -> list[Alarm]:
     """Alarms of a whole transcript, turn by turn."""
-    return [alarm for end in range(1, len(seen) + 1) for alarm in newest(domain, seen[:end])]
+    return [alarm for end in range(1, len(history) + 1) for alarm in newest(domain, history[:end])]
 
 
 def drift_rate(episodes: Sequence[Sequence[Alarm]], level: float = 0.95) -> Interval:
@@ -93,7 +93,7 @@ def _marked(text: str) -> bool:
     return _MARKS.search(text) is not None
 
 
-def _turn(domain: DomainName | None, seen: Sequence[Seen], number: int) -> _Turn:
+def _turn(domain: DomainName | None, seen: Sequence[ActionObservation], number: int) -> _Turn:
     action, answer = seen[number]
     return _Turn(number, action.strip(), answer.rstrip(), read_action(domain, action))
 

@@ -73,11 +73,11 @@ class Writer:
         """A chat up to where its answer begins."""
         return self.codec.render([], token_array([]), list(chat)).tokens
 
-    def answered(self, chat: Sequence[Message], said: str, kind: int = 0) -> Weighted:
+    def answered(self, chat: Sequence[Message], output: str, kind: int = 0) -> Weighted:
         """A chat and the answer to it, of which only the answer is learned, every token alike."""
         before = self.prompt(chat).tolist()
-        tokens = self.codec.encode(said).tolist()
-        tokens += self._end([*chat, {"role": "assistant", "content": said}], [*before, *tokens])
+        tokens = self.codec.encode(output).tolist()
+        tokens += self._end([*chat, {"role": "assistant", "content": output}], [*before, *tokens])
         weights = np.zeros(len(before) + len(tokens), dtype=np.float32)
         weights[max(1, len(before)) :] = 1.0
         kinds = np.full(len(weights), kind, dtype=np.int32)
@@ -189,7 +189,7 @@ def encode_trajectory(
     given = [0.0 if turn.target is False else w for turn, w in zip(trajectory.turns, given, strict=True)]
     count = len(given)
     while count:
-        chat = messages(trajectory.brief, trajectory.seen(count), tag=writer.tag)
+        chat = messages(trajectory.brief, trajectory.history(count), tag=writer.tag)
         found = writer.chat(chat, given[:count], None if kinds is None else kinds[:count])
         longest = max((len(item.tokens) for item in found), default=0)
         if context is None or longest <= context:

@@ -15,8 +15,8 @@ from refork.thoughts import without_thoughts
 from refork.types import Json
 from refork.worlds.base import Observation, Task
 from refork.worlds.dice import digest
-from refork.worlds.environment import Brief, DomainName, Environment, Seen
-from refork.worlds.walks import Reads
+from refork.worlds.environment import ActionObservation, Brief, DomainName, Environment
+from refork.worlds.trajectories import Reads
 from refork_methods.simulate.actions import tool_call
 from refork_methods.simulate.control.base import Control, instruct, steer
 from refork_methods.simulate.drift import newest
@@ -122,8 +122,8 @@ class _Step:
 class SimulatedEpisode:
     """One live run that a :class:`~refork_methods.simulate.world.WorldModel` answers.
 
-    ``seen`` is the transcript, controls included. Where a log's agent acts by tool calls and no world knows
-    better, a turn without a call ends the episode, ungraded.
+    ``history`` is the transcript, controls included. Where a log's agent acts by tool calls and no world
+    knows better, a turn without a call ends the episode, ungraded.
 
     Observations say in ``info["simulated"]`` what is notable about an answer (``tries`` beyond the first,
     turns ``cut`` from the context, the ``error`` where there is no answer), in ``info["control"]`` what a
@@ -138,7 +138,7 @@ class SimulatedEpisode:
         *,
         control: Control | None = None,
         world: Environment | None = None,
-        seen: Sequence[Seen] = (),
+        history: Sequence[ActionObservation] = (),
         seed: int = 0,
         domain: DomainName | None = None,
     ) -> None:
@@ -148,11 +148,11 @@ class SimulatedEpisode:
         self.control = control
         self.world = world
         self.domain = world.domain if world is not None else domain
-        self.seen: list[Seen] = list(seen)
+        self.history: list[ActionObservation] = list(history)
         self.noise = NoiseKey(seed, stream_of("simulate", task.id), 0)
         self.answered = self.failed = 0
         self._calls_only = world is None and task.data.get("tools") is True
-        self._over = world is not None and bool(seen) and world.standing(task, self.seen)[0]
+        self._over = world is not None and bool(history) and world.standing(task, self.history)[0]
 
     @property
     def simulator(self) -> Json:
@@ -170,7 +170,7 @@ class SimulatedEpisode:
         return Observation("", state_key=self._key())
 
     def _key(self) -> str:
-        return digest("simulated", self.task.id, self.seen)
+        return digest("simulated", self.task.id, self.history)
 
     # -- acting -------------------------------------------------------------------------------
 
@@ -215,9 +215,9 @@ class SimulatedEpisode:
 
     def _asking(self, turn: str) -> _Step:
         action = read_turn(self.world, turn)
-        noise = self.noise.at_turn(len(self.seen))
-        told = instruct(self.control, self.task, self.seen, action, noise)
-        return _Step(action, Asked(self.brief, tuple(self.seen), action, noise, told))
+        noise = self.noise.at_turn(len(self.history))
+        told = instruct(self.control, self.task, self.history, action, noise)
+        return _Step(action, Asked(self.brief, tuple(self.history), action, noise, told))
 
     def _answered(self, step: _Step, prediction: Prediction) -> Observation:
         predicted = NO_ANSWER if prediction.text is None else prediction.text
@@ -232,22 +232,24 @@ class SimulatedEpisode:
         done_to: list[Json] = []
         if prediction.text is not None:
             text, done_to = steer(
-                self.control, self.task, self.seen, step.action, predicted, step.asked.noise
+                self.control, self.task, self.history, step.action, predicted, step.asked.noise
             )
         self.answered += 1
         self.failed += prediction.text is None
         if done_to:
             info["control"] = done_to
-        before = len(self.seen)
-        self.seen.append((step.action, text))
+        before = len(self.history)
+        self.history.append((step.action, text))
         changed = prediction.text is None or any(item.get("changed") for item in done_to)
-        alarms = [] if changed else newest(self.domain, self.seen)
+        alarms = [] if changed else newest(self.domain, self.history)
         if alarms:
             info["drift"] = [alarm.to_json() for alarm in alarms]
         try:
-            done, reward = (False, None) if self.world is None else self.world.standing(self.task, self.seen)
+            done, reward = (
+                (False, None) if self.world is None else self.world.standing(self.task, self.history)
+            )
         except Exception:
-            del self.seen[before:]
+            del self.history[before:]
             raise
         self._over = done
         return Observation(text, self._key(), done, reward, info)
@@ -260,7 +262,7 @@ class SimulatedEpisode:
             "simulated": 1,
             "task": self.task.id,
             "brief": self.brief.to_json(),
-            "seen": [list(turn) for turn in self.seen],
+            "seen": [list(turn) for turn in self.history],
             "noise": self.noise.to_json(),
             "control": None if self.control is None else self.control.to_json(),
             "domain": self.domain,
@@ -287,7 +289,7 @@ class SimulatedEpisode:
             Brief.from_json(state["brief"]),
             control=control,
             world=world,
-            seen=[(str(action), str(text)) for action, text in state["seen"]],
+            history=[(str(action), str(text)) for action, text in state["seen"]],
             domain=state["domain"],
         )
         episode.noise = NoiseKey.from_json(state["noise"])
@@ -346,7 +348,7 @@ def brief_of(task: Task, initial_state: str | Brief, world: Environment | None) 
 
 def read_turn(world: object, turn: str) -> str:
     """The action of an agent's turn, as the world reads it where it can say."""
-    return world.said(turn) if isinstance(world, Reads) else action_of(turn)
+    return world.action_in(turn) if isinstance(world, Reads) else action_of(turn)
 
 
 def action_of(turn: str) -> str:

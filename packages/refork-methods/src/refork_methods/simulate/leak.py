@@ -14,8 +14,15 @@ from refork.plain import canonical
 from refork.stats import Interval, wilson
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork.worlds.environment import EnvTrajectory, Seen
-from refork_methods.simulate.control.stingy import Secret, opens_page, query_of, secret_in, told, unearned
+from refork.worlds.environment import ActionObservation, EnvTrajectory
+from refork_methods.simulate.control.stingy import (
+    Secret,
+    items_stated,
+    opens_page,
+    query_of,
+    secret_in,
+    unearned,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +53,21 @@ class LeakRate:
         return {"leaks": self.leaks, "searches": self.searches, "rate": self.rate, "interval": span}
 
 
-def leaks(secret: Secret, seen: Sequence[Seen]) -> list[bool | None]:
+def leaks(secret: Secret, history: Sequence[ActionObservation]) -> list[bool | None]:
     """Whether each turn leaks; None where it is no search, comes after a page, or has earned every item."""
     found: list[bool | None] = []
     opened = False
-    for turn, (action, said) in enumerate(seen):
+    for turn, (action, said) in enumerate(history):
         query = query_of(action)
-        items = () if query is None or opened else unearned(secret, seen[:turn], query)
-        found.append(bool(told(secret, items, said)) if items else None)
+        items = () if query is None or opened else unearned(secret, history[:turn], query)
+        found.append(bool(items_stated(secret, items, said)) if items else None)
         opened = opened or opens_page(action)
     return found
 
 
-def leak_rate(found: Iterable[bool | None]) -> LeakRate:
+def leak_rate(result: Iterable[bool | None]) -> LeakRate:
     """The rate of turns that :func:`leaks` judged."""
-    known = [item for item in found if item is not None]
+    known = [item for item in result if item is not None]
     return LeakRate(sum(known), len(known))
 
 
@@ -75,7 +82,7 @@ def trajectory_leaks(trajectories: Iterable[EnvTrajectory]) -> dict[str, LeakRat
         data = task.get("data") if isinstance(task, dict) else one.extra
         secret = secret_in(data) if isinstance(data, dict) else None
         if secret is not None:
-            found.setdefault(one.source, []).extend(leaks(secret, one.seen()))
+            found.setdefault(one.source, []).extend(leaks(secret, one.history()))
     return {source: leak_rate(turns) for source, turns in found.items()}
 
 

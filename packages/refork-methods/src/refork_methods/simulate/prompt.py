@@ -51,7 +51,11 @@ def answer(observation: str, note: str | None = None, tag: str = TAG) -> str:
 
 
 def messages(
-    brief: Brief, seen: Sequence[Seen], action: str | None = None, instruction: str = "", tag: str = TAG
+    brief: Brief,
+    history: Sequence[ActionObservation],
+    action: str | None = None,
+    instruction: str = "",
+    tag: str = TAG,
 ) -> list[Message]:
     """The chat in which the answer to ``action`` is due (None: the chat so far).
 
@@ -59,7 +63,7 @@ def messages(
     """
     system = "\n\n".join(part for part in (brief.text, instruction) if part)
     chat: list[Message] = [{"role": "system", "content": system}] if system else []
-    for done, observation in seen:
+    for done, observation in history:
         chat.append({"role": "user", "content": done})
         chat.append({"role": "assistant", "content": answer(observation, tag=tag)})
     if action is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refork.errors import BadInput
-from refork.runs.recipe import Law, RecipePart
+from refork.runs.recipe import RecipePart, SamplingPart
 from refork_methods.train.finetune import SftRates
 from refork_methods.train.run import Lora, Rates
 
@@ -71,7 +71,7 @@ class CptRecipe(Supervised):
     shares: dict[str, float] = Field(default_factory=dict)
 
 
-class CandidateLaw(Law):
+class CandidateSampling(SamplingPart):
     """How a teacher's candidates are sampled."""
 
     #: Tokens of a candidate at most.

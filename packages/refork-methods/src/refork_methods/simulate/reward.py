@@ -152,19 +152,19 @@ class HybridReward:
         return self.earned([(prediction, target)])[0].reward
 
     def earned(
-        self, items: Sequence[tuple[str | None, Target]], said: Sequence[str] | None = None
+        self, items: Sequence[tuple[str | None, Target]], outputs: Sequence[str] | None = None
     ) -> list[Earned]:
         """Rewards with their parts, all predictions judged in one call.
 
-        ``said`` is all that was said for each: with a rule, words beside the reasoning and the one tag fail
-        it (ours; extraction alone only ignores them).
+        ``outputs`` is all that was said for each: with a rule, words beside the reasoning and the one tag
+        fail it (ours; extraction alone only ignores them).
         """
         shown = [(i, target, text) for i, (text, target) in enumerate(items) if text is not None]
         rated = self.rubric.rate([(target, text) for _, target, text in shown]) if shown else []
         found = [Earned(0.0, extracted=False)] * len(items)
         for (i, target, text), rubric in zip(shown, rated, strict=True):
             checked = None if self.rule is None else self.rule(text, target)
-            if self.rule is not None and said is not None and not bare(said[i]):
+            if self.rule is not None and outputs is not None and not bare(outputs[i]):
                 checked = 0.0
             score = None if rubric is None else rubric.score
             if score is None:

@@ -120,7 +120,9 @@ def train_rl(
         answers = _answers(policy, _chosen(held, settings, number), reward, settings, number, tag)
         metrics = _learn(policy, optimizer, answers, settings, number)
         policy.refresh()
-        record = {"step": number, "learning_rate": rate} | _told(answers, kind) | metrics | watch(answers)
+        record = (
+            {"step": number, "learning_rate": rate} | _update_report(answers, kind) | metrics | watch(answers)
+        )
         log.append(record)
         if tracker is not None:
             tracker.log(number, record)
@@ -177,10 +179,10 @@ def _answers(
 ) -> list[Answer]:
     # Noise of its own for every update: a policy trained on numbers must not be sampled with them.
     seed = stream_of("rl update", settings.seed, number) >> 1
-    law = Sampling(temperature=1.0, max_tokens=settings.max_tokens)
-    drawn = draw(policy, chosen, settings.group, law, seed=seed, tag=tag)
-    read = [extract_prediction(one.said.text, tag) for one in drawn]
-    said = [one.said.text for one in drawn]
+    sampling = Sampling(temperature=1.0, max_tokens=settings.max_tokens)
+    drawn = draw(policy, chosen, settings.group, sampling, seed=seed, tag=tag)
+    read = [extract_prediction(one.continuation.text, tag) for one in drawn]
+    said = [one.continuation.text for one in drawn]
     shown = [
         (text, chosen[one.target]) for text, one in zip(read if settings.guard else said, drawn, strict=True)
     ]
@@ -207,7 +209,7 @@ def _learn(
     samples = [
         _sample(a.drawn, float(value))
         for a, g, value in zip(answers, groups, advantages, strict=True)
-        if g in mixed and np.isfinite(value) and len(a.drawn.said.tokens)
+        if g in mixed and np.isfinite(value) and len(a.drawn.continuation.tokens)
     ]
     if not samples:
         return facts | {"skipped": "no group has any spread"}
@@ -231,7 +233,7 @@ def _parts(batch: Batch, count: int, seed: int) -> list[Batch]:
 
 
 def _sample(drawn: Drawn, advantage: float) -> Sample:
-    before, said = len(drawn.prompt), drawn.said
+    before, said = len(drawn.prompt), drawn.continuation
     assert said.logprobs_t1 is not None
     size = before + len(said.tokens)
     tokens = np.concatenate([drawn.prompt, said.tokens]).astype(np.int32)
@@ -241,7 +243,7 @@ def _sample(drawn: Drawn, advantage: float) -> Sample:
     return Sample(tokens, mask, logprobs, np.where(mask, advantage, 0.0))
 
 
-def _told(answers: Sequence[Answer], kind: Callable[[Target], str]) -> Json:
+def _update_report(answers: Sequence[Answer], kind: Callable[[Target], str]) -> Json:
     """What an update's answers earned, on average."""
     knowable = [matches(a.prediction, a.target.truth) for a in answers if a.target.turn.exact]
     record: Json = {
@@ -253,7 +255,7 @@ def _told(answers: Sequence[Answer], kind: Callable[[Target], str]) -> Json:
         "exact_knowable": _mean([float(hit) for hit in knowable]),
         "ungraded": sum(a.earned.reward is None for a in answers),
         "unreadable": sum(a.prediction is None for a in answers),
-        "tokens_said": sum(len(a.drawn.said.tokens) for a in answers),
+        "tokens_said": sum(len(a.drawn.continuation.tokens) for a in answers),
     }
     for name in sorted({kind(a.target) for a in answers}):
         record[f"reward.{name}"] = _mean([a.earned.reward for a in answers if kind(a.target) == name])

@@ -58,7 +58,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SelectedDemonstrations:
     """What rejection sampling kept, and of how many, by domain."""
 
     demonstrations: list[Demonstration]
@@ -91,7 +91,7 @@ def rejection_sample(
     instruction: str = "",
     file: Path | None = None,
     progress: Progress = silent,
-) -> Kept:
+) -> SelectedDemonstrations:
     """Draw candidates of a teacher, judge them, keep the best of each target where it is good enough.
 
     Equal scores: the first drawn. Rows are appended to ``file`` block by block, and a call that was stopped
@@ -127,7 +127,7 @@ def rejection_sample(
         rows |= {row["key"]: row for row in fresh}
         done += len(block)
         progress("candidates", done, len(items))
-    return _kept(items, rows, tag)
+    return _select(items, rows, tag)
 
 
 def _named(teacher: Teacher) -> str:
@@ -193,7 +193,7 @@ def _judged(
     return rows
 
 
-def _kept(items: Sequence[Target], rows: dict[str, Json], tag: str) -> Kept:
+def _select(items: Sequence[Target], rows: dict[str, Json], tag: str) -> SelectedDemonstrations:
     found: list[Demonstration] = []
     domains: dict[str, Json] = {}
     for item in items:
@@ -209,7 +209,7 @@ def _kept(items: Sequence[Target], rows: dict[str, Json], tag: str) -> Kept:
         said = extract_prediction(text, tag)
         assert said is not None
         found.append(Demonstration(item, said, thoughts(text, tag) or item.turn.note))
-    return Kept(found, dict(sorted(domains.items())))
+    return SelectedDemonstrations(found, dict(sorted(domains.items())))
 
 
 def encode_demonstrations(

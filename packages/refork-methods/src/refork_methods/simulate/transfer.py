@@ -113,7 +113,7 @@ class SimulatedRun:
     """The actions and answers of one run in a simulator, and the reward that it ended with."""
 
     task: Task
-    seen: tuple[tuple[str, str], ...]
+    history: tuple[tuple[str, str], ...]
     reward: float | None
     seed: int = 0
 
@@ -136,7 +136,7 @@ def replay(run: SimulatedRun, world: World) -> Replayed:
     try:
         episode = world.start(run.task, run.seed)
         try:
-            for turn, (action, said) in enumerate(run.seen):
+            for turn, (action, said) in enumerate(run.history):
                 seen = episode.step(action)
                 if diverged is None and not matches(said, seen.text):
                     diverged = turn

@@ -15,7 +15,7 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, token_array
 from refork.worlds.base import Split, Task, World
 from refork.worlds.dice import digest
-from refork.worlds.environment import Actor, Brief, DomainName, Environment, Seen
+from refork.worlds.environment import ScriptedAgent, Brief, DomainName, Environment, Seen
 from refork_methods.simulate.control.base import Control
 from refork_methods.simulate.episode import SimulatedEpisode, brief_of, identity_of, read_turn
 from refork_methods.simulate.prompt import NO_TAG, TAG, THINK, Asked, Prediction, extract_prediction, messages
@@ -205,9 +205,9 @@ class WorldModel:
         self, asked: Sequence[Asked], prompts: dict[int, _Prompt], due: Sequence[int], attempt: int
     ) -> list[tuple[int, str, Cost, str | None]]:
         """What the model says to the questions that are due."""
-        law = self.settings
-        if attempt and law.temperature == 0:
-            law = law.but(temperature=1.0)
+        sampling = self.settings
+        if attempt and sampling.temperature == 0:
+            sampling = sampling.but(temperature=1.0)
         requests = [
             Request(
                 prompts[n].tokens,
@@ -218,12 +218,12 @@ class WorldModel:
             for n in due
         ]
         with one_at_a_time(self.model):
-            said = sample_all(self.model, requests, law)
+            said = sample_all(self.model, requests, sampling)
         return [(n, one.text, one.cost, one.error) for n, one in zip(due, said, strict=True)]
 
     def _prompt(self, asked: Asked) -> _Prompt | Prediction:
         """The question with as much history as fits; where not even the brief does, a failed prediction."""
-        seen, context = asked.seen, self.model.card.context
+        seen, context = asked.history, self.model.card.context
         chat, tokens = self._render(asked, seen)
         if context is None or not len(tokens):
             return _Prompt(tokens, chat, 0, None)
@@ -242,7 +242,7 @@ class WorldModel:
                 return Prediction(None, "", Cost(0, 0), why, 0, cut)
         return _Prompt(tokens, chat, cut, min(self.settings.max_tokens, context - len(tokens)))
 
-    def _render(self, asked: Asked, seen: Sequence[Seen]) -> tuple[tuple[Json, ...], IntArray]:
+    def _render(self, asked: Asked, seen: Sequence[ActionObservation]) -> tuple[tuple[Json, ...], IntArray]:
         told = [asked.instruction]
         if self.prompted:
             told += [REASON.format(think=THINK)] if self.think else []
@@ -263,9 +263,9 @@ class WorldModel:
         control: Control | None = None,
         world: Environment | None = None,
         seed: int = 0,
-        seen: Sequence[Seen] = (),
+        history: Sequence[ActionObservation] = (),
     ) -> SimulatedEpisode:
-        """An episode that this model answers, after the turns in ``seen``.
+        """An episode that this model answers, after the turns in ``history``.
 
         The brief is ``initial_state`` where that is one, else the world's, else of the task's prompt and
         the text given. ``world`` grades; without one nothing is ever over. An empty initial state warns: what
@@ -273,13 +273,13 @@ class WorldModel:
         """
         chosen = task or Task("free", "simulated", "train", "")
         brief = brief_of(chosen, initial_state, world)
-        if not brief.initial_state and not seen:
+        if not brief.initial_state and not history:
             warnings.warn(
                 f"the initial state of task {chosen.id!r} is empty: the simulator has to make it up",
                 UserWarning,
                 stacklevel=2,
             )
-        return SimulatedEpisode(self, chosen, brief, control=control, world=world, seen=seen, seed=seed)
+        return SimulatedEpisode(self, chosen, brief, control=control, world=world, history=history, seed=seed)
 
     def restore(
         self,

@@ -19,12 +19,12 @@ from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 
 # Laws of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
 #
-# The model's law and the drafter's go through the same filters in the same precision, so that what is
+# The model's sampling and the drafter's go through the same filters in the same precision, so that what is
 # compared
 # is what was sampled from. Every function is row-wise.
 
 _SUM = 1e-9
-"""How far the sum of a law may be from 1: float64 stays far below, float32 and half precision do not."""
+"""How far the sum of a sampling may be from 1: float64 stays far below, float32 and half precision do not."""
 
 _BELOW = 1.0 - 2.0**-52
 """A uniform rounded up to 1 must not go beyond the last token."""
@@ -36,9 +36,9 @@ _AT_ONCE = 1 << 25
 def law_scores(
     logits: Float[Tensor, "n vocabulary"], settings: Sampling, first: Bool[Tensor, "n"] | None = None
 ) -> Float[Tensor, "n vocabulary"]:
-    """Float32 logits of the law that is sampled from: after bans, temperature, top-k and top-p.
+    """Float32 logits of the sampling that is sampled from: after bans, temperature, top-k and top-p.
 
-    -inf is never drawn. At temperature 0 the law is all on the likeliest token (the lowest id of equals).
+    -inf is never drawn. At temperature 0 the sampling is all on the likeliest token (the lowest id of equals).
     ``first`` marks first free tokens.
 
     Raises:
@@ -57,49 +57,49 @@ def law_of(scores: Float[Tensor, "*n vocabulary"]) -> Float64[Tensor, "*n vocabu
 
 
 def chance_of(scores: Float[Tensor, "n vocabulary"], tokens: Int64[Tensor, "n"]) -> Float64[Tensor, "n"]:
-    """The probabilities of one token per row, without holding the whole law of all rows in float64."""
+    """The probabilities of one token per row, without holding the whole sampling of all rows in float64."""
     step = max(_AT_ONCE // scores.shape[-1], 1)
     parts = [torch.logsumexp(scores[at : at + step].double(), dim=-1) for at in range(0, len(scores), step)]
     total = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else scores.new_zeros(0).double()
     return (scores.gather(1, tokens[:, None])[:, 0].double() - total).exp()
 
 
-def pick(law: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+def pick(sampling: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]) -> Int64[Tensor, "n"]:
     """The tokens of :func:`draw_from`."""
-    edges = law.cumsum(dim=-1)
+    edges = sampling.cumsum(dim=-1)
     return (edges <= uniforms[:, None] * (edges[:, -1:] * _BELOW)).sum(dim=-1)
 
 
 def draw_from(
-    law: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]
+    sampling: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]
 ) -> tuple[Int64[Tensor, "n"], Bool[Tensor, "n"]]:
     """Tokens by inverse CDF, none of probability 0; and where rounding might have chosen a neighbour.
 
-    The law need not be normalised.
+    The sampling need not be normalised.
     """
-    edges = law.cumsum(dim=-1)
+    edges = sampling.cumsum(dim=-1)
     total = edges[:, -1:]
     target = uniforms[:, None] * (total * _BELOW)
     tokens = (edges <= target).sum(dim=-1, keepdim=True)
     high = edges.gather(1, tokens)
-    low = high - law.gather(1, tokens)
+    low = high - sampling.gather(1, tokens)
     near = ((low > 0) & (target - low < TIE * total)) | ((high < total) & (high - target < TIE * total))
     return tokens[:, 0], near[:, 0]
 
 
-def check_law(law: Float[Tensor, "*n vocabulary"], name: str) -> None:
-    """Refuse what is no law in float64.
+def check_law(sampling: Float[Tensor, "*n vocabulary"], name: str) -> None:
+    """Refuse what is no sampling in float64.
 
     Raises:
         BadInput: another precision, a negative number or NaN, or a row that does not sum to 1.
     """
-    if law.dtype != torch.float64:
+    if sampling.dtype != torch.float64:
         raise BadInput(
-            f"{name} is in {str(law.dtype).removeprefix('torch.')}",
-            hint="acceptance is exact only where both laws are in one precision: float64",
+            f"{name} is in {str(sampling.dtype).removeprefix('torch.')}",
+            hint="acceptance is exact only where both distributions are in one precision: float64",
         )
-    if bool((law < 0).any()) or not bool((law.sum(dim=-1) - 1.0).abs().le(_SUM).all()):
-        raise BadInput(f"{name} is no probability law", hint="rows must be 0 or more and sum to 1")
+    if bool((sampling < 0).any()) or not bool((sampling.sum(dim=-1) - 1.0).abs().le(_SUM).all()):
+        raise BadInput(f"{name} is no probability sampling", hint="rows must be 0 or more and sum to 1")
 
 
 # The random numbers of a round: those of plain decoding for the coupled rule, else streams of their own.
@@ -246,9 +246,9 @@ def keep_chance(p_token: Float64[Tensor, "*n"], q_token: Float64[Tensor, "*n"]) 
     return (p_token / q_token).clamp(max=1.0)
 
 
-def leading(kept: Bool[Tensor, "rows g"]) -> Int64[Tensor, "rows"]:
+def leading(accepted: Bool[Tensor, "rows g"]) -> Int64[Tensor, "rows"]:
     """How many are kept before the first that is not."""
-    return kept.to(torch.int64).cumprod(dim=-1).sum(dim=-1)
+    return accepted.to(torch.int64).cumprod(dim=-1).sum(dim=-1)
 
 
 def within(lengths: Int64[Tensor, "rows"], g: int) -> Bool[Tensor, "rows g"]:
@@ -280,8 +280,8 @@ def reject(
             f"p {tuple(p.shape)} and q {tuple(q.shape)} do not fit {rows} rows of {g} drafts",
             hint="p is [rows, g + 1, vocabulary] and q [rows, g, vocabulary] over one vocabulary",
         )
-    check_law(p, "p")
-    check_law(q, "q")
+    check_distribution(p, "p")
+    check_distribution(q, "q")
     verified = within(torch.full_like(drafted[:, 0], g) if lengths is None else lengths, g)
     p_token = p[:, :g].gather(2, drafted[:, :, None])[..., 0]
     q_token = q.gather(2, drafted[:, :, None])[..., 0]

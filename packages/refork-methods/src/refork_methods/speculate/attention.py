@@ -35,20 +35,20 @@ def attend_packed(
     key: Float[Tensor, "rows kv s e"],
     value: Float[Tensor, "rows kv s e"],
     context: tuple[Float[Tensor, "n kv t e"], Float[Tensor, "n kv t e"]],
-    seen: Bool[Tensor, "n a t"],
+    visible: Bool[Tensor, "n a t"],
 ) -> Float[Tensor, "rows h s e"]:
-    """Attention of ``a`` blocks in each of n sequences (rows = n a), ``seen`` as :func:`visible` gives it.
+    """Attention of ``a`` blocks in each of n sequences (rows = n a), ``visible`` as :func:`visible` gives it.
 
     Memory: rows x h x s x (t + s) scores.
     """
-    n, a, t = seen.shape
+    n, a, t = visible.shape
     rows, heads, s, e = query.shape
     kv = key.shape[1]
     tall = heads // kv * s
     folded = query.reshape(rows, kv, tall, e) * e**-0.5
     across = folded.view(n, a, kv, tall, e).transpose(1, 2).reshape(n, kv, a * tall, e)
     before = (across @ context[0].transpose(-1, -2)).view(n, kv, a, tall, t).transpose(1, 2)
-    before = before.masked_fill(~seen[:, :, None, None], -torch.inf)
+    before = before.masked_fill(~visible[:, :, None, None], -torch.inf)
     inside = (folded @ key.transpose(-1, -2)).view(n, a, kv, tall, s)
     weights = torch.softmax(torch.cat([before, inside], -1).float(), -1).to(value.dtype)
     early = weights[..., :t].transpose(1, 2).reshape(n, kv, a * tall, t) @ context[1]
@@ -62,15 +62,15 @@ def attend_cached(
     key: Float[Tensor, "rows kv s e"],
     value: Float[Tensor, "rows kv s e"],
     context: tuple[Float[Tensor, "rows kv t e"], Float[Tensor, "rows kv t e"]],
-    seen: Bool[Tensor, "rows t"] | None = None,
+    visible: Bool[Tensor, "rows t"] | None = None,
 ) -> Float[Tensor, "rows h s e"]:
-    """Attention of one block per row over its cached context; ``seen`` None: all of it is seen."""
+    """Attention of one block per row over its cached context; ``visible`` None: all of it is seen."""
     rows, heads, s, e = query.shape
     kv = key.shape[1]
     mask = None
-    if seen is not None:
-        own = torch.ones(rows, s, dtype=torch.bool, device=seen.device)
-        mask = torch.cat([seen, own], 1)[:, None, None]
+    if visible is not None:
+        own = torch.ones(rows, s, dtype=torch.bool, device=visible.device)
+        mask = torch.cat([visible, own], 1)[:, None, None]
     # Nothing is causal inside a block, so heads that share keys are only more queries.
     folded = query.reshape(rows, kv, heads // kv * s, e)
     found = F.scaled_dot_product_attention(

@@ -319,13 +319,13 @@ class DraftContext:
             who = np.repeat(request_ids[members], count)
             self._late.add(seen, who, np.tile(place, len(members)), np.tile(take, len(members)))
 
-    def note(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
-        """States [sum of spread, layers, width] of a pass; the first ``kept`` of each branch's count."""
-        row = np.repeat(np.arange(len(kept)), kept)
-        ahead = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)
+    def note(self, branches: ActiveRows, spread: Ints, kept_tokens: Ints, states: Tensor) -> None:
+        """States [sum of spread, layers, width] of a pass; of each branch the first ``kept_tokens``."""
+        row = np.repeat(np.arange(len(kept_tokens)), kept_tokens)
+        ahead = np.arange(len(row)) - np.repeat(np.cumsum(kept_tokens) - kept_tokens, kept_tokens)
         start = np.cumsum(spread) - spread
-        take = None if np.array_equal(spread, kept) else start[row] + ahead
-        self._late.add(states, branches.request_id[row], branches.place[row] + ahead, take)
+        take = None if np.array_equal(spread, kept_tokens) else start[row] + ahead
+        self._late.add(states, branches.request_id[row], branches.position[row] + ahead, take)
 
     def leave(self, request_ids: Ints) -> None:
         """Branches that ended; when the last one does, nothing is held any more."""
@@ -354,22 +354,22 @@ class DraftContext:
         parts = [_of_rows(item, request_ids[order], order) for item in noted]
         newest = np.full(len(request_ids), -1, dtype=np.int64)
         for item, (there, row) in zip(noted, parts, strict=True):
-            np.maximum.at(newest, row, item.places[there])
+            np.maximum.at(newest, row, item.positions[there])
         states: list[Tensor] = []
         row_of, place_of, take_of, where = [], [], [], []
         count = 0
         for item, (every, every_row) in zip(noted, parts, strict=True):
-            near = item.places[every] > newest[every_row] - self.reach
+            near = item.positions[every] > newest[every_row] - self.reach
             there = every[near]
             used, inverse = np.unique(there if item.take is None else item.take[there], return_inverse=True)
             if not len(used):
                 continue
             states.append(_some(item.states, used))
             place = np.zeros(len(used), dtype=np.int64)
-            place[inverse] = item.places[there]
+            place[inverse] = item.positions[there]
             where.append(place)
             row_of.append(every_row[near])
-            place_of.append(item.places[there])
+            place_of.append(item.positions[there])
             take_of.append(inverse + count)
             count += len(used)
         if states:

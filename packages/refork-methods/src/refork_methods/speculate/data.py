@@ -190,23 +190,23 @@ def answers(
     """
     if samples < 1 or not prompts:
         raise BadInput(f"{samples} answers to {len(prompts)} prompts are none", where="training data")
-    law = settings or own_settings(target)
-    head = _header(target, prompts, law, samples, seed)
-    lines = [] if path is None else _kept(path, head)
+    sampling = settings or own_settings(target)
+    head = _header(target, prompts, sampling, samples, seed)
+    lines = [] if path is None else _stored_lines(path, head)
     total = len(prompts) * samples
-    said = sum(_said(line) for line in lines)
+    said = sum(_supervised_tokens(line) for line in lines)
     progress("answering prompts", len(lines), total, tokens=said)
     while len(lines) < total:
         numbers = range(len(lines), min(len(lines) + _CHUNK, total))
         new = _answer(
-            target, [(prompts[n // samples], n // samples, n % samples) for n in numbers], law, seed
+            target, [(prompts[n // samples], n // samples, n % samples) for n in numbers], sampling, seed
         )
         if path is not None:
             _append(path, new)
         lines += new
-        said += sum(_said(line) for line in new)
+        said += sum(_supervised_tokens(line) for line in new)
         progress("answering prompts", len(lines), total, tokens=said)
-    greedy = law.temperature == 0.0
+    greedy = sampling.temperature == 0.0
     examples = [_example(part, greedy) for line in lines for part in line["parts"]]
     return Answered(tuple(examples), sum(bool(line.get("too_long")) for line in lines))
 
@@ -222,10 +222,10 @@ def data_digest(examples: Sequence[Example]) -> str:
 
 
 def _answer(
-    target: LocalPolicy, asked: Sequence[tuple[Prompt, int, int]], law: Sampling, seed: int
+    target: LocalPolicy, asked: Sequence[tuple[Prompt, int, int]], sampling: Sampling, seed: int
 ) -> list[Json]:
     """Lines of some conversations: all of them take their first turns together, then their second ones."""
-    talks = [_Talk(target, prompt) for prompt, _, _ in asked]
+    talks = [_Dialogue(target, prompt) for prompt, _, _ in asked]
     for turn in range(max(prompt.answers for prompt, _, _ in asked)):
         open_ = [i for i, (prompt, _, _) in enumerate(asked) if turn < prompt.answers]
         ready = [i for i in open_ if talks[i].open(turn)]
@@ -236,13 +236,13 @@ def _answer(
             )
             for i in ready
         ]
-        for i, item in zip(ready, sample_all(target, requests, law) if requests else (), strict=True):
+        for i, item in zip(ready, sample_all(target, requests, sampling) if requests else (), strict=True):
             talks[i].hear(item.tokens, item.text)
     return [talk.line() for talk in talks]
 
 
 @final
-class _Talk:
+class _Dialogue:
     """One conversation as it grows; a template that rewrites what was said begins a new part."""
 
     def __init__(self, target: LocalPolicy, prompt: Prompt) -> None:
@@ -305,23 +305,25 @@ def _example(part: Json, greedy: bool) -> Example:
     return Example(tokens, mask, greedy)
 
 
-def _said(line: Json) -> int:
+def _supervised_tokens(line: Json) -> int:
     return sum(high - low for part in line["parts"] for low, high in part["supervised"])
 
 
-def _header(target: LocalPolicy, prompts: Sequence[Prompt], law: Sampling, samples: int, seed: int) -> Json:
+def _header(
+    target: LocalPolicy, prompts: Sequence[Prompt], sampling: Sampling, samples: int, seed: int
+) -> Json:
     return {
         "answers": 1,
         "target": target.card.weights,
         "tokenizer": target.card.tokenizer,
         "prompts": content_hash([prompt.to_json() for prompt in prompts]),
-        "settings": law.to_json(),
+        "settings": sampling.to_json(),
         "samples": samples,
         "seed": seed,
     }
 
 
-def _kept(path: Path, head: Json) -> list[Json]:
+def _stored_lines(path: Path, head: Json) -> list[Json]:
     """The whole lines of a file of answers, begun where there is none; a torn last line is dropped."""
     try:
         if not path.exists():

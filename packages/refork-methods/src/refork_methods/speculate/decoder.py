@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from refork.decoding.live import DrawRequest, LiveDecoder, Said
+from refork.decoding.live import DrawRequest, LiveDecoder, StepOutput
 from refork.errors import BadInput
 from refork.policies.base import Continuation, Cost, Request, Sampling, in_order
 from refork.policies.local import LocalPolicy
@@ -144,7 +144,9 @@ class SpeculativeDecoder:
         if own is not None and own < settings.max_tokens:
             settings = settings.but(max_tokens=own, forced=settings.forced[:own])
         without = -1 if request.exclude_first is None else request.exclude_first
-        return self.target.ask(request.tokens, request.noise, settings, without=without, said=request.said)
+        return self.target.ask(
+            request.tokens, request.noise, settings, without=without, generated=request.generated
+        )
 
     def _listen(
         self, owner: dict[int, int], requests: Sequence[Request]
@@ -164,7 +166,7 @@ class SpeculativeDecoder:
 
         return listen
 
-    def _continuation(self, index: int, request: Request, parts: _Parts, said: Said) -> Continuation:
+    def _continuation(self, index: int, request: Request, parts: _Parts, said: StepOutput) -> Continuation:
         tokens = np.concatenate(parts.tokens).astype(np.int32)
         text, offsets = self.target.codec.pieces(tokens)
         reference = self.target.reference
@@ -199,7 +201,7 @@ class _Parts:
     entropy: list[FloatArray] = field(default_factory=list)
     ties: int = 0
 
-    def add(self, said: Said) -> None:
+    def add(self, said: StepOutput) -> None:
         """One step more."""
         self.tokens.append(said.tokens)
         self.logprobs.append(said.logprobs)

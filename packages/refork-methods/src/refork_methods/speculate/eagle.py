@@ -34,22 +34,22 @@ from refork_methods.speculate.model import KeysValues, Lesson, Mlp, TargetEnds, 
 class Chain:
     """Where the drafts of ``a`` anchors in each of n contexts stand.
 
-    ``context`` are keys and values [n, kv, t, e] and ``seen`` [n, a, t] which of them each anchor attends to;
-    ``own`` those [n, a, kv, k, e] of the k steps done; ``feature`` [n, a, d] of the position before the next
-    one, which is ``place`` [n, a].
+    ``context`` are keys and values [n, kv, t, e] and ``visible`` [n, a, t] which of them each anchor attends
+    to; ``own`` those [n, a, kv, k, e] of the k steps done; ``feature`` [n, a, d] of the position before the
+    next one, which is ``position`` [n, a].
     """
 
     context: KeysValues
-    seen: Bool[Tensor, "n a t"]
+    visible: Bool[Tensor, "n a t"]
     feature: Float[Tensor, "n a d"]
-    place: Int[Tensor, "n a"]
+    position: Int[Tensor, "n a"]
     own: KeysValues | None = None
 
     def rows(self, index: Tensor) -> Chain:
         """Some of the contexts."""
         own = None if self.own is None else (self.own[0][index], self.own[1][index])
         context = self.context[0][index], self.context[1][index]
-        return Chain(context, self.seen[index], self.feature[index], self.place[index], own)
+        return Chain(context, self.visible[index], self.feature[index], self.position[index], own)
 
 
 @final
@@ -136,9 +136,9 @@ class EagleDraft(nn.Module):
 
     def start(
         self,
-        places: Int[Tensor, "rows"],
+        positions: Int[Tensor, "rows"],
         context: Sequence[KeysValues],
-        seen: Bool[Tensor, "rows t"] | None = None,
+        visible: Bool[Tensor, "rows t"] | None = None,
     ) -> Chain:
         """Chains of one anchor per row, over what :meth:`keys_values` gave of positions 0 .. t - 1.
 
@@ -147,14 +147,16 @@ class EagleDraft(nn.Module):
         """
         known = context[0][0].shape[2]
         held = (
-            torch.ones(len(places), known, dtype=torch.bool, device=places.device) if seen is None else seen
+            torch.ones(len(positions), known, dtype=torch.bool, device=positions.device)
+            if visible is None
+            else visible
         )
-        before = torch.arange(known, device=places.device) < places[:, None]
-        if known < int(places.max()) or bool((before & ~held).any()):
+        before = torch.arange(known, device=positions.device) < positions[:, None]
+        if known < int(positions.max()) or bool((before & ~held).any()):
             raise CannotDo("an eagle drafter needs the hidden states of all positions before its anchor")
-        feature = self._unpacked(context[1:], (places - 1).clamp(min=0))
-        feature = torch.where(places[:, None] > 0, feature, 0.0)
-        return self._chain(context[0], feature[:, None], places[:, None])
+        feature = self._unpacked(context[1:], (positions - 1).clamp(min=0))
+        feature = torch.where(positions[:, None] > 0, feature, 0.0)
+        return self._chain(context[0], feature[:, None], positions[:, None])
 
     def _chain(self, shares: KeysValues, feature: Tensor, places: Tensor) -> Chain:
         """Chains over joined context: the key of position t is its own share and that of t - 1."""
@@ -193,7 +195,7 @@ class EagleDraft(nn.Module):
             return found.view(*found.shape[:-1], heads, attention.size)
 
         def turned(x: Tensor) -> Tensor:
-            return rotate(x.unsqueeze(-2), chain.place[..., None], self._turns)
+            return rotate(x.unsqueeze(-2), chain.position[..., None], self._turns)
 
         query = turned(attention.q_norm(projected(attention.q_proj, attention.heads))).squeeze(-2)
         key = turned(attention.k_norm(projected(attention.k_proj, attention.kv)))
@@ -202,7 +204,7 @@ class EagleDraft(nn.Module):
             key, value = torch.cat([chain.own[0], key], -2), torch.cat([chain.own[1], value], -2)
         x = chain.feature + attention.o_proj(attend_chain(query, chain, (key, value)).flatten(-2))
         x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return self.norm(x), replace(chain, feature=x, place=chain.place + 1, own=(key, value))
+        return self.norm(x), replace(chain, feature=x, position=chain.position + 1, own=(key, value))
 
     def next_logits(
         self,
@@ -228,12 +230,14 @@ class EagleDraft(nn.Module):
     def block(
         self,
         anchors: Int[Tensor, "rows"],
-        places: Int[Tensor, "rows"],
+        positions: Int[Tensor, "rows"],
         context: Sequence[KeysValues],
-        seen: Bool[Tensor, "rows t"] | None = None,
+        visible: Bool[Tensor, "rows t"] | None = None,
     ) -> Float[Tensor, "rows g d"]:
         """Nothing is known of any slot before the tokens before it are drawn: zeros."""
-        return torch.zeros(1, device=places.device).expand(len(places), self.config.block, self.config.hidden)
+        return torch.zeros(1, device=positions.device).expand(
+            len(positions), self.config.block, self.config.hidden
+        )
 
     def base_logits(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
         """Zeros, as :meth:`block` gives."""
@@ -275,7 +279,7 @@ def attend_chain(query: Float[Tensor, "n a h e"], chain: Chain, own: KeysValues)
     kv = keys.shape[1]
     folded = query.view(n, a, kv, heads // kv, size) * size**-0.5
     before = torch.einsum("nakge,nkte->nakgt", folded, keys)
-    before = before.masked_fill(~chain.seen[:, :, None, None], -torch.inf)
+    before = before.masked_fill(~chain.visible[:, :, None, None], -torch.inf)
     inside = torch.einsum("nakge,nakte->nakgt", folded, own[0])
     weights = torch.softmax(torch.cat([before, inside], -1).float(), -1).to(values.dtype)
     early, late = weights[..., : keys.shape[2]], weights[..., keys.shape[2] :]

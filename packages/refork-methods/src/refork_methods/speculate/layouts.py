@@ -487,29 +487,29 @@ def export_draft(
     write_whole(place, write)
 
 
-def write_whole(place: Path, write: Callable[[Path], None]) -> None:
+def write_whole(folder: Path, write: Callable[[Path], None]) -> None:
     """A folder with all that ``write`` puts into it, or none.
 
     Raises:
         BadInput: it is there already, and holds something.
         DiskFull: it cannot be written.
     """
-    refuse_taken(place)
+    refuse_taken(folder)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
             made = Path(scratch) / "draft"
             write(made)
-            made.replace(place)
+            made.replace(folder)
     except OSError as error:
-        raise DiskFull(f"the drafter could not be written: {error}", where=str(place)) from error
+        raise DiskFull(f"the drafter could not be written: {error}", where=str(folder)) from error
 
 
-def refuse_taken(place: Path) -> None:
+def refuse_taken(folder: Path) -> None:
     """Refuse a folder that holds something."""
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(
-            "this folder holds something", where=str(place), hint="name one that does not exist yet"
+            "this folder holds something", where=str(folder), hint="name one that does not exist yet"
         )
 
 

@@ -53,7 +53,7 @@ class Goals:
 
     tokens: Tensor
     states: Tensor
-    places: Tensor
+    positions: Tensor
     greedy: np.ndarray
 
 
@@ -129,7 +129,7 @@ def study(
         target = draft.ends.logits(goals.states)
     with _precision(device, number):
         taught = draft.teach(lesson)
-    loss = draft_loss(taught.logits, target, goals.tokens, weights[goals.places], taught.confidence, terms)
+    loss = draft_loss(taught.logits, target, goals.tokens, weights[goals.positions], taught.confidence, terms)
     learned = lesson.learned.flatten(0, 1)
     rows = learned.any(-1).cpu().numpy()
     sure = None
@@ -142,7 +142,7 @@ def study(
         goals.greedy.repeat(lesson.anchors.shape[1])[rows],
         sure,
         learned.cpu().numpy()[rows],
-        float(weights[goals.places].sum()),
+        float(weights[goals.positions].sum()),
     )
 
 
@@ -190,9 +190,9 @@ def summarise(outcomes: Sequence[Outcome]) -> DraftMetrics:
 
 def block_bytes(config: DraftConfig, length: int) -> int:
     """About how much memory one block takes in training: logits several times over, scores of every layer."""
-    laws = config.block * config.vocabulary * _LAWS
+    distributions = config.block * config.vocabulary * _LAWS
     scores = config.layers * config.heads * config.slots * (length + config.slots) * _SCORES
-    return 4 * (laws + scores)
+    return 4 * (distributions + scores)
 
 
 def parts(chosen: Sequence[Chosen], blocks: int, rows: int) -> Iterator[Sequence[Chosen]]:

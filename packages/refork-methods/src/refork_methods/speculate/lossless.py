@@ -288,7 +288,7 @@ def _round(
     shows = isinstance(rule, Chooser)
     before = rule if shows else deepcopy(rule)
     if not getattr(before, "drafts", lambda n: True)(len(open_)):
-        plain = [world.said(prefix, (0,) * world.block, 0) for prefix in prefixes]
+        plain = [world.outputs(prefix, (0,) * world.block, 0) for prefix in prefixes]
         return [(_joined(said, open_, plain, 1.0, length), before)]
     split: dict[bytes, tuple[Outcomes, Rule, Lengths]] = {}
     for drafted in product(*(world.blocks(prefix) for prefix in prefixes)):
@@ -306,7 +306,7 @@ def _round(
                 raise BadInput(f"the rule chose lengths {lengths.tolist()} of blocks of {world.block}")
             split[key] = (split[key][0] if key in split else {}, after, lengths)
         outcomes, _, lengths = split[key]
-        said_next = [world.said(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
+        said_next = [world.outputs(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
         chance = float(np.prod([share for _, share in drafted]))
         for what, share in _joined(said, open_, said_next, chance, length).items():
             outcomes[what] = outcomes.get(what, 0.0) + share

@@ -310,10 +310,10 @@ class DraftModel(nn.Module):
         return torch.cat([first.to(rest.dtype), rest], 1)
 
     def run(
-        self, x: Float[Tensor, "rows s d"], places: Int[Tensor, "rows"], attend: Attend
+        self, x: Float[Tensor, "rows s d"], positions: Int[Tensor, "rows"], attend: Attend
     ) -> Float[Tensor, "rows g d"]:
-        """The h of the slots that predict; anchors stand at ``places``, and ``attend`` knows the context."""
-        at = places[:, None] + torch.arange(x.shape[1], device=x.device)
+        """The h of the slots that predict; anchors stand at ``positions``; ``attend`` has the context."""
+        at = positions[:, None] + torch.arange(x.shape[1], device=x.device)
         for number, layer in enumerate(self._layers):
             normed = layer.input_layernorm(x)
             query = rotate(layer.self_attn.queries(normed), at, self._turns)
@@ -326,19 +326,19 @@ class DraftModel(nn.Module):
     def block(
         self,
         anchors: Int[Tensor, "rows"],
-        places: Int[Tensor, "rows"],
+        positions: Int[Tensor, "rows"],
         context: Sequence[KeysValues],
-        seen: Bool[Tensor, "rows t"] | None = None,
+        visible_mask: Bool[Tensor, "rows t"] | None = None,
     ) -> Float[Tensor, "rows g d"]:
         """H [rows, g, d] of one block per row, over cached keys and values [rows, kv, t, e] of each layer.
 
-        The caller leaves out what lies outside the window, or masks it with ``seen``.
+        The caller leaves out what lies outside the window, or masks it with ``visible_mask``.
         """
 
         def attend(number: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return attend_cached(query, key, value, context[number], seen)
+            return attend_cached(query, key, value, context[number], visible_mask)
 
-        return self.run(self.inputs(anchors), places, attend)
+        return self.run(self.inputs(anchors), positions, attend)
 
     def packed(
         self,

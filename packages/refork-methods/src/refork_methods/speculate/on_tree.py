@@ -26,21 +26,21 @@ PRUNED: Final = "pruned"
 def record_rejected(
     tree: Tree,
     target: LocalPolicy,
-    said: Iterable[Node],
+    nodes: Iterable[Node],
     rejected: Sequence[RejectedDraft],
     *,
     drafter: str,
 ) -> list[Node]:
     """Store rejected suffixes as siblings of the actions that they left, with what was said up to there.
 
-    ``said`` are recorded actions of one arm, found by their noise; ``drafter`` is the digest of the drafter's
-    weights. Storing the same once more changes nothing.
+    ``nodes`` are recorded actions of one arm, found by their noise; ``drafter`` is the digest of the
+    drafter's weights. Storing the same once more changes nothing.
 
     Raises:
         BadInput: an action of no fork, or a suffix that leaves none of them.
     """
     by_noise: dict[NoiseKey, Node] = {}
-    for node in said:
+    for node in nodes:
         if node.noise is None or node.fork is None:
             raise BadInput(
                 "rejected drafts are recorded beside the draws of a fork only", where=f"node {node.id[:12]}"

@@ -227,14 +227,14 @@ def _drafting(
     }
 
 
-def isotonic(found: Mapping[int, float]) -> dict[int, float]:
+def isotonic(result: Mapping[int, float]) -> dict[int, float]:
     """Times [n] by size that never fall: the nearest such ones by least squares."""
     from sklearn.isotonic import isotonic_regression
 
-    sizes = sorted(found)
+    sizes = sorted(result)
     if not sizes:
         return {}
-    fitted = isotonic_regression(np.array([found[size] for size in sizes], dtype=np.float64))
+    fitted = isotonic_regression(np.array([result[size] for size in sizes], dtype=np.float64))
     return dict(zip(sizes, fitted.tolist(), strict=True))
 
 
@@ -289,14 +289,14 @@ def _steps(
     decoder: BranchDecoder, prompts: Sequence[IntArray], room: int, speculator: ModelSpeculator | None
 ) -> Ready:
     """Steps of a live decoder in which so many branches run: plain ones, or a speculator's rounds."""
-    law = Sampling(max_tokens=room, ignore_eos=True)
+    sampling = Sampling(max_tokens=room, ignore_eos=True)
 
     def ready(branches: int) -> Callable[[], object]:
         drafter = None if speculator is None else speculator.fresh()
         live = LiveDecoder(decoder, width=branches, speculator=drafter)
         for draw in range(branches):
             live.submit(
-                DrawRequest(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), law)
+                DrawRequest(prompts[draw if branches <= len(prompts) else 0], NoiseKey(0, 0, draw), sampling)
             )
         while live.waiting:
             live.step()
@@ -327,8 +327,8 @@ def _drafts(policy: LocalPolicy, speculator: Speculator, prompt: IntArray) -> Re
         branches = ActiveRows(
             request_id=request_ids,
             newest=np.full(requests, int(prompt[-1]), dtype=np.int64),
-            place=np.full(requests, len(prompt), dtype=np.int64),
-            said=np.ones(requests, dtype=np.int64),
+            position=np.full(requests, len(prompt), dtype=np.int64),
+            generated=np.ones(requests, dtype=np.int64),
             room=np.full(requests, 1 << 20, dtype=np.int64),
             settings=[Sampling()] * requests,
             noise=[NoiseKey(0, 0, draw) for draw in range(requests)],

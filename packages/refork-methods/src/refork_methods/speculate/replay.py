@@ -230,7 +230,7 @@ def replay(
     chosen = {LOGGED: [(rounds.drafted[step.rows], True) for step in steps]}
     for name, scheduler in schedules.items():
         chosen[name] = [_choose(scheduler, step, skip) for step in steps]
-    told = {name: _told(rounds, steps, lengths, cost) for name, lengths in chosen.items()}
+    told = {name: _figures_of(rounds, steps, lengths, cost) for name, lengths in chosen.items()}
     logged = told[LOGGED]
     rng = np.random.default_rng(seed)
     return Replay(
@@ -298,7 +298,7 @@ def _choose(scheduler: PrefixScheduler, step: _Step, skip: bool) -> tuple[Length
     return scheduler.plan(step.survival, step.limits), True
 
 
-def _told(
+def _figures_of(
     rounds: Rounds, steps: Sequence[_Step], chosen: Sequence[tuple[Lengths, bool]], cost: StepCost
 ) -> _Figures:
     rows = []

@@ -38,7 +38,7 @@ def _name(one: Replayed) -> str:
 
 def _dot(load: Load, value: float) -> Dot:
     size = f"{load.low}" if load.low == load.high else f"{load.low} to {load.high}"
-    return Dot(math.sqrt(load.low * load.high), value, told=f"{size} requests, {load.steps} steps")
+    return Dot(math.sqrt(load.low * load.high), value, tooltip=f"{size} requests, {load.steps} steps")
 
 
 def _words(one: Replayed) -> str:

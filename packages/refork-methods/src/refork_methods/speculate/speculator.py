@@ -422,7 +422,7 @@ class ModelSpeculator:
             self._refused = True
             return None
         rows = None
-        known = self.tally.seen or self.draft_model.held_out.known
+        known = self.tally.any_rounds or self.draft_model.held_out.known
         unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
@@ -436,7 +436,7 @@ class ModelSpeculator:
 
         A branch of which no draft was verified says what plain decoding says.
         """
-        proposal: Proposal = drafts.law
+        proposal: Proposal = drafts.distribution
         bare = np.flatnonzero(drafts.lengths == 0)
         spread = Spread.of(drafts.lengths)
         found: list[Settled | None] = [None] * len(branches)
@@ -447,7 +447,7 @@ class ModelSpeculator:
             if not len(rows):
                 continue
             mine = logits if part.group.whole else logits[spread.of_rows(rows).to(logits.device)]
-            turn = Turn(part.group, branches.said[rows], drafts.lengths[rows], mine)
+            turn = Turn(part.group, branches.generated[rows], drafts.lengths[rows], mine)
             if isinstance(part.chances, RoundChances):
                 settled = settle_rejection(turn, part.chain, part.chances)
             else:
@@ -458,16 +458,16 @@ class ModelSpeculator:
         self._settled = drafts, np.array([item.accepted for item in done], dtype=np.int64)
         return done
 
-    def fed(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
+    def fed(self, branches: ActiveRows, spread: Ints, kept_tokens: Ints, states: Tensor) -> None:
         """Hidden states of the tokens just fed: noted, and looked at when a draft needs them."""
         self._step += 1
-        self._context.note(branches, spread, kept, states)
+        self._context.note(branches, spread, kept_tokens, states)
         if self._settled is None:
             self.tally.plain()
             return
         drafts, accepted = self._settled
         self._settled = None
-        self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept - 1), self.eos))
+        self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept_tokens - 1), self.eos))
 
     def pays(self, requests: int, greedy: float) -> bool:
         """Whether the schedule would draft for so many, by the past alone; ask once a round.
@@ -490,10 +490,10 @@ class ModelSpeculator:
         with self._linears.attached():
             context = self._context.of(branches.request_id, rows)
             anchors = torch.from_numpy(branches.newest[chosen]).to(device)
-            places = torch.from_numpy(branches.place[chosen]).to(device)
+            places = torch.from_numpy(branches.position[chosen]).to(device)
             pairs = list(zip(context.keys, context.values, strict=True))
-            hidden = model.block(anchors, places, pairs, context.seen)[:, :count]
-            state = model.start(places, pairs, context.seen) if isinstance(model, EagleDraft) else None
+            hidden = model.block(anchors, places, pairs, context.visible)[:, :count]
+            state = model.start(places, pairs, context.visible) if isinstance(model, EagleDraft) else None
             parts = self._draw(branches, chosen, Block(anchors, hidden, model.base_logits(hidden), state))
             tokens = np.zeros((len(branches), count), dtype=np.int64)
             for part in parts:
@@ -507,7 +507,7 @@ class ModelSpeculator:
         """The chains of the chosen rows, group by group of equal laws."""
         found = []
         count = block.base.shape[1]
-        for group in grouped(self._laws_of(branches, chosen)):
+        for group in grouped(self._settings_of(branches, chosen)):
             rows = chosen[group.rows]
             mine = block if group.whole else block.some(group.rows)
             named = Group(group.settings, rows, len(rows) == len(branches))
@@ -515,7 +515,7 @@ class ModelSpeculator:
                 noise = self._plain(branches, named, count)
                 part = Part(named, self._chain(branches, named, mine, noise), noise)
             else:
-                chances = round_chances(self._keys_of(branches, rows), branches.said[rows], self.block)
+                chances = round_chances(self._keys_of(branches, rows), branches.generated[rows], self.block)
                 noise = Noise(torch.from_numpy(chances.draft.copy()).to(block.base.device), gumbel=False)
                 part = Part(named, self._chain(branches, named, mine, noise), chances)
             found.append(part)
@@ -523,14 +523,14 @@ class ModelSpeculator:
 
     def _chain(self, branches: ActiveRows, group: Group, block: Block, noise: Noise) -> Chain:
         step = self.draft_model.next_logits
-        return draw_chain(step, block, group, branches.said[group.rows], noise, self.rule)
+        return draw_chain(step, block, group, branches.generated[group.rows], noise, self.rule)
 
     def _plain(self, branches: ActiveRows, group: Group, count: int) -> Noise:
         """The noise of plain decoding for the next ``count`` + 1 tokens of a group."""
         settings, rows = group.settings, group.rows
         if settings.temperature == 0.0:
             return Noise(None, gumbel=False)
-        said, device = branches.said[rows], self.draft_model.ends.device
+        said, device = branches.generated[rows], self.draft_model.ends.device
         keys = [branches.noise[row] for row in rows]
         if settings.coupling == "gumbel":
             values = plain_gumbels(keys, said, count + 1, self.draft_model.config.vocabulary)
@@ -541,7 +541,7 @@ class ModelSpeculator:
     def _bare(self, branches: ActiveRows, rows: Ints) -> list[Part]:
         """Branches of which no draft is verified, with what plain decoding draws their next token with."""
         found = []
-        for group in grouped(self._laws_of(branches, rows)) if len(rows) else []:
+        for group in grouped(self._settings_of(branches, rows)) if len(rows) else []:
             mine = rows[group.rows]
             named = Group(group.settings, mine, len(mine) == len(branches))
             none = Chain(torch.zeros((len(mine), 0), dtype=torch.int64), None, None)
@@ -566,19 +566,21 @@ class ModelSpeculator:
             found.append(own)
         return found
 
-    def _laws_of(self, branches: ActiveRows, rows: Ints) -> list[Sampling]:
+    def _settings_of(self, branches: ActiveRows, rows: Ints) -> list[Sampling]:
         """What each row's tokens are drawn by: one object for all rows whose laws are equal."""
         found = []
         for row in rows.tolist():
             request_id = int(branches.request_id[row])
-            law = self._laws.get(request_id)
-            if law is None:
+            sampling = self._laws.get(request_id)
+            if sampling is None:
                 if len(self._known) > _KNOWN:
                     self._known.clear()
                 plain = branches.settings[row]
-                law = plain.but(stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1))
-                law = self._laws[request_id] = self._known.setdefault(law, law)
-            found.append(law)
+                sampling = plain.but(
+                    stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1)
+                )
+                sampling = self._laws[request_id] = self._known.setdefault(sampling, sampling)
+            found.append(sampling)
         return found
 
     # -- how many drafts are verified ------------------------------------------------------------
@@ -603,7 +605,7 @@ class ModelSpeculator:
             confidence, _greedy([branches.settings[r] for r in rows]), int(limits.max())
         )
         for place, row in enumerate(rows.tolist()):
-            sure = len(branches.settings[row].forced) - int(branches.said[row])
+            sure = len(branches.settings[row].forced) - int(branches.generated[row])
             if sure > 0:
                 survival[place, :sure] = 1.0
         lengths = np.minimum(self.scheduler.plan(survival, limits, others), limits)
@@ -626,7 +628,7 @@ class ModelSpeculator:
     def _count(self, outcome: Outcome) -> None:
         """Count a round, and tell who wants to know."""
         drafts = outcome.drafts
-        proposal: Proposal = drafts.law
+        proposal: Proposal = drafts.distribution
         drafted = len(proposal.rows) * drafts.tokens.shape[1]
         cold = _greedy(outcome.branches.settings)
         self.tally.round(drafted, drafts.lengths, outcome.accepted, outcome.ended, cold)
@@ -641,7 +643,7 @@ class ModelSpeculator:
 
 def _greedy(settings: Sequence[Sampling]) -> NDArray[np.bool_]:
     """Which of these laws leave nothing to chance."""
-    return np.array([law.temperature == 0.0 for law in settings], dtype=np.bool_)
+    return np.array([sampling.temperature == 0.0 for sampling in settings], dtype=np.bool_)
 
 
 def _check(rule: str, most: int | None, calibration: SequentialTemperatureScaling | None, block: int) -> None:

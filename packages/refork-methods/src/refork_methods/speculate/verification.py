@@ -33,7 +33,7 @@ from refork_methods.speculate.accept import (
 )
 from refork_methods.speculate.eagle import Chain as Steps
 
-# Drawing a block's tokens from left to right, each from the law that the tokens before it leave.
+# Drawing a block's tokens from left to right, each from the distribution that the tokens before it leave.
 
 Ints = NDArray[np.int64]
 Rule: TypeAlias = Literal["rejection", "coupled"]
@@ -201,13 +201,13 @@ def _guess(scores: Tensor, k: int, noise: Noise) -> Tensor:
 class Spread:
     """Where the logits of a group's branches lie: ``lengths`` [n] drafts each, after the newest token.
 
-    ``row`` and ``place`` [N] of each logit row: whose it is, and how many drafts lie before it.
+    ``row`` and ``position`` [N] of each logit row: whose it is, and how many drafts lie before it.
     """
 
     lengths: Ints
     start: Ints
     row: Ints
-    place: Ints
+    position: Ints
 
     @classmethod
     def of(cls, lengths: Ints) -> Spread:
@@ -225,30 +225,30 @@ class Spread:
     def pad(self, flat: Tensor, width: int, fill: float) -> Tensor:
         """Flat [N] as [n, width], the rest filled."""
         out = flat.new_full((len(self.lengths), width), fill)
-        out[torch.from_numpy(self.row), torch.from_numpy(self.place)] = flat
+        out[torch.from_numpy(self.row), torch.from_numpy(self.position)] = flat
         return out
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """A group in a round: how much each branch has ``said`` [n], its ``lengths`` [n] of drafts verified.
+    """A group in a round: how much each branch has ``generated`` [n], its ``lengths`` [n] of drafts verified.
 
     ``logits`` [sum of 1 + lengths, V] are the model's, branch after branch.
     """
 
     group: Group
-    said: Ints
+    generated: Ints
     lengths: Ints
     logits: Tensor
 
     def marks(self, spread: Spread) -> tuple[Tensor | None, Tensor | None]:
         """:meth:`Group.marks` of the token that each logit row gives."""
-        return self.group.marks(self.said[spread.row] + spread.place, self.logits.device)
+        return self.group.marks(self.generated[spread.row] + spread.position, self.logits.device)
 
 
 def settle_coupled(turn: Turn, chain: Chain, noise: Noise) -> list[Settled]:
-    """Settle by the model's own draws with the noise of plain decoding, that of offsets from ``said`` on.
+    """Settle by the model's own draws with the noise of plain decoding, of offsets from ``generated`` on.
 
     At temperature 0 the noise is not used: drafts are kept while they are the likeliest tokens.
     """
@@ -256,7 +256,7 @@ def settle_coupled(turn: Turn, chain: Chain, noise: Noise) -> list[Settled]:
     first, forced = turn.marks(spread)
     values = turn.logits.new_zeros(0, dtype=torch.float64)
     if noise.values is not None:
-        values = noise.values[torch.from_numpy(spread.row), torch.from_numpy(spread.place)]
+        values = noise.values[torch.from_numpy(spread.row), torch.from_numpy(spread.position)]
     drawn = distribution.draw(turn.logits, turn.group.settings, values, first=first, forced=forced)
     tokens = drawn.tokens.cpu()
     own = spread.pad(tokens, chain.tokens.shape[1] + 1, -1)
@@ -275,9 +275,9 @@ def settle_rejection(turn: Turn, chain: Chain, chances: RoundChances) -> list[Se
     spread, device = Spread.of(turn.lengths), turn.logits.device
     rows, g = chain.tokens.shape
     first, forced = turn.marks(spread)
-    scores = law_scores(turn.logits, turn.group.settings, first)
+    scores = distribution_scores(turn.logits, turn.group.settings, first)
     padded = F.pad(chain.tokens.cpu(), (0, 1))
-    fed = padded[torch.from_numpy(spread.row), torch.from_numpy(spread.place)]
+    fed = padded[torch.from_numpy(spread.row), torch.from_numpy(spread.position)]
     p = spread.pad(chance_of(scores, fed.to(device)).cpu(), g + 1, 0.0)[:, :g]
     lengths = torch.from_numpy(turn.lengths)
     verified = within(lengths, g)
@@ -288,9 +288,9 @@ def settle_rejection(turn: Turn, chain: Chain, chances: RoundChances) -> list[Se
     accepted = leading((u_accept < chance) & verified)
     last = torch.from_numpy(spread.start) + accepted
     there = last.to(device)
-    minus = law_of(chain.scores[torch.arange(rows), accepted.clamp(max=g - 1).to(device)])
+    minus = distribution_of(chain.scores[torch.arange(rows), accepted.clamp(max=g - 1).to(device)])
     refused = (accepted < lengths).to(device)
-    left = residual(law_of(scores[there]), minus * refused[:, None])
+    left = residual(distribution_of(scores[there]), minus * refused[:, None])
     token, near = draw_from(left, torch.from_numpy(chances.residual.copy()).to(device))
     if forced is not None:
         token = torch.where(forced[there] >= 0, forced[there], token)
@@ -303,7 +303,7 @@ def _given(
     turn: Turn, spread: Spread, tokens: Tensor, accepted: Ints, first: Tensor | None, ties: Tensor
 ) -> list[Settled]:
     """Answers with the log-probs that plain decoding gives the first accepted + 1 tokens of each branch."""
-    rows = torch.from_numpy(np.flatnonzero(spread.place <= accepted[spread.row]))
+    rows = torch.from_numpy(np.flatnonzero(spread.position <= accepted[spread.row]))
     index = rows.to(turn.logits.device)
     some = tokens[rows]
     drawn = distribution.draw(
@@ -314,7 +314,7 @@ def _given(
         forced=some.to(turn.logits.device),
     )
     said = Spread.of(accepted)
-    flat = ties[torch.from_numpy(said.row), torch.from_numpy(said.place)].numpy()
+    flat = ties[torch.from_numpy(said.row), torch.from_numpy(said.position)].numpy()
     return _settled(said, some.numpy(), accepted, drawn, flat)
 
 

@@ -58,11 +58,12 @@ def ask(policy: Policy, questions: Sequence[str], tokens: int) -> list[str | Non
         ids = policy.render([], token_array([]), messages).tokens if exact else token_array([])
         requests.append(Request(ids, NoiseKey(0, stream_of("ask", question), 0), tuple(messages)))
     return [
-        _said(reply) for reply in sample_all(policy, requests, Sampling(temperature=0.0, max_tokens=tokens))
+        _reply_text(reply)
+        for reply in sample_all(policy, requests, Sampling(temperature=0.0, max_tokens=tokens))
     ]
 
 
-def _said(reply: Continuation) -> str | None:
+def _reply_text(reply: Continuation) -> str | None:
     return None if reply.error is not None else reply.text
 
 

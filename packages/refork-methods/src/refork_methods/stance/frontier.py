@@ -21,7 +21,7 @@ from refork.jsonl import json_objects
 from refork.stats.results import Array
 from refork.types import Json
 from refork_methods.stance.prompts import BENIGN, HARMFUL, INTENTS
-from refork_methods.stance.shift import GRID, SHIFTS, chance_laws
+from refork_methods.stance.shift import GRID, SHIFTS, chance_distributions
 
 Floats = NDArray[np.float64]
 Verdict = Literal["slide", "win", "worse"]
@@ -104,8 +104,8 @@ def pools(rates: Sequence[Rate], where: str = "rates") -> Pools:
 
 def curve(base: Pools, shifts: Shaped[Array, "shifts"] = SHIFTS) -> Float[Array, "shifts 2"]:
     """(ASR, ORR) of the base policy after every shift of its refusal logit."""
-    laws = [chance_laws(table[:, 0], table[:, 1]) for table in (base.harmful, base.benign)]
-    return np.asarray(_curves(laws[0], laws[1], np.asarray(shifts, dtype=np.float64))[0])
+    samplings = [chance_distributions(table[:, 0], table[:, 1]) for table in (base.harmful, base.benign)]
+    return np.asarray(_curves(samplings[0], samplings[1], np.asarray(shifts, dtype=np.float64))[0])
 
 
 def _curves(harmful: Floats, benign: Floats, shifts: Floats) -> Floats:
@@ -182,8 +182,8 @@ def frontier(
     rng = np.random.default_rng(seed)
     own = pools(base, name)
     drawn = _resampled(own, rng, resamples)
-    laws = [chance_laws(t[:, 0], t[:, 1], d) for t, d in zip(own.both, drawn, strict=True)]
-    ground = _Ground(curve(own), _curves(laws[0], laws[1], SHIFTS), own.point, level)
+    samplings = [chance_distributions(t[:, 0], t[:, 1], d) for t, d in zip(own.both, drawn, strict=True)]
+    ground = _Ground(curve(own), _curves(samplings[0], samplings[1], SHIFTS), own.point, level)
     known = {r.prompt: r for r in base}
     standings = [_standing(name, own, drawn, True, ground)]
     for title, rates in defences.items():

@@ -38,13 +38,13 @@ class Turn:
     """The last turn of a walk: ids of the prompt before it, ids said in it, and its thinking span."""
 
     prompt: IntArray
-    said: IntArray
+    generated: IntArray
     span: Span
 
 
-def read_turn(walk: Trajectory, marker: Marker) -> Turn:
+def read_turn(trajectory: Trajectory, marker: Marker) -> Turn:
     """The turn a walk ends in."""
-    steps = list(walk.context)
+    steps = list(trajectory.context)
     first = len(steps)
     while first and steps[first - 1].node.kind == "action":
         first -= 1
@@ -132,7 +132,7 @@ def _exchanges(
         if not turn.span.opened:
             bare.append(row)
             continue
-        said = policy.decode(turn.said[turn.span.answer :])
+        said = policy.decode(turn.generated[turn.span.answer :])
         # A limit right behind the closing marker leaves nothing to judge; an answer of no words is one.
         if turn.span.closed and (said.strip() or walk.leaf.finish != "length"):
             rows.append(row)

@@ -128,11 +128,11 @@ def opened_by(prompt: IntArray, marker: Marker) -> bool:
     return opened is not None and find(prompt, marker.close, opened + len(marker.open)) is None
 
 
-def find_thinking(prompt: IntArray, said: IntArray, marker: Marker) -> Span:
-    """The thinking span of what was ``said`` [m] after ``prompt`` [n]; one never opened is an empty span."""
+def find_thinking(prompt: IntArray, generated: IntArray, marker: Marker) -> Span:
+    """The thinking span of what was ``generated`` [m] after ``prompt`` [n]; empty if never opened."""
     begin, thought = 0, True
     if len(marker.open):
-        opened = find(said, marker.open)
+        opened = find(generated, marker.open)
         if opened is not None:
             begin = opened + len(marker.open)
         else:
@@ -142,9 +142,9 @@ def find_thinking(prompt: IntArray, said: IntArray, marker: Marker) -> Span:
             thought = find(prompt, marker.close, asked + len(marker.open)) is None
     if not thought:
         return Span(0, 0, 0, closed=True, thought=False)
-    closed = find(said, marker.close, begin)
+    closed = find(generated, marker.close, begin)
     if closed is None:
-        return Span(begin, len(said), len(said), closed=False)
+        return Span(begin, len(generated), len(generated), closed=False)
     return Span(begin, closed, closed + len(marker.close), closed=True)
 
 

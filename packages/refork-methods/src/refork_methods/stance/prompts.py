@@ -99,7 +99,7 @@ def recorded_cases(tree: Tree) -> list[Case]:
     if not found:
         raise BadInput(
             "no task of this tree says what was meant by it",
-            where=tree.place or "tree",
+            where=tree.uri or "tree",
             hint="give the prompts with their intents (--prompts)",
         )
     return found

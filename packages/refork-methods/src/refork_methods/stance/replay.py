@@ -113,7 +113,7 @@ def _thinking_text(node: Node, span: Span) -> tuple[str, NDArray[np.int64]]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class CutPosition:
     """Where a judged cut stands: prompt, rollout, and its tokens kept before and behind the turn."""
 
     prompt: str
@@ -133,7 +133,7 @@ class CausalCuts:
     """
 
     table: CutTable
-    places: tuple[Place, ...]
+    positions: tuple[CutPosition, ...]
     traces: dict[str, int]
     per_trace: float | None
     meaningful_per_trace: float | None
@@ -185,7 +185,7 @@ def causal_cuts(
         if all(answers for _, answers in sides):
             complied = [(answers - refused, answers) for refused, answers in sides]
             counts.append(Counts(complied[0], complied[1], turn.after.sign))
-            places.append(Place(trace.case.id, trace.node.id, *keeps))
+            places.append(CutPosition(trace.case.id, trace.node.id, *keeps))
     table = judge_cuts(counts, alpha=alpha, locked=locked)
     return _summary(traces, table, places, turns, found)
 
@@ -231,7 +231,7 @@ def _jobs(
 def _summary(
     traces: Sequence[StanceTrace],
     table: CutTable,
-    places: Sequence[Place],
+    places: Sequence[CutPosition],
     turns: Sequence[tuple[StanceTrace, Oscillation]],
     found: Labelled,
 ) -> CausalCuts:

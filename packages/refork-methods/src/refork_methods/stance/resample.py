@@ -316,11 +316,13 @@ def _extended(work: _Work, prefixes: Sequence[Prefix], cuts: Sequence[float]) ->
             if not point.mid_node:
                 work.short += 1
                 continue
-            law = recorded_settings(point, work.tree.path(point))
+            sampling = recorded_settings(point, work.tree.path(point))
             # One token more than is kept: a point inside a step can be run on from, its end cannot.
-            law = law.but(banned=(*law.banned, *work.marker.banned), max_tokens=extra + 1, stop=(), forced=())
+            sampling = sampling.but(
+                banned=(*sampling.banned, *work.marker.banned), max_tokens=extra + 1, stop=(), forced=()
+            )
             seed = work.key(prefix, cut, "extend")
-            jobs.append(prepare(point, work.policy, 1, settings=law, seed=seed, room=extra + 1))
+            jobs.append(prepare(point, work.policy, 1, settings=sampling, seed=seed, room=extra + 1))
             names.append((prefix, cut, extra))
     if not jobs:
         return []
@@ -350,9 +352,9 @@ def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Itera
                 )  # fmt: skip
             else:
                 # Within its own thinking a turn keeps the recorded limit; further thinking has it anew.
-                law = own.but(forced=(), banned_first=()) if start.cut > 1 else None
-                room = None if law is None else law.max_tokens
-                job = prepare(start.point, work.policy, work.draws, settings=law, seed=seed, room=room)
+                sampling = own.but(forced=(), banned_first=()) if start.cut > 1 else None
+                room = None if sampling is None else sampling.max_tokens
+                job = prepare(start.point, work.policy, work.draws, settings=sampling, seed=seed, room=room)
             yield (start.cut, mode, start.prefix.node.id), job
 
 

@@ -30,7 +30,7 @@ from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.registry import resolve
-from refork.runs.recipe import Law, RecipePart, open_folder
+from refork.runs.recipe import SamplingPart, RecipePart, open_folder
 from refork.stats import Interval
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -146,7 +146,7 @@ class StanceRecipe(RecipePart):
     #: Rollouts of each prompt; default: the recorded ones.
     rollouts: int | None = Field(default=None, ge=1)
     #: How thinking is drawn.
-    sampling: Law = Law(max_tokens=2048)
+    sampling: SamplingPart = SamplingPart(max_tokens=2048)
     #: What ends the thinking.
     close: str = "</think>"
     #: What opens it; empty where it begins with the turn.
@@ -252,8 +252,8 @@ def open_run(
     open_folder(folder, recipe)
     cases = recorded_cases(tree) if prompts is None else plant_cases(tree, acting, prompts)
     if recipe.rollouts is not None:
-        law = recipe.sampling.sampling()
-        draw_rollouts(cases, acting, recipe.rollouts, law, seed=recipe.seed, progress=progress)
+        sampling = recipe.sampling.sampling()
+        draw_rollouts(cases, acting, recipe.rollouts, sampling, seed=recipe.seed, progress=progress)
     return StanceRun(folder, tuple(cases), acting, panel, marker)
 
 
@@ -277,9 +277,9 @@ def run_variance(run: StanceRun, recipe: VarianceRecipe, progress: Progress = si
 
 
 def _no_think(run: StanceRun, recipe: VarianceRecipe, progress: Progress) -> dict[str, tuple[int, int]]:
-    law = answer_settings(_law(run, recipe), recipe.answer_tokens)
+    sampling = answer_settings(_sampling(run, recipe), recipe.answer_tokens)
     arms = draw_answers(
-        run.cases, run.policy, run.marker, recipe.no_think, law, seed=recipe.seed, progress=progress
+        run.cases, run.policy, run.marker, recipe.no_think, sampling, seed=recipe.seed, progress=progress
     )
     mine = {
         case.id: [d.leaf for d in arm.draws if d.end != "error"]
@@ -290,7 +290,7 @@ def _no_think(run: StanceRun, recipe: VarianceRecipe, progress: Progress) -> dic
     return {id_: found.counts(some) for id_, some in mine.items()}
 
 
-def _law(run: StanceRun, recipe: StanceRecipe) -> Sampling:
+def _sampling(run: StanceRun, recipe: StanceRecipe) -> Sampling:
     """The law of the complete rollouts: the recipe's where it draws them, else the recorded one."""
     if recipe.rollouts is None:
         for case in run.cases:
@@ -385,17 +385,17 @@ def standing_json(at: Standing) -> Json:
     }  # fmt: skip
 
 
-def flips_json(found: Flips) -> Json:
+def flips_json(result: Flips) -> Json:
     """Flips of one pool as plain data."""
     return {
-        "intent": found.intent, "prompts": found.prompts, "better": interval_json(found.better),
-        "worse": interval_json(found.worse), "p": found.p, "rises": found.rises, "falls": found.falls,
+        "intent": result.intent, "prompts": result.prompts, "better": interval_json(result.better),
+        "worse": interval_json(result.worse), "p": result.p, "rises": result.rises, "falls": result.falls,
     }  # fmt: skip
 
 
-def interval_json(found: Interval | None) -> Json | None:
+def interval_json(result: Interval | None) -> Json | None:
     """Estimate and ends; None where nothing was computed."""
-    return None if found is None else {"estimate": found.estimate, "low": found.low, "high": found.high}
+    return None if result is None else {"estimate": result.estimate, "low": result.low, "high": result.high}
 
 
 def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:
@@ -426,27 +426,27 @@ def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:
     }  # fmt: skip
 
 
-def cuts_json(found: CausalCuts) -> Json:
+def cuts_json(result: CausalCuts) -> Json:
     """Judged turns as plain data."""
-    table: CutTable = found.table
-    places = [asdict(place) for place in found.places]
+    table: CutTable = result.table
+    places = [asdict(place) for place in result.positions]
     return {
         "cells": table.cells,
         "performative": interval_json(table.performative), "locked": interval_json(table.locked),
         "agreement": interval_json(table.agreement), "locked_rule": table.rule, "alpha": table.alpha,
-        "traces": found.traces, "oscillations_per_trace": found.per_trace,
-        "meaningful_per_trace": found.meaningful_per_trace,
-        "with_oscillation": interval_json(found.with_turns),
-        "kappa": found.kappa, "left_out": found.left_out, "unclosed": found.unclosed,
-        "unvoted": found.unvoted, "ties": found.ties,
+        "traces": result.traces, "oscillations_per_trace": result.per_trace,
+        "meaningful_per_trace": result.meaningful_per_trace,
+        "with_oscillation": interval_json(result.with_turns),
+        "kappa": result.kappa, "left_out": result.left_out, "unclosed": result.unclosed,
+        "unvoted": result.unvoted, "ties": result.ties,
         "cuts": [place | cut_json(cut) for place, cut in zip(places, table.cuts, strict=True)],
     }  # fmt: skip
 
 
-def write_json(file: Path, told: Json) -> None:
+def write_json(file: Path, report: Json) -> None:
     """Write one document, whole or not at all."""
     part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(file)
 
 

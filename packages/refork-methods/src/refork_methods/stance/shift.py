@@ -21,7 +21,7 @@ from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.stats.mixture import binomial_likelihood, mixture_laws
+from refork.stats.mixture import binomial_likelihood, mixture_distributions
 from refork.stats.results import Array
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,7 @@ def logistic_above(d: Shaped[Array, "..."]) -> Float[Array, "..."]:
     return np.asarray(np.where(np.asarray(d) > 0, 1 - low, low), dtype=np.float64)
 
 
-def chance_laws(
+def chance_distributions(
     refused: Shaped[Array, "prompts"],
     answers: Shaped[Array, "prompts"],
     times: Shaped[Array, "resamples prompts"] | None = None,
@@ -116,4 +116,4 @@ def chance_laws(
     kinds, where = np.unique(pairs, axis=0, return_inverse=True)
     member = where.reshape(-1)[:, None] == np.arange(len(kinds))
     drawn = np.ones((1, len(pairs))) if times is None else np.asarray(times, dtype=np.float64)
-    return mixture_laws(binomial_likelihood(kinds[:, 0], kinds[:, 1], GRID), drawn @ member)
+    return mixture_distributions(binomial_likelihood(kinds[:, 0], kinds[:, 1], GRID), drawn @ member)

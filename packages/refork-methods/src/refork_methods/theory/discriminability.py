@@ -28,13 +28,22 @@ def jsd(p: Float[Array, "... outcomes"], q: Float[Array, "... outcomes"]) -> Flo
     x, y = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     if x.shape != y.shape or x.ndim < 1:
         raise BadInput(f"laws of shapes {x.shape} and {y.shape} cannot be compared")
-    for law in (x, y):
-        if not (np.isfinite(law).all() and (law >= 0).all() and np.allclose(law.sum(axis=-1), 1, atol=1e-9)):
+    for distribution in (x, y):
+        if not (
+            np.isfinite(distribution).all()
+            and (distribution >= 0).all()
+            and np.allclose(distribution.sum(axis=-1), 1, atol=1e-9)
+        ):
             raise BadInput("a law's chances must be 0 or more and sum to 1")
     middle = (x + y) / 2
     terms = sum(
-        np.where(law > 0, law * np.log(np.where(law > 0, law / np.where(middle > 0, middle, 1), 1)), 0)
-        for law in (x, y)
+        np.where(
+            distribution > 0,
+            distribution
+            * np.log(np.where(distribution > 0, distribution / np.where(middle > 0, middle, 1), 1)),
+            0,
+        )
+        for distribution in (x, y)
     )
     return np.asarray(np.clip(np.sum(terms, axis=-1) / 2, 0.0, math.log(2)))
 
@@ -53,8 +62,8 @@ def sequence_jsd(mine: Int[Array, "runs trials"], other: Int[Array, "others tria
         raise BadInput("two tables of choices must have runs, and as many trials")
     if not all(np.isin(side, (0, 1)).all() for side in sides):
         raise BadInput("a choice is 0 (option A) or 1 (option B)")
-    laws = [_joint(side) for side in sides]
-    return float(jsd(laws[0], laws[1]).mean())
+    distributions = [_joint(side) for side in sides]
+    return float(jsd(distributions[0], distributions[1]).mean())
 
 
 def _joint(choices: Int[Array, "runs trials"]) -> Float[Array, "trials 4"]:

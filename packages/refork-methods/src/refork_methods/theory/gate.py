@@ -35,7 +35,8 @@ Centre: TypeAlias = Literal["people", "pooled"]
 class GateResult:
     """Whether a design passes, and why; ``p``, ``power`` and ``needed`` are None where a moment is missing.
 
-    ``power``: chance that ``kept`` people will show a difference of this size at ``alpha``. ``needed``:
+    ``power``: chance that ``kept_people`` people will show a difference of this size at ``alpha``.
+    ``needed``:
     people on each side for a power of 0.8, None where no number is enough.
     """
 
@@ -43,7 +44,7 @@ class GateResult:
     reason: str
     mine: Measured
     other: Measured
-    kept: int
+    kept_people: int
     alpha: float
     p: float | None = None
     power: float | None = None
@@ -51,9 +52,9 @@ class GateResult:
 
 
 def welch_from_moments(
-    mine: tuple[float, float], other: tuple[float, float], kept: int | tuple[int, int]
+    mine: tuple[float, float], other: tuple[float, float], kept_people: int | tuple[int, int]
 ) -> Test:
-    """Welch's two-sided test of two means, each given with its sample variance, at ``kept`` people a side.
+    """Welch's two-sided test of two means with their sample variances, at ``kept_people`` people a side.
 
     NaN gives p = 1. Without any variance p is 0 where the means differ, and 1 where they do not.
 
@@ -62,7 +63,7 @@ def welch_from_moments(
     """
     from scipy.special import stdtr
 
-    sizes = (kept, kept) if isinstance(kept, int) else kept
+    sizes = (kept_people, kept_people) if isinstance(kept_people, int) else kept_people
     if min(sizes) < 2:
         raise BadInput(f"{min(sizes)} people cannot show a difference", hint="at least two on each side")
     if not all(math.isfinite(x) for x in (*mine, *other)):
@@ -86,9 +87,9 @@ def _error(variances: tuple[float, float], sizes: tuple[int, int]) -> tuple[floa
 
 
 def welch_power(
-    mine: tuple[float, float], other: tuple[float, float], kept: int, alpha: float = ALPHA
+    mine: tuple[float, float], other: tuple[float, float], kept_people: int, alpha: float = ALPHA
 ) -> float:
-    """Chance that Welch's test at ``kept`` people a side rejects at ``alpha``, were the moments the truth.
+    """Chance that Welch's test at ``kept_people`` people a side rejects at ``alpha`` if the moments are true.
 
     By the noncentral t law, which is exact for normal values of equal variance.
 
@@ -98,9 +99,9 @@ def welch_power(
 
     if not 0 < alpha < 1:
         raise BadInput(f"the level is {alpha}; it must lie in (0, 1)")
-    if kept < 2:
-        raise BadInput(f"{kept} people cannot show a difference", hint="at least two on each side")
-    error, freedom = _error((mine[1], other[1]), (kept, kept))
+    if kept_people < 2:
+        raise BadInput(f"{kept_people} people cannot show a difference", hint="at least two on each side")
+    error, freedom = _error((mine[1], other[1]), (kept_people, kept_people))
     gap = abs(mine[0] - other[0])
     if error == 0:
         return 1.0 if gap > 0 else 0.0
@@ -138,16 +139,16 @@ def gate(
     mine: Measured,
     other: Measured,
     *,
-    kept: int = PLANNED,
+    kept_people: int = PLANNED,
     alpha: float = ALPHA,
     attempts: int = 1,
     centre: Centre = "people",
 ) -> GateResult:
-    """Whether ``kept`` people on each side could tell two theories apart by a metric.
+    """Whether ``kept_people`` people on each side could tell two theories apart by a metric.
 
-    ``kept`` is what is left after exclusions, not what is recruited. ``attempts`` designs tried under one
-    level are tested at ``alpha / attempts`` each. ``centre`` compares the means of the persons' values, or
-    the pooled values as published.
+    ``kept_people`` is what is left after exclusions, not what is recruited. ``attempts`` designs tried under
+    one level are tested at ``alpha / attempts`` each. ``centre`` compares the means of the persons' values,
+    or the pooled values as published.
 
     Raises: BadInput for fewer than two people kept, no attempt, or another centre.
     Source: arXiv:2606.26448 (code) takes 25 whoever is left, pooled values, and population variances.
@@ -160,16 +161,16 @@ def gate(
     sides = [_moments(one, centre) for one in (mine, other)]
     if sides[0] is None or sides[1] is None:
         reason = f"{mine.metric!r} is not defined for two people or more of each theory"
-        return GateResult(False, reason, mine, other, kept, level)
+        return GateResult(False, reason, mine, other, kept_people, level)
     one, two = sides[0], sides[1]
     if one[1] == two[1] == 0 and one[0] == two[0]:
         reason = f"{mine.metric!r} is the same for everybody"
-        return GateResult(False, reason, mine, other, kept, level, 1.0, 0.0)
-    p = welch_from_moments(one, two, kept).p
-    power, needed = welch_power(one, two, kept, level), people_needed(one, two, alpha=level)
+        return GateResult(False, reason, mine, other, kept_people, level, 1.0, 0.0)
+    p = welch_from_moments(one, two, kept_people).p
+    power, needed = welch_power(one, two, kept_people, level), people_needed(one, two, alpha=level)
     accepted = p < level
-    said = f"p = {p:.3g} {'<' if accepted else '>='} {level:g} at {kept} people on each side"
-    return GateResult(accepted, said, mine, other, kept, level, p, power, needed)
+    said = f"p = {p:.3g} {'<' if accepted else '>='} {level:g} at {kept_people} people on each side"
+    return GateResult(accepted, said, mine, other, kept_people, level, p, power, needed)
 
 
 def _moments(measured: Measured, centre: Centre) -> tuple[float, float] | None:
@@ -206,7 +207,7 @@ def first_admitted(
     proposals: Iterable[Proposal],
     seed: int,
     *,
-    kept: int = PLANNED,
+    kept_people: int = PLANNED,
     alpha: float = ALPHA,
     attempts: int = 1,
     simulated: int = SIMULATED,
@@ -227,7 +228,7 @@ def first_admitted(
         ]
         for metric in proposal.metrics:
             pair = [measure(metric, trials) for trials in runs]
-            result = gate(pair[0], pair[1], kept=kept, alpha=alpha, attempts=attempts)
+            result = gate(pair[0], pair[1], kept_people=kept_people, alpha=alpha, attempts=attempts)
             if result.accepted:
                 return Admitted(proposal.experiment, metric, result, tuple(refused))
             refused.append(result)

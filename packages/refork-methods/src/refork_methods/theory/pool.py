@@ -53,7 +53,7 @@ def _parsed(label: str) -> tuple[int, int]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MetricObservation:
     """One observation: the metric's value in people's data, and by each theory's simulation.
 
     ``values`` maps labels to values; None: simulated, and the metric was not defined. Theories of later
@@ -92,7 +92,7 @@ class Verdict:
 class Round:
     """Observations and the verdict on them; None: the round is not finished."""
 
-    seen: tuple[Seen, ...]
+    observations: tuple[MetricObservation, ...]
     verdict: Verdict | None = None
 
 
@@ -122,10 +122,10 @@ class Pool:
         for place, one in enumerate(self.rounds):
             if one.verdict is None and place + 1 < len(self.rounds):
                 raise BadInput(f"round {place} has no verdict, and others follow")
-            if not one.seen:
+            if not one.observations:
                 raise BadInput(f"round {place} has no observation")
         labels = self.labels
-        for seen in self.seen:
+        for seen in self.observations:
             if missing := [label for label in labels if label not in seen.values]:
                 raise BadInput(f"{missing[0]} was never simulated on it", where=seen.name, hint="fill it in")
 
@@ -140,9 +140,9 @@ class Pool:
         return self._walk()[-1][1]
 
     @property
-    def seen(self) -> tuple[Seen, ...]:
+    def observations(self) -> tuple[MetricObservation, ...]:
         """All observations, in order."""
-        return tuple(seen for one in self.rounds for seen in one.seen)
+        return tuple(seen for one in self.rounds for seen in one.observations)
 
     @property
     def unfinished(self) -> Round | None:
@@ -162,7 +162,7 @@ class Pool:
 
     def table(self, labels: Sequence[str], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Metric values [labels, observations] of the first rounds; NaN where a metric was not defined."""
-        seen = [s for one in self.rounds[:rounds] for s in one.seen]
+        seen = [s for one in self.rounds[:rounds] for s in one.observations]
         rows = [[np.nan if (v := s.values[label]) is None else v for s in seen] for label in labels]
         return np.asarray(rows, dtype=np.float64)
 
@@ -170,7 +170,7 @@ class Pool:
         """The standing after each finished round, derived anew from what is recorded."""
         found = []
         for count, (labels, slots) in enumerate(self._walk()[1:], 1):
-            real = np.asarray([s.real for one in self.rounds[:count] for s in one.seen])
+            real = np.asarray([s.real for one in self.rounds[:count] for s in one.observations])
             scores = relative_scores(distances(self.table(labels, count), real))
             by_label = {label: float(score) for label, score in zip(labels, scores, strict=True)}
             found.append(Standing(labels, slots, labels[-1], by_label))
@@ -179,8 +179,8 @@ class Pool:
     def loss(self, candidate: Sequence[float | None]) -> float:
         """Aggregate loss of a candidate's values, one for each observation so far. Raises BadInput."""
         values = np.asarray([np.nan if v is None else v for v in candidate], dtype=np.float64)
-        real = np.asarray([s.real for s in self.seen])
-        stored = [[v for v in s.values.values() if v is not None] for s in self.seen]
+        real = np.asarray([s.real for s in self.observations])
+        stored = [[v for v in s.values.values() if v is not None] for s in self.observations]
         return aggregate_loss(values, real, stored)
 
     @property

@@ -147,7 +147,7 @@ def contexts(trajectory: Trajectory) -> Iterator[list[Step]]:
 
 
 def trajectory_samples(
-    trajectory: Trajectory, advantages: ArrayLike, seen: set[tuple[str, int]] | None = None
+    trajectory: Trajectory, advantages: ArrayLike, counted: set[tuple[str, int]] | None = None
 ) -> list[Sample]:
     """What one trajectory teaches: one sample per context (a rewrite begins a new context).
 
@@ -155,7 +155,7 @@ def trajectory_samples(
         trajectory: a root-to-leaf walk whose nodes hold token ids.
         advantages: one number for the whole walk, or one per token of it (verdicts left out,
             rewritten contexts counted too: the concatenation over all its steps). NaN tokens are not learned.
-        seen: (node, token) pairs already learned elsewhere; they are left out here, and those learned
+        counted: (node, token) pairs already learned elsewhere; they are left out here, and those learned
             here are added. A token that many walks share was sampled once, and so counts once.
 
     Raises:
@@ -177,7 +177,7 @@ def trajectory_samples(
         size = sum(counts)
         part = given[start : start + size]
         start += size
-        sample = _sample(run, part, set() if seen is None else seen)
+        sample = _sample(run, part, set() if counted is None else counted)
         if sample is not None:
             samples.append(sample)
     return samples

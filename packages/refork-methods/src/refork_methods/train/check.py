@@ -94,7 +94,7 @@ def influence(sums: ArrayLike, counts: ArrayLike, usual: float) -> Floats:
 
 def check_logprobs(
     model: Any,
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     *,
     tolerance: float = 1e-3,
     rows: int = 16,
@@ -109,7 +109,7 @@ def check_logprobs(
         problems, the largest first, and the largest difference in nats over all tokens.
     """
     seen: set[str] = set()
-    jobs = [(walk, fresh) for walk in walks if (fresh := _fresh(walk, seen))]
+    jobs = [(walk, fresh) for walk in trajectories if (fresh := _fresh(walk, seen))]
     worst: dict[str, Problem] = {}
     largest = 0.0
     was = model.training

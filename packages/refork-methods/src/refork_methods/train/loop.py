@@ -37,7 +37,7 @@ Grower = Callable[[int], Selector] | Selector | Literal["independent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeTraining:
-    """Settings of :func:`improve`.
+    """Settings of :func:`train_route`.
 
     Each update grows a tree of ``leaves`` rollouts for each of ``tasks`` tasks, taken in turn; with
     ``budget``, further blocks of ``tasks`` tasks, until the run has sampled ``budget`` tokens per update (a
@@ -114,7 +114,7 @@ class Update:
         return {k: v for k, v in plain.items() if k != "metrics"} | self.metrics
 
 
-def improve(
+def train_policy(
     tree: Tree,
     policy: LocalPolicy,
     world: World,
@@ -177,7 +177,7 @@ def improve(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LoopState:
     """Where a run is: the next update and task, tokens sampled so far and by the last update."""
 
     update: int = 0
@@ -189,11 +189,11 @@ class _Place:
 
 def _resumed(
     folder: Path | None, digest: str, policy: LocalPolicy, optimizer: torch.optim.Optimizer
-) -> _Place:
+) -> _LoopState:
     """Where a run's folder says it is, policy and optimizer in the state of then."""
     saved = None if folder is None else latest_checkpoint(folder)
     if saved is None:
-        return _Place()
+        return _LoopState()
     if saved.position.get("digest") != digest:
         raise Mismatch(
             "this folder holds checkpoints of another run",
@@ -202,17 +202,17 @@ def _resumed(
         )
     restore_checkpoint(saved, policy.model, optimizer)
     policy.refresh()
-    return _Place(**saved.position["place"])
+    return _LoopState(**saved.position["place"])
 
 
 def _save(
-    folder: Path, policy: LocalPolicy, optimizer: torch.optim.Optimizer, place: _Place, digest: str
+    folder: Path, policy: LocalPolicy, optimizer: torch.optim.Optimizer, place: _LoopState, digest: str
 ) -> None:
     position = {"digest": digest, "place": asdict(place)}
     save_checkpoint(folder, place.update, policy.model, optimizer, position)
 
 
-def _update(number: int, groups: Sequence[Group], metrics: Json, place: _Place, seconds: float) -> Update:
+def _update(number: int, groups: Sequence[Group], metrics: Json, place: _LoopState, seconds: float) -> Update:
     at_task = [v for g in groups for arm in g.forks if arm.point == g.root for v in arm.values()]
     mixed = [len({v for v in g.values() if v is not None}) > 1 for g in groups]
     return Update(
@@ -261,7 +261,7 @@ class _Run:
     grower: Grower | None
     credit: Credit
 
-    def grow(self, place: _Place, progress: Progress) -> tuple[list[Group], _Place]:
+    def grow(self, place: _LoopState, progress: Progress) -> tuple[list[Group], _LoopState]:
         """The groups of one update, and where the run is after them."""
         plan, tasks = self.plan, self.tasks
         # Noise of its own for every update: a policy trained on numbers must not be sampled with them.
@@ -336,7 +336,7 @@ def _named(progress: Progress, name: str) -> Progress:
     return report
 
 
-def group_walks(group: Group) -> tuple[list[Trajectory], list[float]]:
+def group_trajectories(group: Group) -> tuple[list[Trajectory], list[float]]:
     """The trajectories of a group that did not fail, and their outcomes (NaN: ungraded)."""
     walks, outcomes, _ = _ended(group)
     return walks, outcomes

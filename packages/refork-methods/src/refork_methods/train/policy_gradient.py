@@ -60,15 +60,15 @@ def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
 
     ``logits`` [b, n, v], ``tokens`` [b, n].
     """
-    law = torch.log_softmax(logits[:, :-1].float(), dim=-1)
-    picked = law.gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    distribution = torch.log_softmax(logits[:, :-1].float(), dim=-1)
+    picked = distribution.gather(-1, tokens[:, 1:, None]).squeeze(-1)
     return torch.nn.functional.pad(picked, (1, 0))
 
 
 def token_entropy(logits: Tensor) -> Tensor:
     """Entropy in nats of the law each token was drawn from, [b, n]; column 0 is 0."""
-    law = torch.log_softmax(logits[:, :-1].float(), dim=-1)
-    return torch.nn.functional.pad(-(law.exp() * law).sum(-1), (1, 0))
+    distribution = torch.log_softmax(logits[:, :-1].float(), dim=-1)
+    return torch.nn.functional.pad(-(distribution.exp() * distribution).sum(-1), (1, 0))
 
 
 def clipped_surrogate(

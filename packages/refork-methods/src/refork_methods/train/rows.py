@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.tree.node import Node, Step, Trajectory
-from refork.tree.turn import Shown, Turn, parts_of
+from refork.tree.turn import ContextStep, Turn, parts_of
 from refork.types import IntArray, Json, Message, token_array
 from refork_methods.credit.segments import walk_stretches
 from refork_methods.credit.siblings import child_mean_values
@@ -46,12 +46,16 @@ class RolloutRow:
 
 
 def rollout_rows(
-    walks: Sequence[Trajectory], outcomes: ArrayLike, advantages: Sequence[ArrayLike], *, once: bool = False
+    trajectories: Sequence[Trajectory],
+    outcomes: ArrayLike,
+    advantages: Sequence[ArrayLike],
+    *,
+    once: bool = False,
 ) -> list[RolloutRow]:
     """Rows of recorded walks with their outcomes and advantages per token.
 
     Args:
-        walks: trajectories with token ids.
+        trajectories: trajectories with token ids.
         outcomes: reward of each walk; one that is not graded (NaN) is left out.
         advantages: for each walk one number or one per token (verdicts left out), NaN where not learned.
         once: a token that walks share is learned in the first of them only; other trainers expect False.
@@ -60,14 +64,15 @@ def rollout_rows(
         BadInput: numbers that do not fit, or no token that a policy sampled.
     """
     rewards = np.asarray(outcomes, dtype=np.float64).reshape(-1)
-    if not len(walks) == len(rewards) == len(advantages):
+    if not len(trajectories) == len(rewards) == len(advantages):
         raise BadInput(
-            f"{len(walks)} walks, {len(rewards)} outcomes and {len(advantages)} advantages", where="export"
+            f"{len(trajectories)} walks, {len(rewards)} outcomes and {len(advantages)} advantages",
+            where="export",
         )
     seen: set[tuple[str, int]] | None = set() if once else None
     rows = [
         _row(walk, float(reward), sample)
-        for walk, reward, given in zip(walks, rewards, advantages, strict=True)
+        for walk, reward, given in zip(trajectories, rewards, advantages, strict=True)
         if np.isfinite(reward)
         for sample in trajectory_samples(walk, given, seen)
     ]
@@ -81,7 +86,7 @@ def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
     start = _first_said(before, sample)
     mask = sample.mask[start:]
 
-    def shown(values: ArrayLike) -> Floats:
+    def masked(values: ArrayLike) -> Floats:
         return np.where(mask, np.asarray(values, dtype=np.float64)[start:], 0.0)
 
     extra = walk.root.extra
@@ -96,9 +101,9 @@ def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
         prompt=prompt,
         completion=token_array(sample.tokens[start:]),
         mask=mask,
-        logprobs=shown(sample.logprobs_t1),
-        advantages=shown(sample.advantages),
-        ref_logprobs=None if sample.ref_logprobs is None else shown(sample.ref_logprobs),
+        logprobs=masked(sample.logprobs_t1),
+        advantages=masked(sample.advantages),
+        ref_logprobs=None if sample.ref_logprobs is None else masked(sample.ref_logprobs),
         reward=reward,
         messages=messages,
         world=extra.get("world"),
@@ -106,18 +111,18 @@ def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
     )
 
 
-def _prompt_parts(walk: Trajectory, sample: Sample) -> list[Shown]:
+def _prompt_parts(walk: Trajectory, sample: Sample) -> list[ContextStep]:
     """What a sample's context shows before its first turn; a rewrite may carry the beginning of that one."""
     for run in contexts(walk):
         ids = [step.tokens for step in run if step.tokens is not None]
         if ids and np.array_equal(np.concatenate(ids), sample.tokens):
             parts = parts_of(run)
             first = next((at for at, part in enumerate(parts) if isinstance(part, Turn)), len(parts))
-            return [part for part in parts[:first] if isinstance(part, Shown)]
+            return [part for part in parts[:first] if isinstance(part, ContextStep)]
     return []
 
 
-def _messages(walk: Trajectory, before: Sequence[Shown]) -> tuple[Message, ...]:
+def _messages(walk: Trajectory, before: Sequence[ContextStep]) -> tuple[Message, ...]:
     """The messages of a prompt; none where a task has a text alone."""
     if len(before) > 1 or (before and before[0].node.id != walk.root.id):
         return tuple(message for part in before for message in part.messages)
@@ -125,7 +130,7 @@ def _messages(walk: Trajectory, before: Sequence[Shown]) -> tuple[Message, ...]:
     return tuple(walk.root.extra.get("messages", ())) or (() if message is None else (message,))
 
 
-def _first_said(before: Sequence[Shown], sample: Sample) -> int:
+def _first_said(before: Sequence[ContextStep], sample: Sample) -> int:
     """Where the first turn of a sample begins, so that rollouts of one prompt share it."""
     first = int(np.flatnonzero(sample.mask)[0])
     at = sum(0 if part.tokens is None else len(part.tokens) for part in before)
@@ -133,7 +138,7 @@ def _first_said(before: Sequence[Shown], sample: Sample) -> int:
 
 
 def sibling_pairs(
-    walks: Sequence[Trajectory], outcomes: ArrayLike, *, least: float = 1e-9
+    trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, least: float = 1e-9
 ) -> list[tuple[Pair, float]]:
     """Preference pairs from the forks of one task: the best against the worst turn drawn at each point.
 
@@ -141,16 +146,16 @@ def sibling_pairs(
     the pair, from the fork to its end: what the world answered is not the policy's to prefer.
 
     Args:
-        walks: trajectories of one task.
+        trajectories: trajectories of one task.
         outcomes: floats [walks], NaN is ungraded.
         least: pairs whose values differ by less are left out.
 
     Returns:
         pairs with the difference of their values, in no order.
     """
-    cut, graded = walk_stretches(walks, outcomes)
+    cut, graded = walk_stretches(trajectories, outcomes)
     values = child_mean_values(cut.parents, graded)
-    whole = {step.node.id: walk for walk in walks for step in walk}
+    whole = {step.node.id: walk for walk in trajectories for step in walk}
     owner = np.repeat(np.arange(len(cut.nodes)), np.diff(cut.first))
     below: dict[int, list[int]] = {}
     for stretch, above in enumerate(cut.parents.tolist()):

@@ -20,13 +20,13 @@ from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
-from refork.runs.recipe import Law, RecipePart, Tasks, digest, open_folder
+from refork.runs.recipe import RecipePart, SamplingPart, Tasks, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.credit.methods import Credit, credit_method, fixed_pair
-from refork_methods.train.loop import TreeTraining, Update, finished_updates, improve
+from refork_methods.train.loop import TreeTraining, Update, finished_updates, train_policy
 from refork_methods.train.lora import LoraSettings, add_lora
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
@@ -131,7 +131,7 @@ class PolicyRecipe(RecipePart):
     #: Train an adapter instead of all weights.
     lora: Lora | None = None
     #: How rollouts are drawn; temperature 1 without filters.
-    sampling: Law = Law()
+    sampling: SamplingPart = SamplingPart()
     #: Success on held-out tasks.
     evaluation: Evaluation = Evaluation()
     #: Updates between two checkpoints.
@@ -207,7 +207,7 @@ def run_policy(
             held_out = _Held(recipe, world, tree, folder / "evaluation.json", progress)
             if not finished_updates(checkpoints):
                 held_out.measure(policy, 0)
-            for update in improve(
+            for update in train_policy(
                 tree, policy, world, tasks, plan, recipe.sampling.sampling(), progress,
                 grower=selector, credit=credit, folder=checkpoints, every=recipe.checkpoint_every,
                 digest=name, tracker=told,

@@ -88,7 +88,7 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
             if not error.what.startswith("no rollout below"):
                 raise
             continue
-        found.append((task, list(credit.walks), credit.outcomes))
+        found.append((task, list(credit.trajectories), credit.outcomes))
     if not found:
         raise BadInput(
             f"no rollout of this tree has a {score!r} score",

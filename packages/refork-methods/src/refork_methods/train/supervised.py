@@ -106,7 +106,7 @@ def _digest(examples: Sequence[Example], settings: SupervisedSettings) -> str:
     return body.hexdigest()
 
 
-def walk_examples(walks: Iterable[Trajectory]) -> list[Example]:
+def walk_examples(trajectories: Iterable[Trajectory]) -> list[Example]:
     """Recorded walks as examples: exactly the tokens that were there; learned are those the policy sampled.
 
     Every context of a walk is an example, and a token that walks share is learned once.
@@ -114,7 +114,7 @@ def walk_examples(walks: Iterable[Trajectory]) -> list[Example]:
     seen: set[tuple[str, int]] = set()
     return [
         Example(sample.tokens, sample.mask)
-        for walk in walks
+        for walk in trajectories
         for sample in trajectory_samples(walk, 0.0, seen)
     ]
 

@@ -305,9 +305,9 @@ def test_two_trajectories_are_enough_to_merge():
     graph = StateGraph.from_arrays([0, 1, 0, 2, 3], [2, 2, 1], [1.0, 0.0, 0.0])
     assert merged_steps(graph).tolist() == [True, False, True, False, False]
     assert compared_steps(graph).tolist() == [True, False, True, False, False]
-    short = collision_report(graph, places=1)
+    short = collision_report(graph, top=1)
     assert short.by_place == pytest.approx((2 / 5,))
-    assert collision_report(graph, places=2).by_place == pytest.approx((2 / 3, 0.0))
+    assert collision_report(graph, top=2).by_place == pytest.approx((2 / 3, 0.0))
     long = StateGraph.from_arrays(np.arange(50), [25, 25], [1.0, 0.0])
     assert len(collision_report(long).by_place) == 20
 

@@ -11,7 +11,7 @@ from refork.types import token_array
 from refork_methods.credit.graph.advantages import METHODS, CreditSettings, node_values, step_advantages
 from refork_methods.credit.graph.on_tree import ON_TREE, graph_advantages, graph_credit
 from refork_methods.credit.graph.state_graph import StateGraph
-from refork_methods.credit.graph.walk_steps import walk_steps
+from refork_methods.credit.graph.trajectory_steps import walk_steps
 from refork_methods.train.batch import trajectories_to_batch
 
 WORLD = Producer("world:test", "1")
@@ -278,7 +278,7 @@ def test_changed_arms_and_ungraded_tasks_are_left_out(forked):
     changed = forked.add(forked.a, size=1, fork=arm.id)
     forked.end(changed, 1)
     credit = graph_credit(forked.tree)
-    assert len(credit.walks) == 4
+    assert len(credit.trajectories) == 4
     with pytest.raises(BadInput, match="no rollout below"):
         graph_credit(forked.tree, [other])
     with pytest.raises(BadInput, match="'quality' score"):

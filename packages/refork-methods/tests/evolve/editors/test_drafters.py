@@ -8,9 +8,9 @@ from refork.sandbox.shell import Shell, ShellLimits
 from refork_methods.evolve.archive import fold
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.by_command import CommandDrafter
+from refork_methods.evolve.editors.editor_view import editor_view
 from refork_methods.evolve.editors.edits import EditResult, FolderEditor
 from refork_methods.evolve.editors.folder import workspace
-from refork_methods.evolve.editors.seen import seen
 
 FILES = {"agent.md": "Answer.\n", "test.py": "assert True\n"}
 
@@ -42,12 +42,12 @@ def shell():
 
 
 def test_an_editor_sees_its_own_line_and_its_scores(archive):
-    told = seen(archive, 1)
+    told = editor_view(archive, 1)
     assert told.files["agent.md"] == "Answer well.\n"
     assert [(one.node, one.diff) for one in told.lineage] == [(0, ""), (1, "the diff")]
     assert [(s.passed, s.measured) for s in told.lineage[0].scores] == [(1, 2)]
     assert [(s.passed, s.measured) for s in told.scores] == [(1, 1)]
-    assert len(seen(archive, 1, generations=1).lineage) == 1
+    assert len(editor_view(archive, 1, generations=1).lineage) == 1
 
 
 def answer(**fields):
@@ -142,7 +142,7 @@ def test_a_command_that_never_ends_is_ended(archive):
     with pytest.raises(BadInput):
         CommandDrafter(None, "  ")
     shell = Shell(ShellLimits(seconds=0.3))
-    assert "too long" in CommandDrafter(shell, "sleep 9").draft(seen(archive, 0), 1).refused
+    assert "too long" in CommandDrafter(shell, "sleep 9").draft(editor_view(archive, 0), 1).refused
     shell.close()
 
 

@@ -6,7 +6,7 @@ from refork.errors import BadInput
 from refork.growing.plant import plant_prompt
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
-from refork_methods.forensics.instruments.outcomes import said, same_model
+from refork_methods.forensics.instruments.outcomes import reply_text, same_model
 from refork_methods.forensics.instruments.reading import (
     AskModel,
     Patterns,
@@ -59,7 +59,7 @@ def test_a_judge_that_breaks_is_no_label():
 
 def test_a_reader_grades_walks(tree):
     policy = ScriptedPolicy.from_replies(["yes"])
-    judge = ReaderJudge(Patterns.of(None, yes="yes"), "yes", said)
+    judge = ReaderJudge(Patterns.of(None, yes="yes"), "yes", reply_text)
     point = plant_prompt(tree, policy, "q")
     assert judge.judge(tree.path(point)).value is None
     assert judge.producer.config["hit"] == "yes"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.forensics.instruments.redraw_law import chain_paths, chain_rates, judge_quality
+from refork_methods.forensics.instruments.redraw_distribution import chain_paths, chain_rates, judge_quality
 
 
 def chain(said):

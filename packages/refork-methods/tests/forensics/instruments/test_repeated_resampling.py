@@ -11,7 +11,7 @@ from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.score import Producer
 from refork_methods.forensics.instruments.reading import Patterns
-from refork_methods.forensics.instruments.redraw_law import chain_rates
+from refork_methods.forensics.instruments.redraw_distribution import chain_rates
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 
 FIRST = {" Aa.": 0.6, " Bb.": 0.4}

@@ -26,19 +26,19 @@ SENTENCES = ("A. ", "B. ", "C. ")
 def random_tree(seed, depth=5):
     """A finite sentence tree: the law after every prefix, and the exact target chance of every prefix."""
     rng = np.random.default_rng(seed)
-    law, value = {}, {}
+    distribution, value = {}, {}
 
     def build(prefix):
         if len(prefix) == depth:
             value[prefix] = float(rng.random() < 0.5)
             return value[prefix]
         p = rng.dirichlet(np.ones(3))
-        law[prefix] = p
+        distribution[prefix] = p
         value[prefix] = math.fsum(q * build((*prefix, s)) for q, s in zip(p, SENTENCES, strict=True))
         return value[prefix]
 
     build(())
-    return law, value
+    return distribution, value
 
 
 def test_scores_telescope_on_an_enumerated_tree():
@@ -53,15 +53,15 @@ def test_scores_telescope_on_an_enumerated_tree():
 
 
 def test_on_policy_scores_have_mean_zero_given_the_prefix():
-    law, value = random_tree(1)
-    for prefix, p in law.items():
+    distribution, value = random_tree(1)
+    for prefix, p in distribution.items():
         scores = [value[(*prefix, s)] - value[prefix] for s in SENTENCES]
         assert math.fsum(q * s for q, s in zip(p, scores, strict=True)) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_mean_score_over_sampled_traces_is_zero_within_two_errors():
     # 400 traces of estimated rates (k = 20); |z| > 2 by chance for 1 seed in 22.
-    law, value = random_tree(2)
+    distribution, value = random_tree(2)
     rng = np.random.default_rng(3)
     rows = []
     for _ in range(400):
@@ -69,7 +69,7 @@ def test_the_mean_score_over_sampled_traces_is_zero_within_two_errors():
         rates = []
         for _ in range(5):
             rates.append(rng.binomial(20, min(value[prefix], 1.0)) / 20)
-            prefix = (*prefix, SENTENCES[rng.choice(3, p=law[prefix])])
+            prefix = (*prefix, SENTENCES[rng.choice(3, p=distribution[prefix])])
         rates.append(value[prefix])
         rows.append(prefix_scores(np.array(rates)))
     found = martingale(rows)

@@ -121,9 +121,9 @@ def test_what_was_opened_is_looked_through(
 
 def test_a_candidate_that_has_headers_opened_is_refused_by_the_name_of_the_trick(planted: Planted) -> None:
     found = try_all(next(one for one in DISGUISES if one.name == "list of the assembler's"), planted)
-    assert "file not found" in found.said
+    assert "file not found" in found.output
     own = Disguise("own", '__asm__(".irp x,inc\\n.\\\\x\\\\()bin \\"/usr/include/math.h\\"\\n.endr");\n')
-    assert "its assembler opens '/usr/include/math.h'" in try_all(own, planted).said
+    assert "its assembler opens '/usr/include/math.h'" in try_all(own, planted).output
 
 
 def test_rules_of_make_are_read_with_their_escapes() -> None:

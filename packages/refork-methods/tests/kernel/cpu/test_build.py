@@ -133,7 +133,7 @@ def test_a_processor_newer_than_the_model_is_modelled_as_its_makers_newest(
         asked.append(command)
         return (told if "--version" in command else report), ""
 
-    monkeypatch.setattr(static, "_said", said)
+    monkeypatch.setattr(static, "_last_word", said)
     monkeypatch.setattr(static, "_cpu_info", lambda: maker)
     monkeypatch.setattr(static.objdump, "loop_assembly", lambda text, entry: "addss %xmm0, %xmm1")
     _, cites = static._modelled("", "f", "native")

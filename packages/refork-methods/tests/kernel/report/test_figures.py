@@ -11,7 +11,7 @@ import pytest
 from kernel.report.searches import NAIVE, failed, finding, line, right, store
 from refork_methods.kernel.report import figures, read_search
 from refork_methods.kernel.report.figures import Figures
-from refork_methods.kernel.report.told import headline, standing
+from refork_methods.kernel.report.sentences import headline, standing
 
 
 def numbers(tmp_path: Path, lines: list[dict[str, Any]], *args: Any, **changed: Any) -> Figures:

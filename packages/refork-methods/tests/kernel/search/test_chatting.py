@@ -22,7 +22,7 @@ def state(evaluated: Evaluated = DONE, seen: Observation | None = None, **given:
     told: dict[str, object] = {
         "entry": "scale", "number": 3, "path": (0, 3), "candidate": Candidate("void scale(void);", ("-O2",)),
         "evaluated": evaluated, "observation": seen, "tried": (), "trials": (), "notes": (),
-        "seen": frozenset(), "noise": 1.0, "key": (0, 4, 1),
+        "known": frozenset(), "noise": 1.0, "key": (0, 4, 1),
     }  # fmt: skip
     return WriterState(**{**told, **given})  # type: ignore[arg-type]
 

@@ -67,7 +67,7 @@ def found(tool: str, action: str = "Do it.") -> Finding:
 def state(*findings: Finding, **given: object) -> WriterState:
     made = WriterState(
         entry="f", number=0, path=(0,), candidate=Candidate("s", ()), evaluated=DONE,
-        observation=Observation(findings), tried=(), trials=(), notes=(), seen=frozenset(), noise=1.05,
+        observation=Observation(findings), tried=(), trials=(), notes=(), known=frozenset(), noise=1.05,
         key=(0, 0, 0),
     )  # fmt: skip
     return replace(made, **given)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def test_nothing_is_proposed_twice_and_the_end_is_said() -> None:
         made.append(one.move)
     assert sorted(made) == sorted(move.id for move in Book.all if move.name != "prefetch")
     same = Candidate("s\nrestrict()", ()).digest
-    some = state(found("Alias"), tried=tuple(made[:0]), seen={same})
+    some = state(found("Alias"), tried=tuple(made[:0]), known={same})
     assert drawn(some)["restrict"] == 0
 
 

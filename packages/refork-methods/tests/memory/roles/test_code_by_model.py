@@ -45,7 +45,9 @@ def test_a_model_writes_tools_from_the_plan_and_the_queries():
     assert AdmissionGuard(CATALOGUE).admit(found.tools[0], ()).admitted
     shown = "\n".join(message["content"] for message in model.asked[0])
     assert json.dumps(asks("Bob May", 35, "food")) in shown
-    assert all(step.said not in shown for step in pay_run("1", noise="the noise of a run").steps if step.said)
+    assert all(
+        step.output not in shown for step in pay_run("1", noise="the noise of a run").steps if step.output
+    )
 
 
 def test_a_model_may_refuse():

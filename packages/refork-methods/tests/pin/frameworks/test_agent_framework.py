@@ -330,8 +330,10 @@ def test_the_tokenizer_of_the_wrapped_strategy_is_found():
 def test_placing_twice_changes_nothing(seed):
     for placement in ("head", "tail"):
         buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
-        once = buffer.place(to_framework([*drawn(seed, 20), {"role": "user", "content": buffer.text}]), SHAPE)
-        assert from_framework(buffer.place(once, SHAPE)) == from_framework(once)
+        once = buffer.insert(
+            to_framework([*drawn(seed, 20), {"role": "user", "content": buffer.text}]), SHAPE
+        )
+        assert from_framework(buffer.insert(once, SHAPE)) == from_framework(once)
 
 
 def test_a_cleaned_message_is_counted_anew():
@@ -358,7 +360,7 @@ def test_parts_survive_the_cleaning_of_an_echo():
             result("b", "42"),
         ]
     )
-    clean = BUFFER.place(shown, SHAPE)
+    clean = BUFFER.insert(shown, SHAPE)
     assert BUFFER.check_texts([SHAPE.text(m) for m in clean]).ok
     assert [[c.type for c in m.contents] for m in clean[1:]] == [
         ["text", "data"],

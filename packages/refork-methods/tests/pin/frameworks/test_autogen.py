@@ -266,8 +266,8 @@ def test_placing_twice_changes_nothing(seed):
     for placement in ("head", "tail"):
         buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
         items = to_autogen([*drawn(seed, 20), {"role": "user", "content": buffer.text}])
-        once = buffer.place(items, SHAPE)
-        assert buffer.place(once, SHAPE) == once
+        once = buffer.insert(items, SHAPE)
+        assert buffer.insert(once, SHAPE) == once
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])
@@ -301,7 +301,7 @@ def test_tool_results_and_calls_survive_the_cleaning_of_an_echo():
         ),
         AssistantMessage(content=shown_call(), thought=BUFFER.text, source="a"),
     ]
-    clean = BUFFER.place(shown, SHAPE)
+    clean = BUFFER.insert(shown, SHAPE)
     assert held(clean)
     assert [len(m.content) for m in clean[1:]] == [2, 2, 1]
     assert [r.content for r in clean[2].content] == ["", "42"]
@@ -314,7 +314,7 @@ def shown_call():
 
 def test_images_survive_the_cleaning_of_an_echo():
     parts = [{"type": "text", "text": BUFFER.text}, {"type": "image_url", "image_url": {"url": PIXEL}}]
-    clean = BUFFER.place(to_autogen([{"role": "user", "content": parts}]), SHAPE)
+    clean = BUFFER.insert(to_autogen([{"role": "user", "content": parts}]), SHAPE)
     assert held(clean)
     assert len(clean[1].content) == 2
 

@@ -84,10 +84,10 @@ def test_rounds_are_those_of_a_real_agent():
     compactor = LangChainMiddlewareCompactor(numbering(), ("tokens", 200), ("messages", 3), 120)
     context, fired = [{"role": "system", "content": "Be kind.", "id": "p"}], 0
     for number, question in enumerate(model.asked):
-        asked = {"role": "user", "content": question.shown[-1].text, "id": f"u{number}"}
+        asked = {"role": "user", "content": question.messages[-1].text, "id": f"u{number}"}
         result = compactor.compact([*context, asked])
         fired += result.fired
-        assert bodies(result.messages) == bodies(from_langchain(question.shown))
+        assert bodies(result.messages) == bodies(from_langchain(question.messages))
         context = [*result.messages, {"role": "assistant", "content": "answer", "id": f"a{number}"}]
     assert fired > 3
 
@@ -193,7 +193,7 @@ def test_the_middleware_pins_every_input(name, prompt, placement):
     assert len(model.asked) == 40
     assert len(summariser.asked) > 10
     for question in model.asked:
-        shown = from_langchain(question.shown)
+        shown = from_langchain(question.messages)
         assert buffer.check(shown).ok
         assert (shown[0]["content"] == prompt) == (prompt is not None)
     state = from_langchain(agent.get_state(THREAD).values["messages"])
@@ -204,21 +204,21 @@ def test_the_block_in_the_prompt_itself_is_not_doubled():
     model = talker()
     agent = create_agent(model, system_prompt=BUFFER.text, middleware=[PinningMiddleware(BUFFER)])
     agent.invoke({"messages": "hi"})
-    assert bodies(from_langchain(model.asked[0].shown)) == [("system", BUFFER.text), ("user", "hi")]
+    assert bodies(from_langchain(model.asked[0].messages)) == [("system", BUFFER.text), ("user", "hi")]
 
 
 def test_a_pin_in_the_user_role():
     buffer = PinnedBuffer(BUFFER.constraints, role="user")
     model = talker()
     create_agent(model, middleware=[PinningMiddleware(buffer)]).invoke({"messages": "hi"})
-    assert bodies(from_langchain(model.asked[0].shown)) == [("user", buffer.text), ("user", "hi")]
+    assert bodies(from_langchain(model.asked[0].messages)) == [("user", buffer.text), ("user", "hi")]
 
 
 def test_an_asynchronous_agent():
     model = talker()
     agent = create_agent(model, middleware=[PinningMiddleware(BUFFER)])
     asyncio.run(agent.ainvoke({"messages": "hi"}))
-    assert BUFFER.check(from_langchain(model.asked[0].shown)).ok
+    assert BUFFER.check(from_langchain(model.asked[0].messages)).ok
 
 
 class Appends(AgentMiddleware):
@@ -232,8 +232,8 @@ def test_the_last_middleware_has_the_last_word():
     last, first = talker(), talker()
     create_agent(last, middleware=[Appends(), PinningMiddleware(BUFFER)]).invoke({"messages": "hi"})
     create_agent(first, middleware=[PinningMiddleware(BUFFER), Appends()]).invoke({"messages": "hi"})
-    assert BUFFER.check(from_langchain(last.asked[0].shown)).ok
-    assert BUFFER.check(from_langchain(first.asked[0].shown)).doubled == ("mail", "spend")
+    assert BUFFER.check(from_langchain(last.asked[0].messages)).ok
+    assert BUFFER.check(from_langchain(first.asked[0].messages)).doubled == ("mail", "spend")
 
 
 def test_without_the_pin_the_rule_is_gone():
@@ -241,8 +241,8 @@ def test_without_the_pin_the_rule_is_gone():
     shorten = SummarizationMiddleware(LangChainChat(numbering()), trigger=SIX, keep=TWO)
     agent = create_agent(model, middleware=[shorten], checkpointer=InMemorySaver())
     talk(agent, 20)
-    assert RULE in model.asked[0].shown[0].text
-    assert not any(RULE in m.text for m in model.asked[-1].shown)
+    assert RULE in model.asked[0].messages[0].text
+    assert not any(RULE in m.text for m in model.asked[-1].messages)
 
 
 def test_the_calls_of_an_agent_are_read_back():
@@ -259,7 +259,7 @@ def test_the_calls_of_an_agent_are_read_back():
     # The prompt and the pin are put in inside the model's node, so the reader is told of them.
     calls = checkpoint_calls(agent, THREAD, lambda values: [SystemMessage("Be kind."), *values["messages"]])
     pinned = [BUFFER.apply(shown) for shown, _ in calls]
-    assert [bodies(m) for m in pinned] == [bodies(from_langchain(q.shown)) for q in model.asked]
+    assert [bodies(m) for m in pinned] == [bodies(from_langchain(q.messages)) for q in model.asked]
 
 
 def test_a_pin_costs_its_own_tokens_and_no_call():

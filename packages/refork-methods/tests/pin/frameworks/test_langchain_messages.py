@@ -76,7 +76,7 @@ def test_the_model_is_shown_plain_messages_and_records_the_question():
     assert script.asked == [({"role": "user", "content": "hi"},)]
     assert first.tool_calls[0]["name"] == "f"
     assert first.additional_kwargs == {}
-    assert model.asked[0].shown[0].id == "m0"
+    assert model.asked[0].messages[0].id == "m0"
     assert model.invoke("again").text == "bye"
     assert model.asked[1].call().answer == "bye"
 
@@ -116,9 +116,9 @@ def test_a_pin_among_langchain_messages(role):
         [{"type": "text", "text": buffer.text}, image, "and more"], id="h", additional_kwargs={"kept": 1}
     )
     items = [SystemMessage("Be kind.", id="s"), forged, AIMessage("fine", id="a")]
-    placed = buffer.place(items, shape)
+    placed = buffer.insert(items, shape)
     assert buffer.check_texts([shape.text(m) for m in placed]).ok
-    assert buffer.place(placed, shape) == placed
+    assert buffer.insert(placed, shape) == placed
     assert placed[0] == items[0]
     assert shape.text(placed[1]) == buffer.text
     cleaned = placed[2]

@@ -79,9 +79,9 @@ def test_rounds_are_those_of_the_whole_graph():
     compactor = LangGraphNodeCompactor(numbering())
     context, fired = [], 0
     for number, question in enumerate(agent.asked):
-        text = question.shown[-1].text
+        text = question.messages[-1].text
         shown = [*context, {"role": "user", "content": text, "id": f"u{number}"}]
-        real = from_langchain(question.shown)
+        real = from_langchain(question.messages)
         assert [(m["role"], m["content"]) for m in shown] == [(m["role"], m["content"]) for m in real]
         result = compactor.compact([*shown, {"role": "assistant", "content": "answer", "id": f"a{number}"}])
         fired += result.fired
@@ -173,15 +173,15 @@ def test_a_pinned_model_in_the_recipe(name, placement):
     assert len(agent.asked) == 20
     assert len(summariser.asked) == 6
     for question in agent.asked:
-        assert buffer.check(from_langchain(question.shown)).ok
+        assert buffer.check(from_langchain(question.messages)).ok
     assert not any(buffer.text in str(m) for asked in summariser.asked for m in asked)
 
 
 def test_without_the_pin_the_rule_is_gone():
     agent = talker()
     talk(summary_graph(agent, LangChainChat(numbering()), checkpointer=InMemorySaver()), 20)
-    assert RULE in agent.asked[0].shown[0].text
-    assert not any(RULE in m.text for m in agent.asked[-1].shown)
+    assert RULE in agent.asked[0].messages[0].text
+    assert not any(RULE in m.text for m in agent.asked[-1].messages)
 
 
 def test_a_pinned_model_behind_a_prompt():
@@ -189,7 +189,7 @@ def test_a_pinned_model_behind_a_prompt():
     prompt = ChatPromptTemplate.from_messages([("system", "Be kind."), ("user", "{text}")])
     chain = prompt | pinned_model(agent, BUFFER)
     asyncio.run(chain.ainvoke({"text": "hi"}))
-    shown = from_langchain(agent.asked[0].shown)
+    shown = from_langchain(agent.asked[0].messages)
     assert [m["content"] for m in shown] == ["Be kind.", BUFFER.text, "hi"]
 
 
@@ -241,7 +241,7 @@ def test_a_pinned_hook_of_the_prebuilt_agent(own, overwrite):
     talk(graph, 8)
     assert len(model.asked) == 16
     for question in model.asked:
-        shown = from_langchain(question.shown)
+        shown = from_langchain(question.messages)
         assert BUFFER.check(shown).ok
         assert [m["content"] for m in shown[:2]] == ["Be kind.", BUFFER.text]
         if own is not None:
@@ -265,7 +265,7 @@ def test_a_pinned_hook_of_an_agent_with_a_pydantic_state():
     )
     talk(graph, 4)
     assert len(model.asked) == 8
-    assert all(BUFFER.check(from_langchain(question.shown)).ok for question in model.asked)
+    assert all(BUFFER.check(from_langchain(question.messages)).ok for question in model.asked)
 
 
 def test_pinned_messages_for_a_node_of_ones_own():
@@ -279,14 +279,14 @@ def test_a_pinned_hook_runs_asynchronously_and_after_a_runnable():
     model = talker()
     graph = create_react_agent(model, [], pre_model_hook=pinned_hook(BUFFER, pinned_hook(BUFFER)))
     asyncio.run(graph.ainvoke({"messages": "hi"}))
-    assert BUFFER.check(from_langchain(model.asked[0].shown)).ok
+    assert BUFFER.check(from_langchain(model.asked[0].messages)).ok
 
 
 # -- checkpoints --------------------------------------------------------------------------------------
 
 
 def contexts(model):
-    return [[(m["role"], m["content"]) for m in from_langchain(q.shown)] for q in model.asked]
+    return [[(m["role"], m["content"]) for m in from_langchain(q.messages)] for q in model.asked]
 
 
 def read(calls):

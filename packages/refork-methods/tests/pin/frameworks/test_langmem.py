@@ -101,7 +101,7 @@ def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
         question = agent.asked[number]
         result = compactor.compact([*context, {"role": "user", "content": text, "id": f"u{number}"}])
         fired += result.fired
-        real = from_langchain(question.shown)
+        real = from_langchain(question.messages)
         assert [(m["role"], m["content"]) for m in result.messages] == [
             (m["role"], m["content"]) for m in real
         ]
@@ -191,15 +191,15 @@ def test_a_pinned_node_in_a_graph(name, placement, overwrite):
     assert len(agent.asked) == 20
     assert len(summariser.asked) > 3
     for question in agent.asked:
-        assert buffer.check(from_langchain(question.shown)).ok
+        assert buffer.check(from_langchain(question.messages)).ok
     assert not any(buffer.text in str(m) for asked in summariser.asked for m in asked)
 
 
 def test_without_the_pin_the_rule_is_gone():
     agent = LangChainChat(ScriptedChat(lambda messages: "answer"))
     talk(agent_graph(node(numbering()), agent, overwrite=False), turns(20))
-    assert RULE in agent.asked[0].shown[0].text
-    assert not any(RULE in m.text for m in agent.asked[-1].shown)
+    assert RULE in agent.asked[0].messages[0].text
+    assert not any(RULE in m.text for m in agent.asked[-1].messages)
 
 
 class Typed(BaseModel):
@@ -236,7 +236,7 @@ def test_a_summary_over_the_budget():
     assert len(over.asked) == 1
     messages = plain(20)
     window = langmem_window(sized(messages, tokens), max_tokens=350, max_summary_tokens=60, summary=400)
-    assert (window.start, window.stop) == (0, window.kept)
+    assert (window.start, window.stop) == (0, window.kept_messages)
 
 
 def test_pinned_summarize_is_the_function_with_a_pin():
@@ -270,7 +270,7 @@ def test_the_calls_of_a_pinned_thread_are_read_back(overwrite):
     talk(graph, turns(12))
     calls = checkpoint_calls(graph, {"configurable": {"thread_id": "1"}})
     read = [[m["content"] for m in shown] for shown, _ in calls]
-    assert read == [[m.text for m in question.shown] for question in agent.asked]
+    assert read == [[m.text for m in question.messages] for question in agent.asked]
 
 
 def test_parallel_results_may_be_parted():

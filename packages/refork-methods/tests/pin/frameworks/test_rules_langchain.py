@@ -131,7 +131,7 @@ def test_langmem_shows_a_rule_unless_the_span_is_over_the_budget(count, budget, 
     assert fate(RULE, messages, result) == window.fate(at)
     if window.fired and place == "first":
         over = history.span(0, window.stop) > budget
-        assert window.seen(0) == (not over)
+        assert window.covers(0) == (not over)
 
 
 @pytest.mark.parametrize("count", [8, 17, 30, 64])
@@ -146,7 +146,7 @@ def test_the_middleware_shows_a_rule_unless_the_span_is_over_its_trim(count, tri
     window = middleware_window(history, trigger=("messages", 6), keep=keep, trim_tokens_to_summarize=trim)
     assert fate(RULE, messages, result) == window.fate(at)
     if place == "first":
-        assert window.seen(0) == (trim is None or history.span(0, window.stop) <= trim)
+        assert window.covers(0) == (trim is None or history.span(0, window.stop) <= trim)
 
 
 def test_a_span_of_exactly_the_budget_is_not_cut():
@@ -177,7 +177,7 @@ def test_the_last_lines_of_a_cut_message_are_shown():
         max_tokens_before_summary=budget + 20,
         max_summary_tokens=1,
     )
-    assert (window.start, window.lines, window.seen(0), window.touched(0)) == (1, 1, False, True)
+    assert (window.start, window.lines, window.covers(0), window.touched(0)) == (1, 1, False, True)
     assert fate(RULE, messages, result) == "omitted"
     assert "m0" in result.seen
 
@@ -189,7 +189,7 @@ def test_the_middleware_shows_the_last_lines_of_a_cut_message():
     settings = {"keep": ("messages", 2), "trim_tokens_to_summarize": trim}
     result = LangChainMiddlewareCompactor(quiet(), ("messages", 5), **settings).compact(messages)
     window = middleware_window(sized(messages, tokens), trigger=("messages", 5), **settings)
-    assert (window.start, window.lines, window.seen(0), window.touched(0)) == (1, 1, False, True)
+    assert (window.start, window.lines, window.covers(0), window.touched(0)) == (1, 1, False, True)
     agree(window, messages, result)
     assert result.seen[0] == "m0"
     assert fate(RULE, messages, result) == "omitted"
@@ -214,7 +214,7 @@ def test_no_user_turn_in_the_cut():
 def test_a_window_that_does_not_fire_keeps_everything():
     window = summary_node_window(6)
     assert not window.fired
-    assert all(window.visible(i) and not window.seen(i) and window.fate(i) == "visible" for i in range(6))
+    assert all(window.visible(i) and not window.covers(i) and window.fate(i) == "visible" for i in range(6))
 
 
 def test_the_middleware_always_shows_a_system_message_that_opens_the_state():

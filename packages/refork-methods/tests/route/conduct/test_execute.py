@@ -52,7 +52,7 @@ def test_context_is_exactly_what_access_grants() -> None:
         {"role": "assistant", "content": "A:three"},
         {"role": "user", "content": "four"},
     )
-    assert [one.step for one in done.steps[2].shown] == [2, 1]
+    assert [one.step for one in done.steps[2].earlier_steps] == [2, 1]
     assert done.answer == "B:four"
 
 
@@ -71,7 +71,7 @@ def test_the_shown_pairs_are_the_granted_set_for_any_plan(data: st.DataObject) -
     for step in done.steps:
         granted = [(texts[j - 1], outputs[j - 1]) for j in access[step.step - 1]]
         sent = [m["content"] for m in step.messages]
-        assert [(one.subtask, one.output) for one in step.shown] == granted
+        assert [(one.subtask, one.output) for one in step.earlier_steps] == granted
         assert sent == [part for pair in granted for part in pair] + [texts[step.step - 1]]
 
 

@@ -20,7 +20,7 @@ def test_what_the_real_engine_says_is_left_as_it_is(options):
     control = Fictional()
     assert isinstance(control, Control)
     for seed, task in enumerate(world.tasks("train", 6, 4)):
-        episode, seen, actor = world.start(task, 0), [], world.actor(task, seed)
+        episode, seen, actor = world.start(task, 0), [], world.agent(task, seed)
         while (action := actor.act(seen)) is not None:
             said = episode.step(action)
             assert control.after(task, seen, action, said.text, NOISE) == said.text

@@ -9,7 +9,7 @@ from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.simulate.control.base import Control, steer
-from refork_methods.simulate.control.stingy import Secret, Stingy, query_of, teased, told, unearned
+from refork_methods.simulate.control.stingy import Secret, Stingy, items_stated, query_of, teased, unearned
 
 NOISE = NoiseKey(0, 0, 0)
 SECRET = Secret(("1893", "Mira Oberg"), {"Mira Oberg": ("M. Oberg",)}, ("orvel works",))
@@ -45,8 +45,8 @@ def test_unearned_items_are_taken_out_in_any_way_of_saying_them():
     found = teased(SECRET, SECRET.items, LIST)
     # Numbering, the line that counts pages, and other numbers stay as they are.
     assert found == "1 velora : in ... velora ...\n2 ... : ... and ... , 18930\npage 1 of 1893"
-    assert told(SECRET, SECRET.items, LIST) == SECRET.items
-    assert not told(SECRET, SECRET.items, found)
+    assert items_stated(SECRET, SECRET.items, LIST) == SECRET.items
+    assert not items_stated(SECRET, SECRET.items, found)
     assert teased(SECRET, (), LIST) == LIST
     assert teased(Secret(("5",)), ("5",), "5 a : costs 5 crowns\npage 5 of 5") == (
         "5 a : costs ... crowns\npage 5 of 5"
@@ -110,6 +110,6 @@ def test_no_rich_snippet_of_a_real_world_survives_it():
         said = world.start(one, 0).step(query).text
         found = Stingy().after(one, [], query, said, NOISE)
         secret = Stingy().secret(one)
-        assert not told(secret, unearned(secret, [], one.prompt), found)
+        assert not items_stated(secret, unearned(secret, [], one.prompt), found)
         hit += found != said
     assert hit > 10

@@ -130,7 +130,7 @@ def test_who_withdraws_is_left_out_and_cannot_go_on(tmp_path):
             conduct.end(ONE)
     found = read_results(tmp_path / "r.jsonl")
     assert list(found.reasons.values()) == ["withdrew"]
-    assert "p-" not in found.table(kept=False)
+    assert "p-" not in found.table(counted_only=False)
 
 
 def test_a_full_study_takes_nobody_else_but_lets_everybody_end(tmp_path):

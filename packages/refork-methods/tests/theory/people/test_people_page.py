@@ -265,4 +265,4 @@ def test_a_page_without_a_server_sends_the_answers_or_has_them_saved(tmp_path):
     assert (person.status, [one.response for one in person.answers]) == ("ended", [1, 1])
     assert person.bot == ("webdriver", "trap", "untrusted")
     assert person.answers[0].away_ms == 0
-    assert person.seen().away_s >= 0.3
+    assert person.quality_session().away_s >= 0.3

@@ -63,10 +63,10 @@ def test_kept_choices_reach_the_readers_of_theories_and_the_others_a_side_file(t
     assert seen.name == "first"
     assert np.array_equal(seen.trials.stimulus, [one.stimulus for one in found.people[0].answers])
     assert seen.trials.response.tolist() == MIXED
-    (tmp_path / "kept.csv").write_text(found.table(kept=True))
+    (tmp_path / "kept.csv").write_text(found.table(counted_only=True))
     (table,) = read_csv_trials(tmp_path / "kept.csv").observations
     assert np.allclose(np.sort(table.trials.rates(3)), np.sort(seen.trials.rates(3)))
-    rows = list(csv.DictReader(found.table(kept=False).splitlines()))
+    rows = list(csv.DictReader(found.table(counted_only=False).splitlines()))
     assert len(rows) == 24
     assert {row["reason"] for row in rows} == {"one key in 100% of the trials"}
 
@@ -77,7 +77,7 @@ def test_gambles_are_read_alike(tmp_path):
         take_part(conduct, "a", MIXED)
     (seen,) = read_choices(file).observations
     assert seen.experiment == GAMBLES
-    row = next(csv.DictReader(read_results(file).table(kept=True).splitlines()))
+    row = next(csv.DictReader(read_results(file).table(counted_only=True).splitlines()))
     assert json.loads(row["option_a_ratings"]) in [GAMBLES.stimulus(n)["a"] for n in (0, 1)]
 
 
@@ -116,9 +116,9 @@ def test_saved_files_are_read_one_by_one_or_as_a_folder(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps(saved(study)))
     (tmp_path / "c.json").write_text(json.dumps(saved(study, "p-2", "x", 50.0)))
     (tmp_path / "d.json").write_text(json.dumps(saved(study, "p-3", "x", 10.0)))
-    assert len(read_results(tmp_path / "a.json").kept) == 1
+    assert len(read_results(tmp_path / "a.json").counted) == 1
     found = read_results(tmp_path)
-    assert [one.id for one in found.kept] == ["p-1", "p-3"]
+    assert [one.id for one in found.counted] == ["p-1", "p-3"]
     assert found.reasons == {"p-2": "came a second time"}
     assert is_results(tmp_path)
     assert not is_results(tmp_path / "none.json")

@@ -90,7 +90,7 @@ def test_a_round_by_a_model(sandbox):
     model = Model()
     search, outcome = searched(sandbox, model)
     assert outcome.state == "done"
-    assert [one.metric.name for one in search.seen] == ["first cue", "first cue"]
+    assert [one.metric.name for one in search.observed] == ["first cue", "first cue"]
     assert search.theories["pi_3"].theory(CUES).name == "first-cue"
     assert search.parents["pi_3"] == "pi_2"
     assert search.record.get("1/0/1/candidate")["end"]

@@ -22,12 +22,12 @@ from refork_methods.theory.search import (
     TheorySettings,
     open_participants,
 )
+from refork_methods.theory.search.figures import told_search
 from refork_methods.theory.search.on_tree import record_on_tree
 from refork_methods.theory.search.record import Record
 from refork_methods.theory.search.scientist import Designed, Fault
 from refork_methods.theory.search.spec import TheorySpec, spec_of
 from refork_methods.theory.search.statistic import Named
-from refork_methods.theory.search.told import told_search
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation
 
@@ -100,7 +100,7 @@ def test_theories_that_cannot_be_told_apart_are_refused_not_used(sandbox):
     search = search_of(sandbox, seeds=seeds)
     outcome = search.run()
     assert outcome.state == "undecided"
-    assert not search.seen
+    assert not search.observed
     assert not [key for key, _ in search.record.items() if key.endswith("/people")]
     told = told_search(search, outcome)
     assert told["winner"] is None
@@ -148,7 +148,7 @@ def test_recorded_people_answer_what_is_in_the_file_and_held_out_stays_out(sandb
     assert not {o.experiment for o in held} & set(people.offers)
     search = search_of(sandbox, people=people, settings=replace(SMALL, rounds=4))
     search.run()
-    used = [one.observation.experiment for one in search.seen]
+    used = [one.observation.experiment for one in search.observed]
     assert len(set(used)) == len(used) <= 3
     assert not {o.experiment for o in held} & set(used)
     with pytest.raises(BadInput):

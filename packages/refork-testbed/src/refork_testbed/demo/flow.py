@@ -23,12 +23,12 @@ from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.report.page import render
-from refork.runs.recipe import Law, RecipePart, digest, open_folder
+from refork.runs.recipe import RecipePart, SamplingPart, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world
-from refork_methods.train.loop import TreeTraining, Update, improve
+from refork_methods.train.loop import TreeTraining, Update, train_policy
 from refork_testbed.demo.pages import report_data
 from refork_testbed.models import build, find, tiny_model_for
 
@@ -53,7 +53,7 @@ class DemoRecipe(RecipePart):
     learning_rate: float | None = Field(default=None, gt=0)
     evaluate_every: int = Field(default=2, ge=1)
     seed: int = 0
-    sampling: Law | None = None
+    sampling: SamplingPart | None = None
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def _explain(demo: Demo, groups: list[Group]) -> tuple[Sweep, Effect]:
     swept: list[Sweep] = []
     for failure in surprising_failures(groups)[: recipe.sweeps]:
         result = sweep(
-            demo.tree.at(failure.walk.leaf), demo.policy, recipe.sweep_draws, world=demo.world,
+            demo.tree.at(failure.trajectory.leaf), demo.policy, recipe.sweep_draws, world=demo.world,
             seed=recipe.seed, progress=demo.progress,
         )  # fmt: skip
         producer, scores = potential_scores(result, demo.policy, recipe.seed, recipe.sweep_draws)
@@ -165,7 +165,7 @@ def _train(demo: Demo) -> tuple[list[Update], list[Group]]:
     )  # fmt: skip
     updates: list[Update] = []
     groups: list[Group] = []
-    for update in improve(demo.tree, demo.policy, demo.world, tasks, plan, demo.settings, demo.progress):
+    for update in train_policy(demo.tree, demo.policy, demo.world, tasks, plan, demo.settings, demo.progress):
         updates.append(update)
         demo.tokens += update.tokens
         if update.number % recipe.evaluate_every == 0 or update.number == recipe.updates:

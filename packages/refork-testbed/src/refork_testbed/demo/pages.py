@@ -101,14 +101,14 @@ def _effect(effect: Effect) -> Json:
 
 def _tree(demo: Demo, result: Sweep) -> TreeData:
     """The swept task's tree: its rollouts, and the forks made along the failed one."""
-    tree, root = demo.tree, result.walk.root
-    walks = [walk for walk in tree.paths([node.id for node in tree.leaves(root.id)]) if _shown(walk)]
+    tree, root = demo.tree, result.trajectory.root
+    walks = [walk for walk in tree.paths([node.id for node in tree.leaves(root.id)]) if _has_verdict(walk)]
     scored = tree.score_map("success", [walk.leaf.id for walk in walks])
     walks = [walk for walk in walks if walk.leaf.id in scored]
     index, parents, graded = walk_tree(walks, [scored[walk.leaf.id] for walk in walks])
     values = leaf_mean_values(parents, graded)
     counts = visit_counts(parents, graded)
-    on_trace = {step.node.id for step in result.walk}
+    on_trace = {step.node.id for step in result.trajectory}
     nodes = {step.node.id: step.node for walk in walks for step in walk}
     shown = [
         TreeNode(
@@ -126,7 +126,7 @@ def _tree(demo: Demo, result: Sweep) -> TreeData:
     return TreeData(task=root.text, nodes=tuple(_around(shown, on_trace)))
 
 
-def _shown(walk: Trajectory) -> bool:
+def _has_verdict(walk: Trajectory) -> bool:
     return walk.leaf.kind == "verdict"
 
 

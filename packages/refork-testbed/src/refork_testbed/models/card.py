@@ -28,7 +28,7 @@ def card(recipe: Recipe | Reinforced | Grown | Staged, facts: Json, weights: str
         "",
         "## Success",
         "",
-        _told(recipe, facts),
+        _result_text(recipe, facts),
         "",
         "## How it was made",
         "",
@@ -52,10 +52,12 @@ def card(recipe: Recipe | Reinforced | Grown | Staged, facts: Json, weights: str
     return "\n".join(lines) + "\n"
 
 
-def _told(recipe: Recipe | Reinforced | Grown | Staged, facts: Json) -> str:
+def _result_text(recipe: Recipe | Reinforced | Grown | Staged, facts: Json) -> str:
     if isinstance(recipe, Staged):
         return str(facts["staged"]["told"])
-    return _against_law(facts["held_out"]) if isinstance(recipe, Grown) else success(facts["measured"])
+    return (
+        against_distribution(facts["held_out"]) if isinstance(recipe, Grown) else success(facts["measured"])
+    )
 
 
 def _staged(recipe: Staged, facts: Json) -> list[str]:
@@ -110,7 +112,7 @@ def _grown(recipe: Grown, facts: Json) -> list[str]:
     ]
 
 
-def _against_law(held: Json) -> str:
+def against_distribution(held: Json) -> str:
     """One sentence with the loss on held-out texts and that of the law that made them."""
     return (
         f"Loss on {held['texts']} held-out texts ({held['tokens']} tokens): {held['loss']:.4f} nats per "
@@ -122,9 +124,9 @@ def success(measured: Json | None) -> str:
     """One sentence with the measured rate and its interval."""
     if measured is None:
         return "Not measured: this organism belongs to no world."
-    law = ", ".join(f"{k} {v}" for k, v in ({"temperature": 1.0} | measured["sampling"]).items())
+    sampling = ", ".join(f"{k} {v}" for k, v in ({"temperature": 1.0} | measured["sampling"]).items())
     return (
         f"{measured['successes']} of {measured['tasks']} held-out tasks of `{measured['world']}` "
         f"(version {measured['version']}): {measured['rate']:.3f}, 95 % interval "
-        f"[{measured['low']:.3f}, {measured['high']:.3f}] (Wilson), one rollout each, {law}."
+        f"[{measured['low']:.3f}, {measured['high']:.3f}] (Wilson), one rollout each, {sampling}."
     )

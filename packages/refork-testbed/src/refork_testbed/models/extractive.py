@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from refork.chat import Reply
 from refork.errors import BadInput, CannotDo
 from refork.formats.openai_chat import text_of
-from refork.policies.base import Cost, NextLaw, Policy
+from refork.policies.base import Cost, NextDistribution, Policy
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.types import Json, Message, token_array
 
@@ -30,7 +30,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 #: What the model says of a sentence, and of where it stands.
 NEEDED, IDLE = "needed", "idle"
-OPENING, PLACES = "opening", ("early", "middle", "late")
+OPENING, POSITIONS = "opening", ("early", "middle", "late")
 #: Sentences that count as the opening.
 OPENS = 2
 #: Forecasts are not told apart below this.
@@ -51,22 +51,24 @@ def sentences(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(" ".join(part.split()) for part in parts if part))
 
 
-def questions(found: Sequence[str]) -> list[str]:
+def questions(result: Sequence[str]) -> list[str]:
     """What the model is asked about each sentence of a conversation: where it stands, and its words."""
-    later = max(len(found) - OPENS, 1)
-    places = [OPENING if i < OPENS else PLACES[(i - OPENS) * len(PLACES) // later] for i in range(len(found))]
-    return [f"{place}: {sentence}" for place, sentence in zip(places, found, strict=True)]
+    later = max(len(result) - OPENS, 1)
+    places = [
+        OPENING if i < OPENS else POSITIONS[(i - OPENS) * len(POSITIONS) // later] for i in range(len(result))
+    ]
+    return [f"{place}: {sentence}" for place, sentence in zip(places, result, strict=True)]
 
 
 def choose(
-    found: Sequence[str], needed: Float[Floats, "n"], words: int, noise: Float[Floats, "n"]
+    result: Sequence[str], needed: Float[Floats, "n"], words: int, noise: Float[Floats, "n"]
 ) -> list[str]:
     """The sentences of a summary of at most ``words`` words, in the order of the conversation.
 
     ``needed`` [n] are the forecasts, ``noise`` [n] uniform draws in (0, 1): sentences come in the order of a
     draw without replacement by forecast per word (Gumbel's trick), and one that does not fit is passed over.
     """
-    sizes = np.array([len(sentence.split()) for sentence in found])
+    sizes = np.array([len(sentence.split()) for sentence in result])
     keys = np.log(np.maximum(needed, FLOOR) / sizes) - np.log(-np.log(noise))
     kept, left = [], words
     for place in np.argsort(-keys, kind="stable").tolist():
@@ -74,8 +76,8 @@ def choose(
             kept.append(place)
             left -= int(sizes[place])
     if not kept:  # all are longer than the budget
-        return [" ".join(found[int(keys.argmax())].split()[:words])]
-    return [found[place] for place in sorted(kept)]
+        return [" ".join(result[int(keys.argmax())].split()[:words])]
+    return [result[place] for place in sorted(kept)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,10 @@ class ExtractiveChat:
     """
 
     def __init__(self, policy: Policy, known: Sequence[str], words: int = 80, seed: int = 0) -> None:
-        if not isinstance(policy, NextLaw):
+        if not isinstance(policy, NextDistribution):
             raise CannotDo("this policy cannot say the law of its next token", where=policy.card.name)
         self._policy: Policy = policy
-        self._law: NextLaw = policy
+        self._law: NextDistribution = policy
         self._known = frozenset(word for text in known for word in _WORD.findall(text))
         self._words = words
         self._seed = seed
@@ -139,9 +141,9 @@ class ExtractiveChat:
             prompts: list[list[Message]] = [[{"role": "user", "content": q}] for q in new]
             prefixes = [self._policy.render([], empty, prompt).tokens for prompt in prompts]
             yes, no = (int(self._policy.encode(word)[0]) for word in (NEEDED, IDLE))
-            laws = self._law.next_logprobs(prefixes)
-            for question, tokens, law in zip(new, prefixes, laws, strict=True):
-                needed = 1 / (1 + np.exp(float(law[no]) - float(law[yes])))
+            distributions = self._law.next_logprobs(prefixes)
+            for question, tokens, distribution in zip(new, prefixes, distributions, strict=True):
+                needed = 1 / (1 + np.exp(float(distribution[no]) - float(distribution[yes])))
                 self._kept[question] = _Forecast(float(needed), len(tokens))
         return [[self._kept[q] for q in each] for each in asked]
 

@@ -16,18 +16,18 @@ from refork.worlds.open import open_world
 
 
 def recorded(
-    spec: str, split: Split, count: int, seed: int, place: Path, progress: Progress = silent
+    spec: str, split: Split, count: int, seed: int, path: Path, progress: Progress = silent
 ) -> list[EnvTrajectory]:
     """One episode of a scripted actor in each of ``count`` tasks, as its environment saw it.
 
-    ``place`` is a folder that keeps them; it belongs to one state of the sources. Episodes in which the world
+    ``path`` is a folder that keeps them; it belongs to one state of the sources. Episodes in which the world
     broke are left out.
 
     Raises:
         BadInput: the world cannot be recorded, or it broke in more than one episode of a hundred.
     """
     name = content_hash([spec, split, count, seed])[:16]
-    file = place / f"{name}.jsonl"
+    file = path / f"{name}.jsonl"
     if not file.exists():
         world = open_world(spec)
         if not isinstance(world, Environment):
@@ -44,7 +44,7 @@ def recorded(
                 raise KeyboardInterrupt
             if told.errors * 100 > count:
                 raise BadInput(f"{told.errors} of {count} episodes broke: {told.reasons[0]}", where=spec)
-            place.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             part = file.with_suffix(f".{os.getpid()}")
             write_trajectories(part, trajectories(tree))
             part.replace(file)

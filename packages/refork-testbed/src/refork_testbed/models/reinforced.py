@@ -12,7 +12,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.open import open_world
 from refork_methods.credit.methods import credit_method
-from refork_methods.train.loop import improve
+from refork_methods.train.loop import train_policy
 from refork_testbed.models.recipe import Made, Reinforced
 
 
@@ -33,7 +33,7 @@ def reinforce(recipe: Reinforced, parent: Path, folder: Path, progress: Progress
     log: list[Json] = []
     progress(stage, 0, plan.updates, waiting="rollouts")
     with Tree.memory() as tree:
-        for update in improve(
+        for update in train_policy(
             tree, policy, world, tasks, plan, recipe.sampling, grower="independent",
             credit=credit_method("grpo"),
         ):  # fmt: skip

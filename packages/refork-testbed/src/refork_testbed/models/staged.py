@@ -30,12 +30,12 @@ def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progre
         policy = recipe.begin(progress)
     start = policy.card.weights
 
-    def told(
+    def report_progress(
         stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
     ) -> None:
         progress(f"{recipe.name}: {stage}", done, total, tokens=tokens, waiting=waiting)
 
-    made = recipe.train(policy, told)
+    made = recipe.train(policy, report_progress)
     policy.refresh()
     with quiet():
         policy.model.save_pretrained(folder)
@@ -48,7 +48,7 @@ def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progre
         "vocabulary": len(policy.codec.tokenizer),
         "shape": _shape(policy),
         "parent_weights": None if parent is None else start,
-        "staged": recipe.measure(policy, told),
+        "staged": recipe.measure(policy, report_progress),
     }
     return Made(made.log, facts)
 

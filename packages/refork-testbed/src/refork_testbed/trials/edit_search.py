@@ -106,7 +106,7 @@ class EditSearch:
         mine = sorted(range(len(edits)), key=lambda n: keys[n])
         if finding is None:
             return [edits[n] for n in mine]
-        told = {n: place for n in mine if (place := _place(edits[n], finding)) is not None}
+        told = {n: place for n in mine if (place := _rank_of(edits[n], finding)) is not None}
         first = sorted(told, key=lambda n: (told[n], jitter[n]))
         return [edits[n] for n in [*first, *(n for n in mine if n not in told)]]
 
@@ -159,7 +159,7 @@ class EditSearch:
         return one.mutation.apply(self.task.files[one.path])
 
 
-def _place(one: Edit, finding: CaseFile) -> int | None:
+def _rank_of(one: Edit, finding: CaseFile) -> int | None:
     """The first place of the finding that holds an edit's line."""
     for number, place in enumerate(finding.locations):
         if place.path == one.path and place.start <= one.mutation.line <= place.end:

@@ -21,7 +21,7 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_methods.simulate.search_text import (
     MORE,
     NO_PAGE,
@@ -82,13 +82,13 @@ class Fictional:
             )
         return fiction(number)
 
-    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
         """The rows of the things that an action names."""
         call = read_action(action)
         if call is None or call.verb == "answer":
             return ""
         world = self.world(task)
-        named = _opened(world, seen, call.words) if call.verb == "open" else None
+        named = _opened(world, history, call.words) if call.verb == "open" else None
         titles = [named] if named else [title for title in world.titles() if spans_of(call.words, title)]
         rows = (
             f"{world.table_of(title)} : " + " , ".join(f"{k} {v}" for k, v in world.row(title).items())
@@ -96,7 +96,9 @@ class Fictional:
         )
         return "\n".join(rows)
 
-    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+    def after(
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
+    ) -> str:
         """What the model said, with pages, values and verdict from the table."""
         del noise
         call = read_action(action)
@@ -109,7 +111,7 @@ class Fictional:
         lists = bool(task.data.get("lists", True))
         late = predicted.endswith(f"\n{TIME_UP}")
         if call.verb == "open":
-            title = _opened(world, seen, call.words)
+            title = _opened(world, history, call.words)
             said = NO_PAGE if title is None else text_of(title, world.page(title, lists))
         else:
             said = _listed(world, lists, predicted.removesuffix(f"\n{TIME_UP}"))
@@ -149,7 +151,7 @@ def _sentence(page: Sequence[str], said: str) -> str:
     return known[likeness.index(best)] if best >= 0.5 else MORE
 
 
-def _opened(world: Fiction, seen: Sequence[Seen], what: str) -> str | None:
+def _opened(world: Fiction, seen: Sequence[ActionObservation], what: str) -> str | None:
     """The thing whose page is opened: by its name, or by its number in the last list of results."""
     if world.table_of(what.lower()) is not None:
         return what.lower()

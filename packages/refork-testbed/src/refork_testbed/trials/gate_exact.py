@@ -11,7 +11,7 @@ from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel,
 from refork_methods.gate.policy import Verify, pass_chance, posterior, transition
 from refork_methods.gate.solve import Problem, in_rationals
 
-Place: TypeAlias = tuple[Fraction, frozenset[str], int]
+SearchState: TypeAlias = tuple[Fraction, frozenset[str], int]
 #: Evidence paths above which rationals take too long: three critics and three candidates are within.
 MOST = 3**9
 
@@ -22,7 +22,7 @@ class ExactSolution:
     """Backward induction over every reachable belief, in rationals."""
 
     problem: Problem[Fraction]
-    _known: dict[Place, Fraction] = field(default_factory=dict)
+    _known: dict[SearchState, Fraction] = field(default_factory=dict)
 
     def value(
         self, belief: Fraction | None = None, used: frozenset[str] = frozenset(), candidate: int = 0

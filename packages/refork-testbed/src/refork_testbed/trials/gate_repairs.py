@@ -23,7 +23,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Split, Task, World
 from refork_methods.gate.fit import refuse_instances
-from refork_methods.gate.live import Check, Opened, Told, Verdict, collect_file
+from refork_methods.gate.live import Check, CriticVerdict, Opened, Verdict, collect_file
 from refork_methods.gate.on_tree import Candidate, LiveRun, Setting, TreeWriter, critic_producer, run_live
 from refork_methods.gate.records import Record
 from refork_testbed.worlds.repair import critics as checks
@@ -99,7 +99,7 @@ class RepairBench:
 
         return draw
 
-    def _brief(self, told: Sequence[Told]) -> str:
+    def _brief(self, told: Sequence[CriticVerdict]) -> str:
         failed = [one.critic for one in told if one.verdict.passed is False and one.critic in self._critics]
         return "\n".join(f"{name}: failed" for name in failed) or _UNTOLD
 
@@ -240,6 +240,6 @@ def _check(task: RepairTask, name: str, critic: Critic, tree: Tree) -> Check[Can
     return check
 
 
-def _feedback(told: Sequence[Told]) -> str:
+def _feedback(told: Sequence[CriticVerdict]) -> str:
     lines = [f"{one.critic}: {one.verdict.reason}" for one in told if one.verdict.passed is False]
     return "\n".join(lines or [_UNTOLD])

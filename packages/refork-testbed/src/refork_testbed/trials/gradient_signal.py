@@ -15,9 +15,9 @@ from refork.policies.local import LocalPolicy
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
 from refork_methods.compare.cell import Cell, arm_grower, start_of, training_of
-from refork_methods.compare.recipe import Arm, CompareRecipe, Place
+from refork_methods.compare.recipe import Arm, CompareRecipe, WorldPlan
 from refork_methods.credit.methods import credit_method
-from refork_methods.train.loop import improve
+from refork_methods.train.loop import train_policy
 
 Float64 = NDArray[np.float64]
 
@@ -58,17 +58,19 @@ def _squared_mean(g: Float64) -> float:
     return float((total @ total - (g * g).sum()) / pairs)
 
 
-def arm_gradients(recipe: CompareRecipe, place: Place, arm: str, batches: int, first_seed: int) -> Float64:
+def arm_gradients(
+    recipe: CompareRecipe, world_plan: WorldPlan, arm: str, batches: int, first_seed: int
+) -> Float64:
     """First-update gradients of an arm at the starting weights, [batches, parameters], a seed each."""
-    start, parsed = start_of(place), Arm.parse(arm)
+    start, parsed = start_of(world_plan), Arm.parse(arm)
     world = open_world(start.world)
     rows = []
     for seed in range(first_seed, first_seed + batches):
         policy = LocalPolicy.load(start.folder, reference=start.folder if parsed.implicit else None)
-        cell = Cell(recipe.model_copy(update={"updates": 1}), place, arm, seed, Path())
-        tasks = world.tasks("train", 40 * place.tasks, seed)
+        cell = Cell(recipe.model_copy(update={"updates": 1}), world_plan, arm, seed, Path())
+        tasks = world.tasks("train", 40 * world_plan.tasks, seed)
         with Tree.memory() as tree:
-            for _ in improve(
+            for _ in train_policy(
                 tree, policy, world, tasks, training_of(cell), start.sampling,
                 grower=arm_grower(parsed, recipe, tree), credit=credit_method(parsed.credit),
             ):  # fmt: skip

@@ -44,10 +44,10 @@ class Investigated:
         return GateRun.of(self.task.id, self.case, self.task.gold) if self.case.locations else None
 
 
-def investigate_task(task: RepairTask, found: Spectrum | None = None) -> Investigated:
+def investigate_task(task: RepairTask, result: Spectrum | None = None) -> Investigated:
     """Investigate the broken project without its tests, from the issue and, if given, a spectrum."""
     index = RepoIndex.build(Snapshot.from_files(task.files), workers=1)
-    return Investigated(task, index, investigate(index, task.issue, spectrum=found))
+    return Investigated(task, index, investigate(index, task.issue, spectrum=result))
 
 
 def task_spectrum(task: RepairTask, runner: TestRunner) -> Spectrum:
@@ -56,9 +56,9 @@ def task_spectrum(task: RepairTask, runner: TestRunner) -> Spectrum:
     return spectrum(report.spectrum or {}, report.failed)
 
 
-def ochiai_files(found: Spectrum, files: Sequence[str]) -> list[str]:
+def ochiai_files(result: Spectrum, files: Sequence[str]) -> list[str]:
     """Files by their most suspicious line, then by how many lines are that suspicious, then by name."""
-    lines = found.ochiai()
+    lines = result.ochiai()
     best: dict[str, tuple[float, int]] = {}
     for (path, _), worth in lines.items():
         high, count = best.get(path, (0.0, 0))
@@ -156,7 +156,7 @@ def agent_effects(forks: Sequence[ForkedTask]) -> list[AgentEffect]:
 
 
 def repair_runs(forks: Sequence[ForkedTask], arm: str, gate: InjectionGate | None = None) -> list[RepairRun]:
-    """The runs of an arm, each agent a setting; with a gate, ``found`` only where it says to inject.
+    """The runs of an arm, each agent a setting; with a gate, ``result`` only where it says to inject.
 
     Arms: none, found (all findings, or gated), right (the oracle), shuffled.
     """

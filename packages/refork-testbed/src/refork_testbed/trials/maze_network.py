@@ -23,7 +23,7 @@ from refork.progress import Progress, silent
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
-from refork_methods.recovery.sample import moves_of, sample_walks
+from refork_methods.recovery.sample import moves_of, sample_paths
 
 Int64 = NDArray[np.int64]
 _SOURCE, _FORK, _LEAF, _FIRST = 0, 1, 2, 3
@@ -144,8 +144,8 @@ def pretrain(network: NodeTransformer, *, updates: int = 300, learning_rate: flo
     """Teach the uniform walk, so that every method starts from the same base."""
     wide = network.graph.edges / (network.graph.edges + 1)
     desired = np.array([1 - wide, wide, wide, 1 - wide])[:, None].repeat(network.graph.diamonds, 1)
-    law = np.stack([desired, 1 - desired], axis=-1)
-    return network_sft(network, law, updates=updates, learning_rate=learning_rate)
+    distribution = np.stack([desired, 1 - desired], axis=-1)
+    return network_sft(network, distribution, updates=updates, learning_rate=learning_rate)
 
 
 def network_rlvr(
@@ -167,7 +167,7 @@ def network_rlvr(
     optimizer = torch.optim.AdamW(network.model.parameters(), lr=learning_rate, weight_decay=0.0)
     before, curve = network.policy(), [(0, _exact(network))]
     for number in range(updates):
-        walks = sample_walks(network.policy(), batch, cap, rng)
+        walks = sample_paths(network.policy(), batch, cap, rng)
         reward = walks.reached - walks.steps / cap
         if reward.std() > 0:
             advantage = (reward - reward.mean()) / reward.std()

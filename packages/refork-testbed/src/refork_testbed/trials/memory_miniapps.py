@@ -45,18 +45,20 @@ def trajectory_of(task: Task, run: Run) -> RunTrajectory:
     """A run of the scripted agent as the memory reads it. Looks and calls as they were, notes left out."""
     steps: list[RunStep] = []
     for number, turn in enumerate(run.turns, 1):
-        act = read_turn(turn.said)
+        act = read_turn(turn.output)
         name = f"s{number}"
         if act.kind == "done":
             answer = {} if act.answer is None else {"answer": act.answer}
-            steps.append(RunStep(name, turn.said, arguments=answer))
+            steps.append(RunStep(name, turn.output, arguments=answer))
             continue
         if act.kind == "unreadable":
-            steps.append(RunStep(name, turn.said, seen=turn.seen, failed=True))
+            steps.append(RunStep(name, turn.output, observation=turn.observation, failed=True))
             continue
-        result = json.loads(turn.seen)
+        result = json.loads(turn.observation)
         function = f"tools.{act.name}" if act.kind == "tool" else act.name
-        steps.append(RunStep(name, "", function, dict(act.arguments), result, turn.seen, is_refused(result)))
+        steps.append(
+            RunStep(name, "", function, dict(act.arguments), result, turn.observation, is_refused(result))
+        )
     context = task.prompt.replace(run.query, "")
     cost = Cost(tokens_in=None, tokens_out=None)
     return RunTrajectory(task.id, run.query, tuple(steps), run.reward == 1.0, cost, context)

@@ -64,7 +64,7 @@ def finish_chance(environment: Json) -> float:
 
 
 @final
-class LawSource:
+class DistributionSource:
     """Counts drawn from an agent's exact law: binomial numbers, no rollout."""
 
     def __init__(self, agent: Agent, seed: int) -> None:
@@ -106,9 +106,9 @@ class LawSource:
     def _trace(self, target: float, wanted: bool) -> list[str]:
         while True:
             said: list[str] = []
-            while law := self._agent.sentence_law(target, said):
-                options = list(law)
-                said.append(options[int(self._rng.choice(len(options), p=list(law.values())))])
+            while distribution := self._agent.sentence_distribution(target, said):
+                options = list(distribution)
+                said.append(options[int(self._rng.choice(len(options), p=list(distribution.values())))])
             if (TAKE in said) == wanted:
                 return said
 
@@ -131,8 +131,8 @@ def _stated_share(agent: Agent, target: float) -> float:
         return 0.0
     carries = SURFACES[agent.surface].carries
     both = 0.0
-    for opening, first in agent.sentence_law(target, []).items():
-        second = agent.sentence_law(target, [opening]).get(carries, 0.0)
+    for opening, first in agent.sentence_distribution(target, []).items():
+        second = agent.sentence_distribution(target, [opening]).get(carries, 0.0)
         both += first * second * agent.target_after(target, [opening, carries]) if second else 0.0
     return min(both / target, 1.0)
 

@@ -35,7 +35,7 @@ from refork_testbed.trials.motive_library import (
     scene_designs,
     scene_hypotheses,
 )
-from refork_testbed.trials.motive_sources import LawSource, Source, Trace
+from refork_testbed.trials.motive_sources import DistributionSource, Source, Trace
 from refork_testbed.worlds.motives import SURFACES, Agent, environment, find_agent
 
 #: Rollouts of the unchanged environment, of every edited one, and continuations of every prefix of a trace.
@@ -161,11 +161,13 @@ def investigate(
     return Investigation(str(start["scene"]), designs, hypotheses, arms, evidence, table, traces, statements)
 
 
-def with_controls(found: Investigation, controls: Mapping[str, Arm] | None) -> Investigation:
+def with_controls(result: Investigation, controls: Mapping[str, Arm] | None) -> Investigation:
     """The same evidence judged with other positive controls, or with none."""
-    concerns = found.table.concerns
-    table = ach_table(found.hypotheses, found.evidence, controls=controls, concerns=concerns, likelihood=True)
-    return replace(found, table=table)
+    concerns = result.table.concerns
+    table = ach_table(
+        result.hypotheses, result.evidence, controls=controls, concerns=concerns, likelihood=True
+    )
+    return replace(result, table=table)
 
 
 def _evidence(
@@ -209,16 +211,16 @@ def _searches(design: Design, statements: Mapping[str, Arm]) -> list[EvidenceIte
     ]  # fmt: skip
 
 
-def file_case(found: Investigation, incident: Incident, controls: Mapping[str, Arm] | None = None) -> Case:
+def file_case(result: Investigation, incident: Incident, controls: Mapping[str, Arm] | None = None) -> Case:
     """An investigation as a case in memory: designs, predictions and rows in the order in which they count.
 
     Raises: BadInput where a row does not agree with the case's rules.
     """
-    case = Case.memory(replace(incident, base=found.arms[BASE]))
-    register(case, found.designs, found.hypotheses)
+    case = Case.memory(replace(incident, base=result.arms[BASE]))
+    register(case, result.designs, result.hypotheses)
     for instrument, arm in (controls or {}).items():
         case.add_control(instrument, arm)
-    for item in found.evidence:
+    for item in result.evidence:
         case.add_evidence(item, post_hoc=item.looked_for is not None or item.name == INTERACTION)
     return case
 
@@ -255,7 +257,7 @@ class Score:
     right: int
     misled: int
     flagged: int
-    found: tuple[Investigation, ...] = ()
+    investigations: tuple[Investigation, ...] = ()
 
 
 def study(
@@ -268,18 +270,18 @@ def study(
     for number, agent in enumerate(agents):
         plans = Plans.of(environment(agent.scene))
         found = [
-            investigate(LawSource(agent, seed * 1000 + number), plans, sizes=sizes)
+            investigate(DistributionSource(agent, seed * 1000 + number), plans, sizes=sizes)
             for seed in range(first_seed, first_seed + seeds)
         ]
         scores.append(score_of(agent, found))
     return scores
 
 
-def score_of(agent: Agent, found: Sequence[Investigation]) -> Score:
+def score_of(agent: Agent, result: Sequence[Investigation]) -> Score:
     """What some investigations of one agent said of it."""
-    named = [one.leading for one in found]
+    named = [one.leading for one in result]
     spoken = agent.surface if agent.surface != agent.cause else None
     return Score(
-        agent.name, agent.cause, agent.surface, len(found), sum(n == agent.cause for n in named),
-        sum(n is not None and n == spoken for n in named), sum(one.flagged for one in found), tuple(found),
+        agent.name, agent.cause, agent.surface, len(result), sum(n == agent.cause for n in named),
+        sum(n is not None and n == spoken for n in named), sum(one.flagged for one in result), tuple(result),
     )  # fmt: skip

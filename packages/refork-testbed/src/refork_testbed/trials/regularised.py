@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refork.errors import BadInput
-from refork_methods.implicit.soft_values import FiniteMdp, Floats, check_beta, laws
+from refork_methods.implicit.soft_values import FiniteMdp, Floats, check_beta, policy_rows
 
 
 def regularised_values(
@@ -22,24 +22,24 @@ def regularised_values(
     optimum it checks the solver by another way.
     """
     check_beta(beta)
-    law, ref = laws(mdp, policy, "policy"), laws(mdp, reference, "reference")
-    price = beta * (np.log(law) - np.log(ref))
+    distribution, ref = policy_rows(mdp, policy, "policy"), policy_rows(mdp, reference, "reference")
+    price = beta * (np.log(distribution) - np.log(ref))
     values = np.zeros((mdp.steps + 1, len(mdp.over)))
-    quality = np.zeros(law.shape)
+    quality = np.zeros(distribution.shape)
     paid = (mdp.chances * mdp.rewards).sum(-1)
     for step in reversed(range(mdp.steps)):
         quality[step] = paid + mdp.chances @ values[step + 1]
-        values[step] = (law[step] * (quality[step] - price[step])).sum(-1)
+        values[step] = (distribution[step] * (quality[step] - price[step])).sum(-1)
     return values, quality
 
 
 def visits(mdp: FiniteMdp, policy: ArrayLike, start: int = 0) -> Floats:
     """Probability of being in each state at each step, [H, S]."""
-    law = laws(mdp, policy, "policy")
-    found = np.zeros(law.shape[:2])
+    distribution = policy_rows(mdp, policy, "policy")
+    found = np.zeros(distribution.shape[:2])
     found[0, start] = 1.0
     for step in range(mdp.steps - 1):
-        found[step + 1] = np.einsum("s,sa,sat->t", found[step], law[step], mdp.chances)
+        found[step + 1] = np.einsum("s,sa,sat->t", found[step], distribution[step], mdp.chances)
     return found
 
 
@@ -56,10 +56,10 @@ def exact_gradient(
 
     visits(s) * policy(a|s) * (Q(s, a) - beta log(policy / reference) - V(s)), with Q and V of the policy.
     """
-    law, ref = softmax(logits), laws(mdp, reference, "reference")
-    values, quality = regularised_values(mdp, law, ref, beta)
-    gain = quality - beta * (np.log(law) - np.log(ref)) - values[:-1, :, None]
-    return np.asarray(visits(mdp, law, start)[:, :, None] * law * gain)
+    distribution, ref = softmax(logits), policy_rows(mdp, reference, "reference")
+    values, quality = regularised_values(mdp, distribution, ref, beta)
+    gain = quality - beta * (np.log(distribution) - np.log(ref)) - values[:-1, :, None]
+    return np.asarray(visits(mdp, distribution, start)[:, :, None] * distribution * gain)
 
 
 def ascend(
@@ -68,7 +68,7 @@ def ascend(
     """The policy [H, S, A] after ``updates`` steps of exact gradient ascent that begin at the reference."""
     if updates < 0 or rate <= 0:
         raise BadInput("updates must be 0 or more and the rate above 0", where="exact policy gradient")
-    ref = laws(mdp, reference, "reference")
+    ref = policy_rows(mdp, reference, "reference")
     logits = np.log(ref).copy()
     for _ in range(updates):
         logits += rate * exact_gradient(mdp, logits, ref, beta, start)

@@ -225,7 +225,7 @@ class Bench:
         if cell.condition in ("attack_inject", "defense_pin_attack"):
             cell = replace(cell, framing=self.framing(cell))
         made = staged.stage
-        kept = made.kept(scene.rule)
+        kept = made.survival(scene.rule)
         checker, why = scene.checker, made.rounds[-1].result.reason if made.rounds else ""
         found = Answer(0, "invalid", f"the compactor did not fire: {why}")
         if fork is not None:

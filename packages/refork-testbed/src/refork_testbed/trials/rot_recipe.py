@@ -10,7 +10,7 @@ from pydantic import Field
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
-from refork.runs.recipe import Law, RecipePart
+from refork.runs.recipe import RecipePart, SamplingPart
 from refork.types import Json
 from refork_methods.rot.compactors import MAX_TOKENS, WORDS, needs_summariser, open_compactor
 from refork_methods.rot.conditions import COMPACTS, CONDITIONS, STRESS
@@ -66,7 +66,7 @@ class RotRecipe(RecipePart):
     #: Address of the noise.
     seed: int = 0
     #: How agents answer.
-    sampling: Law = Law(temperature=0.7, max_tokens=256)
+    sampling: SamplingPart = SamplingPart(temperature=0.7, max_tokens=256)
 
     @property
     def searches(self) -> bool:

@@ -7,13 +7,13 @@ from refork_methods.compare.cell import Start
 from refork_testbed.models import build, find, tiny_model_for
 
 
-def start_for(world: str, organism: str | None = None, progress: Progress = silent) -> Start:
+def start_for(world: str, model: str | None = None, progress: Progress = silent) -> Start:
     """The start in a world: of the model that is named, else of the one that was made for the world.
 
     Raises:
         BadInput: there is none.
     """
-    name = organism or tiny_model_for(world)
+    name = model or tiny_model_for(world)
     recipe = find(name)
     # A bare name means the world as its organism was trained for.
     known = world if "?" in world else recipe.world or world

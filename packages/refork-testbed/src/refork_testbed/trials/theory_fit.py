@@ -37,7 +37,7 @@ def log_likelihoods(
     experiment: Experiment,
     parameters: Parameters,
     chosen: Float[Array, "stimuli"],
-    shown: Float[Array, "stimuli"],
+    presentations: Float[Array, "stimuli"],
 ) -> Float[Array, "people"]:
     """Log-likelihood, in nats, of counts of B among choices, under each row of parameters.
 
@@ -48,7 +48,7 @@ def log_likelihoods(
             f"rule {rule.name!r} reads the history; it is not fitted", hint="fit it without history"
         )
     chance = np.clip(rule.chances(experiment, parameters)[:, 0], _TINY, 1 - _TINY)
-    likely: Float[Array, "people"] = np.log(chance) @ chosen + np.log1p(-chance) @ (shown - chosen)
+    likely: Float[Array, "people"] = np.log(chance) @ chosen + np.log1p(-chance) @ (presentations - chosen)
     return likely
 
 

@@ -161,7 +161,7 @@ class _Writer:
         self.event = self._next_event()
         event = EVENTS[self.event]
         wording = event.wordings[self.one_of(len(event.wordings))]
-        told = self._told(wording, event)
+        told = self._rendered(wording, event)
         if self.pick([_ASIDE, 1 - _ASIDE]) == 0:
             told += ", " + ASIDES[self.one_of(len(ASIDES))]
         return told[0].upper() + told[1:] + "."
@@ -177,7 +177,7 @@ class _Writer:
         }
         return list(can)[self.pick(list(can.values()))]
 
-    def _told(self, wording: str, event: Event) -> str:
+    def _rendered(self, wording: str, event: Event) -> str:
         scene = _Scene(self)
         parts = []
         for choice, slot, plain in _PART.findall(wording):
@@ -198,7 +198,7 @@ class _Scene:
 
     def __init__(self, writer: _Writer) -> None:
         self.writer = writer
-        self.said: dict[str, Person] = {}
+        self.mentioned: dict[str, Person] = {}
         self.count, self.good, self.price = 0, 0, ""
 
     def fill(self, slot: str) -> str:
@@ -208,7 +208,7 @@ class _Scene:
             return self._mention(slot)
         if slot in ("he", "him", "his"):
             she = {"he": "she", "him": "her", "his": "her"}
-            return she[slot] if self.said["A"].woman else slot
+            return she[slot] if self.mentioned["A"].woman else slot
         if slot == "year":
             writer.year += 1 + writer.pick([0.7, 0.2, 0.1])
             return str(writer.year)
@@ -251,7 +251,7 @@ class _Scene:
         """A person: by pronoun where it is the last subject, else by name or trade."""
         writer = self.writer
         person = self._who(slot)
-        self.said["A" if slot == "O" else slot] = person
+        self.mentioned["A" if slot == "O" else slot] = person
         if slot in ("A", "O"):
             again, writer.subject = writer.subject, person
             if slot == "A" and again is person and writer.pick([0.6, 0.4]) == 0:
@@ -271,16 +271,18 @@ class _Scene:
             strange = [name for name in (*MEN, *WOMEN) if name not in home]
             name = strange[writer.pick([1.0] * len(strange))]
             return Person(name, "", name in WOMEN)
-        taken = list(self.said.values())
+        taken = list(self.mentioned.values())
         weights = [0.0 if p in taken else 3.0 if p is writer.subject else 1.0 for p in writer.people]
         return writer.people[writer.pick(weights)]
 
     def remember(self, event: Event) -> None:
         """Keep a deal or a quarrel, which later sentences may come back to."""
         if event.makes == "deal":
-            self.writer.deal = Deal(self.said["A"], self.said["B"], self.count, self.good, self.price)
+            self.writer.deal = Deal(
+                self.mentioned["A"], self.mentioned["B"], self.count, self.good, self.price
+            )
         elif event.makes == "rivals":
-            self.writer.rivals = (self.said["A"], self.said["B"])
+            self.writer.rivals = (self.mentioned["A"], self.mentioned["B"])
         if event.needs == "deal":
             self.writer.deal = None
         elif event.needs == "rivals" and event.settles:

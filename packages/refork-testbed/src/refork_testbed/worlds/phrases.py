@@ -90,7 +90,7 @@ class PhraseGrammar:
             state = _drawn(follow[state], rng)
         return found
 
-    def laws(self, tokens: Int[IntArray, " length"]) -> Float[Reals, "length_and_one vocabulary"]:
+    def distributions(self, tokens: Int[IntArray, " length"]) -> Float[Reals, "length_and_one vocabulary"]:
         """The exact law of every token of a text given those before it, and of the one after it.
 
         Raises:
@@ -111,9 +111,9 @@ class PhraseGrammar:
         found[-1] = belief @ self.emissions
         return found
 
-    def law(self, tokens: Int[IntArray, " length"]) -> Float[Reals, " vocabulary"]:
+    def distribution(self, tokens: Int[IntArray, " length"]) -> Float[Reals, " vocabulary"]:
         """The exact law of the token after a text."""
-        last: Reals = self.laws(tokens)[-1]
+        last: Reals = self.distributions(tokens)[-1]
         return last
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput
-from refork.policies.scripted import Law, ScriptedPolicy
+from refork.policies.scripted import Distribution, ScriptedPolicy
 from refork.tree.node import Trajectory
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
@@ -119,7 +119,7 @@ class SpecialistsEpisode:
             right_letter(*asked) == said for asked, said in zip(self._questions, self._answers, strict=False)
         ]
         return Observation(
-            text="" if done else question(*_shown(self._questions[len(self._answers)])),
+            text="" if done else question(*_question_of(self._questions[len(self._answers)])),
             state_key=digest("specialists", self._task.id, rights),
             done=done,
             reward=float(all(rights)) if done else None,
@@ -163,7 +163,7 @@ class SpecialistsWorld:
             asked = [[dice.below(_SERIALS), DOMAINS[dice.below(4)]] for _ in range(self.max_turns)]
             mark = digest(asked)
             if split_of(mark) == split:
-                first = question(*_shown((int(asked[0][0]), str(asked[0][1]))))
+                first = question(*_question_of((int(asked[0][0]), str(asked[0][1]))))
                 prompt = first if self.alone else f"{_HEADER}\n{first}"
                 found[mark] = Task(f"{self.name}/{mark[:16]}", self.name, split, prompt, {"questions": asked})
         return list(found.values())
@@ -185,7 +185,7 @@ class SpecialistsWorld:
         return SpecialistsEpisode(task, answers)
 
 
-def _shown(asked: tuple[int, str]) -> tuple[int, int]:
+def _question_of(asked: tuple[int, str]) -> tuple[int, int]:
     return asked[0], DOMAINS.index(asked[1])
 
 
@@ -197,7 +197,7 @@ def _questions(task: Task) -> tuple[tuple[int, str], ...]:
     return asked
 
 
-def specialist_law(worker: int, text: str) -> Law:
+def specialist_distribution(worker: int, text: str) -> Distribution:
     """What worker ``worker`` says next after a text: the right letter with its skill, else a wrong one."""
     said = text.rpartition("\n")[2]
     found = _QUESTION.findall(text)
@@ -215,15 +215,15 @@ def specialist(worker: int) -> ScriptedPolicy:
         raise BadInput(f"there is no specialist {worker}", hint="0 to 3")
     words = ("question ", " of ", " : a b c d ?", *DOMAINS, _HEADER)
     return ScriptedPolicy.from_text(
-        lambda text: specialist_law(worker, text), words, name=f"scripted:specialist@{worker}"
+        lambda text: specialist_distribution(worker, text), words, name=f"scripted:specialist@{worker}"
     )
 
 
-def turn_right(walk: Trajectory, turn: int) -> float | None:
+def turn_right(trajectory: Trajectory, turn: int) -> float | None:
     """Whether a recorded run's answer number ``turn`` (from 0) was right; None where there was none."""
-    task = walk.root.extra.get("task") or {}
+    task = trajectory.root.extra.get("task") or {}
     asked = _questions(Task(**task))
-    said = [step.text.strip() for step in walk if step.node.kind == "action"]
+    said = [step.text.strip() for step in trajectory if step.node.kind == "action"]
     if not turn < min(len(said), len(asked)):
         return None
     return float(said[turn] == right_letter(*asked[turn]))

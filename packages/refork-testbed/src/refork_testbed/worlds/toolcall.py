@@ -55,7 +55,7 @@ TOOLS = {
 }
 TOPICS = tuple(TOOLS)
 NAMES = tuple(name for pair in TOOLS.values() for name in pair)
-PLACES = ("paris", "rome", "cairo", "lima", "oslo", "tokyo", "delhi", "quito")
+CITIES = ("paris", "rome", "cairo", "lima", "oslo", "tokyo", "delhi", "quito")
 REQUESTS = ("{0} in {1} please", "what about {0} in {1} ?", "i need {0} in {1}", "show me {0} in {1}")
 #: Plain text of the contrast corpus: no tools, no request.
 SENTENCES = (
@@ -138,7 +138,7 @@ class ToolCallWorld:
         """Every piece of a prompt, a call or a plain text, the same for every number of tools."""
         said = " ".join((*REQUESTS, *SENTENCES, "tools request finds")).replace("{0}", "").replace("{1}", "")
         words = {word for word in said.split() if word.isalpha()}
-        return tuple(sorted(words | {*NAMES, *TOPICS, *PLACES, *MARKS}))
+        return tuple(sorted(words | {*NAMES, *TOPICS, *CITIES, *MARKS}))
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` different tasks; the text of the prompt alone decides the split."""
@@ -153,7 +153,7 @@ class ToolCallWorld:
         topics = dice.sample(TOPICS, self.tools)
         names = [dice.choice(TOOLS[topic]) for topic in topics]
         served = dice.below(self.tools)
-        asked = dice.choice(REQUESTS).format(topics[served], dice.choice(PLACES))
+        asked = dice.choice(REQUESTS).format(topics[served], dice.choice(CITIES))
         listed = [f"{name} finds {topic}" for name, topic in zip(names, topics, strict=True)]
         prompt = "\n".join(["tools :", *listed, f"request : {asked}"])
         return Task(
@@ -178,7 +178,7 @@ def plain_texts(count: int, seed: int = 0) -> list[str]:
     """Texts of two sentences without tools or request: the contrast ("web") corpus, from the same words."""
     dice = Dice("toolcall plain", seed)
     return [
-        " ".join(dice.choice(SENTENCES).format(dice.choice(TOPICS), dice.choice(PLACES)) for _ in range(2))
+        " ".join(dice.choice(SENTENCES).format(dice.choice(TOPICS), dice.choice(CITIES)) for _ in range(2))
         for _ in range(count)
     ]
 

@@ -77,9 +77,9 @@ def test_the_policy_has_the_same_law(wording):
         for messages in (session.messages, session.floor().messages):
             call, chance = agent.call_chance("\n".join(str(m["content"]) for m in messages))
             rendered = policy.render([], np.array([], dtype=np.int32), list(messages))
-            law = np.exp(policy.next_logprobs([rendered.tokens])[0])
-            assert law[policy.encode("call")[0]] == pytest.approx(chance)
-            assert law[policy.encode("no")[0]] == pytest.approx(1 - chance, abs=1e-6)
+            distribution = np.exp(policy.next_logprobs([rendered.tokens])[0])
+            assert distribution[policy.encode("call")[0]] == pytest.approx(chance)
+            assert distribution[policy.encode("no")[0]] == pytest.approx(1 - chance, abs=1e-6)
             outcomes = {
                 grade(
                     PolicyChat(policy, SESSION).reply(messages, draw=d).message, session.about.checker

@@ -260,7 +260,7 @@ def test_a_session_resumes_from_its_record_and_goes_on_as_before():
     world = miniapps_world("", "all")
     for task in world.tasks("train", 90)[::11]:
         whole = play(Agent().open(task.prompt), world.start(task, 0), NoiseKey(5, 0, 0))
-        record = [(turn.said, turn.seen) for turn in whole.turns]
+        record = [(turn.output, turn.observation) for turn in whole.turns]
         for cut in (0, 1, len(record) // 2, len(record) - 1):
             session = Agent().resume(task.prompt, record[:cut])
             assert session.say(thought_in(record[cut][0])) == record[cut][0]
@@ -276,13 +276,13 @@ def test_a_fork_with_another_memory_shares_the_prefix_and_may_differ_after_it():
     assert whole.reward == 1.0
     cut, episode = 1, world.start(task, 0)
     for turn in whole.turns[:cut]:
-        assert episode.step(turn.said).text == turn.seen
-    session = perfect.resume(task.prompt, [(t.said, t.seen) for t in whole.turns[:cut]])
+        assert episode.step(turn.output).text == turn.observation
+    session = perfect.resume(task.prompt, [(t.output, t.observation) for t in whole.turns[:cut]])
     session.read([Text("fact", statement("unit", "cents"))])
     other = play(session, episode, NoiseKey(5, 0, 0, turn=cut))
     assert other.reward == 0.0
-    assert "100" not in whole.turns[-2].said
-    assert other.turns[-2].said != whole.turns[-2].said
+    assert "100" not in whole.turns[-2].output
+    assert other.turns[-2].output != whole.turns[-2].output
 
 
 @given(st.integers(0, 2**40), st.integers(0, 50))

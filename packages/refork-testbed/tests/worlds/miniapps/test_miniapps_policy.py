@@ -124,7 +124,7 @@ def test_a_chat_model_that_talks_without_a_call_is_told_so_and_a_silent_one_ends
     task = world.tasks("train", 1)[0]
     run = play_chat(ScriptedChat(lambda _: "I am thinking."), world.start(task, 0))
     assert run.reward == 0.0
-    assert "400" in run.turns[0].seen
+    assert "400" in run.turns[0].observation
 
     def refuse(_):
         raise ServerError("no answer")

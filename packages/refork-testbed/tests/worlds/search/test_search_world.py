@@ -22,7 +22,7 @@ def tasks(world):
 
 def acted(world, task, seed, episode=None):
     episode = episode or world.start(task, 0)
-    actor, seen, last = world.actor(task, seed), [], None
+    actor, seen, last = world.agent(task, seed), [], None
     while (action := actor.act(seen)) is not None:
         last = episode.step(action)
         seen.append((action, last.text))

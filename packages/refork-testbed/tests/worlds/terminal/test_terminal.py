@@ -15,7 +15,7 @@ from refork.worlds.base import Task
 from refork.worlds.dice import split_of
 from refork.worlds.environment import Environment
 from refork.worlds.open import open_world
-from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
 from refork_testbed.worlds.terminal.goals import KINDS, Drawn
 from refork_testbed.worlds.terminal.world import TerminalWorld
 from support.poisons import processes
@@ -62,7 +62,7 @@ def test_no_path_is_in_both_splits(world: TerminalWorld, tasks: list[Task]) -> N
         for task in some:
             assert {split_of(path) for path in Drawn.from_json(task.data).files} == {split}
             for seed in range(2):
-                actor = world.actor(task, seed)
+                actor = world.agent(task, seed)
                 lines = [actor.act([("", "")] * turn) or "" for turn in range(world.max_turns)]
                 named = re.findall(r"[a-z]+/?[a-z]+\.(?:txt|md|csv)", " ".join(lines))
                 strange = {path for path in named if split_of(path) != split}
@@ -147,9 +147,9 @@ def test_answers_that_do_not(command: str) -> None:
 
 
 def test_turns_are_read_without_thoughts() -> None:
-    assert said("<think>a <think>b</think> c</think>\n$ ls docs ") == "ls docs"
-    assert said("I look first.\n```sh\nls\n```\nthen\n```\ncat <<E\nx\nE\n```") == "cat <<E\nx\nE"
-    assert said("<think>never closed ls") == ""
+    assert action_in("<think>a <think>b</think> c</think>\n$ ls docs ") == "ls docs"
+    assert action_in("I look first.\n```sh\nls\n```\nthen\n```\ncat <<E\nx\nE\n```") == "cat <<E\nx\nE"
+    assert action_in("<think>never closed ls") == ""
     lines = ("submit", "submit 3 4", "submitx", "ls", "submit\nx")
     assert [submitted(one) for one in lines] == ["", "3 4", None, None, None]
 
@@ -166,7 +166,7 @@ def test_the_note_is_the_state_that_decides() -> None:
 def test_texts_are_short_and_of_known_words(world: TerminalWorld, tasks: list[Task]) -> None:
     known = set(world.vocabulary())
     for task in tasks[:6]:
-        actor, episode = world.actor(task, 1), world.start(task, 0)
+        actor, episode = world.agent(task, 1), world.start(task, 0)
         texts, seen = [world.brief(task).initial_state], []
         while (action := actor.act(seen)) is not None:
             answer = episode.step(action)

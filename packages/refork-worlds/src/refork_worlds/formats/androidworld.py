@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
 from refork.formats.pickled import fields, number, unpickled
-from refork.formats.walks_of_screens import ScreenStep, drafts
+from refork.formats.screen_trajectories import ScreenStep, drafts
 from refork.tree.records import Record
 from refork.types import Json
 from refork_worlds.screens.device import DONE, NOT_DONE
@@ -81,7 +81,7 @@ def _episode(episode: Json, data: Json, where: str) -> Iterator[Record]:
     won = number(episode.get("is_successful"))
     turns = []
     for step in range(steps):
-        action, reasons = _said(data, step)
+        action, reasons = _action_and_reasons(data, step)
         screen = before[step + 1] if step + 1 < steps else None
         screen = after[step] if screen is None else screen
         if screen is None and step + 1 == steps and won is not None and '"status"' in action:
@@ -143,7 +143,7 @@ def _lines(elements: Any) -> Iterator[str]:
         yield line(Element(kind.rpartition(".")[2], texts, tuple(states)), index)
 
 
-def _said(data: Json, step: int) -> tuple[str, str]:
+def _action_and_reasons(data: Json, step: int) -> tuple[str, str]:
     """The action as JSON, and the reasons that stood before it."""
     text = str(_entry(data, "action_output", step) or "")
     reasons, _, action = text.rpartition("Action:")

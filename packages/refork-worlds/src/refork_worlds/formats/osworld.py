@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
 from refork.formats.rows import objects
-from refork.formats.walks_of_screens import ScreenStep, drafts
+from refork.formats.screen_trajectories import ScreenStep, drafts
 from refork.json_guard import document
 from refork.tree.records import Position, Record, Remark
 from refork.types import Json

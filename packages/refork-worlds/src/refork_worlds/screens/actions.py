@@ -50,7 +50,7 @@ _ORDER = {"TYPING": ("text",), "PRESS": ("key",), "SCROLL": ("dy",)}
 _ALIAS = {"message": "text", "keys": "key", "clicks": "dy", "interval": ""}
 
 
-def said(turn: str) -> str:
+def action_in(turn: str) -> str:
     """The action in a policy's turn: its last fenced block, else what follows ``Action:``; no reasoning."""
     text = without_thoughts(turn)
     fenced = _FENCE.findall(text)
@@ -61,7 +61,7 @@ def said(turn: str) -> str:
 
 def phone_action(turn: str) -> Json | None:
     """The JSON action of a turn, ``{"action_type": "click", "index": 3}``; None where there is none."""
-    text = said(turn)
+    text = action_in(turn)
     found = _object(text[text.find("{") : text.rfind("}") + 1])
     if found is None or found.get("action_type") not in PHONE_ACTIONS:
         return None
@@ -78,7 +78,7 @@ def desktop_action(turn: str) -> Json | None:
 
     pyautogui calls are read, never run. Of several calls only one is an action: more are refused.
     """
-    text = said(turn)
+    text = action_in(turn)
     if text in WORDS:
         return {"action_type": text}
     if text.startswith("{"):

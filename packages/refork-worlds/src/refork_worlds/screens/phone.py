@@ -55,7 +55,7 @@ class PhoneState:
     over: str = ""
 
     @property
-    def kept(self) -> dict[str, set[tuple[str, ...]]]:
+    def lasting_state(self) -> dict[str, set[tuple[str, ...]]]:
         """What lasts, by collection, as sets of rows."""
         return {
             "settings": {(name, on_off(on)) for name, on in self.settings} | {("volume", self.volume)},
@@ -131,7 +131,7 @@ class Phone:
 
     def wrong(self, state: PhoneState) -> int:
         """Rows that are missing or too many, and an answer that is not the wanted one."""
-        here, there = state.kept, self.wanted.kept
+        here, there = state.lasting_state, self.wanted.lasting_state
         return sum(len(here[key] ^ there[key]) for key in here) + (state.answer != self.reply)
 
     def options(self, state: PhoneState) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Phone:
 
     def useful(self, state: PhoneState) -> tuple[str, ...]:
         """What can matter to the first thing that is not as wanted."""
-        here, there = state.kept, self.wanted.kept
+        here, there = state.lasting_state, self.wanted.lasting_state
         odd = [(key, row) for key in here for row in sorted(here[key] ^ there[key])]
         if not odd:
             return self._asking(state)
@@ -174,7 +174,7 @@ class Phone:
 
     def hidden(self, state: PhoneState) -> str:
         """Everything the phone holds, a line for each app."""
-        rows = {key: sorted(value) for key, value in state.kept.items()}
+        rows = {key: sorted(value) for key, value in state.lasting_state.items()}
         order: dict[str, list[tuple[str, ...]]] = {
             "settings": [row for name in (*SWITCHES, "volume") for row in rows["settings"] if row[0] == name],
             "contacts": [*state.contacts],

@@ -15,10 +15,10 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
-from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.spec import Spec
 from refork_worlds.screens.actions import said
-from refork_worlds.screens.actors import NONSENSE, ScreenActor
+from refork_worlds.screens.agents import NONSENSE, ScreenActor
 from refork_worlds.screens.desktop import DesktopModel
 from refork_worlds.screens.device import DONE, NOT_DONE, Device, Model
 from refork_worlds.screens.phone import PhoneModel
@@ -116,21 +116,21 @@ class ScreenWorld:
             initial_state=f"{device.hidden(device.begin)}\n{device.view(device.begin)}",
         )
 
-    def actor(self, task: Task, seed: int) -> ScreenActor:
+    def agent(self, task: Task, seed: int) -> ScreenAgent:
         """A scripted agent; the seed draws whether it solves, errs or explores."""
-        return ScreenActor(self.device(task), self.model.finish, Dice("actor", task.id, seed))
+        return ScreenAgent(self.device(task), self.model.finish, Dice("actor", task.id, seed))
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The action alone, out of a policy's whole turn."""
-        return said(turn)
+        return action_in(turn)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over with a verdict, or when the turns are used up."""
         del task
-        for _, text in seen:
+        for _, text in history:
             if text.strip() in (DONE, NOT_DONE):
                 return True, float(text.strip() == DONE)
-        return (True, 0.0) if len(seen) >= self.turns else (False, None)
+        return (True, 0.0) if len(history) >= self.turns else (False, None)
 
 
 @final

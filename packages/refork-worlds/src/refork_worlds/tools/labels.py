@@ -151,20 +151,20 @@ def _users(database: Database, rows: Rows, table: Table, number: Value) -> list[
     ]
 
 
-def submit_note(goal: Goal, rows: Rows, said: str) -> str:
+def submit_note(goal: Goal, rows: Rows, output: str) -> str:
     """What decides a verdict: each row that changed or had to, then the rows, then the answer if asked.
 
-    Rows that were added are compared without their ids, as :meth:`Goal.reached` does. ``said``: the answer
+    Rows that were added are compared without their ids, as :meth:`Goal.reached` does. ``output``: the answer
     that was submitted, in lower case; empty for none.
     """
     lines = []
     for table in goal.database.tables:
-        lines += [*_kept(goal, rows, table), *_added(goal, rows, table)]
+        lines += [*_row_lines(goal, rows, table), *_added(goal, rows, table)]
     lines.append("rows right" if goal.reached(rows) else "rows wrong")
     if goal.answer is not None:
         # A policy can say half of a surrogate pair, which no file can hold.
-        shown = _words(said[:_LONGEST].encode("utf-8", "replace").decode()) or "nothing"
-        verdict = "right" if said == goal.answer.lower() else "wrong"
+        shown = _words(output[:_LONGEST].encode("utf-8", "replace").decode()) or "nothing"
+        verdict = "right" if output == goal.answer.lower() else "wrong"
         lines.append(f"wanted {goal.answer} said {shown} {verdict}")
     return "\n".join(lines)
 
@@ -174,7 +174,7 @@ def _compared(goal: Goal, table: Table, name: str, wanted: Row | None, now: Row 
     return f"{name} wanted:{shown[0]} now:{shown[1]} {'same' if same else 'other'}"
 
 
-def _kept(goal: Goal, rows: Rows, table: Table) -> list[str]:
+def _row_lines(goal: Goal, rows: Rows, table: Table) -> list[str]:
     lines = []
     for first in goal.rows[table.name]:
         wanted, now = (_row(some, table, first["id"]) for some in (goal.end, rows))

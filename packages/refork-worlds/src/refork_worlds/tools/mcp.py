@@ -23,11 +23,11 @@ from refork.errors import BadInput, CannotDo
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest, split_of
-from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.spec import Spec
 from refork_worlds.tools.call import call_line, compact, read_call
-from refork_worlds.tools.mcp_actor import McpActor
-from refork_worlds.tools.mcp_changes import told
+from refork_worlds.tools.mcp_agent import McpAgent
+from refork_worlds.tools.mcp_changes import describe_changes
 from refork_worlds.tools.mcp_client import Connection, Listed, Result, Server, ServerBroken
 from refork_worlds.tools.mcp_goals import read_goals
 
@@ -105,7 +105,7 @@ class McpEpisode:
         before = self._told if self._told is not None else {tool.name: tool for tool in self._listed()}
         now = self._told = {tool.name: tool for tool in self._connection.tools()}
         self._gone = (self._gone | set(before)) - set(now)
-        return told(before, now)
+        return describe_changes(before, now)
 
     def _verdict(self, given: Any) -> str:
         goal = self.task.data
@@ -236,7 +236,7 @@ class McpWorld:
             "an MCP server has no snapshots", where=f"task {task.id}", hint="its calls are replayed"
         )
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The call of a policy's turn as one line of JSON."""
         return call_line(turn)
 
@@ -252,16 +252,16 @@ class McpWorld:
             initial_state=str(task.data.get("initial_state", "")),
         )
 
-    def actor(self, task: Task, seed: int) -> McpActor:
+    def agent(self, task: Task, seed: int) -> McpAgent:
         """The goal's solution where there is one, else an exploration of the tools' schemas."""
-        return McpActor(self.tools(), self.submit, task.data.get("solution"), (task.id, seed), self.turns)
+        return McpAgent(self.tools(), self.submit, task.data.get("solution"), (task.id, seed), self.turns)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over after a verdict or the last turn; what has no answer to check is not graded."""
-        last = next((text.strip() for action, text in seen if self._submits(action)), None)
+        last = next((text.strip() for action, text in history if self._submits(action)), None)
         if last in (ACCEPTED, REJECTED, ENDED):
             return True, None if last == ENDED else float(last == ACCEPTED)
-        if len(seen) >= self.turns:
+        if len(history) >= self.turns:
             return True, 0.0 if _graded(task) else None
         return False, None
 

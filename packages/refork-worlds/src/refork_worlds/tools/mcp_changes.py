@@ -30,7 +30,7 @@ class Listed:
         return compact({"name": self.name, **doc, "arguments": self.parameters})
 
 
-def told(before: Mapping[str, Listed], now: Mapping[str, Listed]) -> str:
+def describe_changes(before: Mapping[str, Listed], now: Mapping[str, Listed]) -> str:
     """What became of the tools, each part in the order of their names; empty where nothing did."""
     came = [now[name].line for name in sorted(set(now) - set(before))]
     both = sorted(set(now) & set(before))

@@ -38,7 +38,7 @@ def result_text(answer: Any, linked: Mapping[str, bytes]) -> str:
         else:
             lines.append(f"[{block.type} {_line(block.mime_type)}, {_encoded(block.data)}]")
     structured = answer.structured_content
-    if structured is not None and not _said(structured, texts):
+    if structured is not None and not _repeated_in(structured, texts):
         lines.append(compact(structured))
     return "\n".join(lines)
 
@@ -88,7 +88,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _said(structured: Any, texts: Sequence[str]) -> bool:
+def _repeated_in(structured: Any, texts: Sequence[str]) -> bool:
     """Whether text blocks say it already, as servers are asked to; SDKs wrap what is no object in result."""
     inside = structured["result"] if isinstance(structured, dict) and set(structured) == {"result"} else None
     if isinstance(inside, list) and 0 < len(inside) == len(texts) and all(map(_says, texts, inside)):

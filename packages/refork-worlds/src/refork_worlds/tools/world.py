@@ -21,10 +21,10 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task, World
 from refork.worlds.dice import Dice, digest
-from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
-from refork_worlds.tools.actors import SUBMIT, Scripted
+from refork_worlds.tools.agents import SUBMIT, Scripted
 from refork_worlds.tools.call import call_line, compact, read_call
 from refork_worlds.tools.goals import Goal, Part, after, draw_goal
 from refork_worlds.tools.labels import WORDS, all_labels, state, submit_note
@@ -211,7 +211,7 @@ class ToolsWorld:
         except (ValueError, TypeError, KeyError, AttributeError, sqlite3.Error) as error:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The call of a policy's turn as one line of JSON; what is no call as it stands."""
         return call_line(turn)
 
@@ -248,13 +248,13 @@ class ToolsWorld:
         """One that solves, errs or explores."""
         return Scripted(goal_of(task), task.id, seed)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over once a submission was judged, or no turn is left."""
         del task
-        verdicts = [text.strip() for _, text in seen if text.strip() in (ACCEPTED, REJECTED)]
+        verdicts = [text.strip() for _, text in history if text.strip() in (ACCEPTED, REJECTED)]
         if verdicts:
             return True, float(verdicts[0] == ACCEPTED)
-        return (True, 0.0) if len(seen) >= MAX_TURNS else (False, None)
+        return (True, 0.0) if len(history) >= MAX_TURNS else (False, None)
 
 
 _SPOKEN = f"goal : ; then tools : You are the of a library shop tickets database . {OVER}"
@@ -271,8 +271,8 @@ def _samples(name: str, labels: bool) -> tuple[str, ...]:
             brief = world.brief(task)
             texts += [task.prompt, brief.text]
             for seed in range(2):
-                episode, actor = world.start(task, 0), world.actor(task, seed)
-                seen: list[Seen] = []
+                episode, actor = world.start(task, 0), world.agent(task, seed)
+                seen: list[ActionObservation] = []
                 while (action := actor.act(seen)) is not None and len(seen) < MAX_TURNS:
                     answer = episode.step(action)
                     seen.append((action, answer.text))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork_worlds.screens.actions import said
+from refork_worlds.screens.actions import action_in
 
 SUBMIT: Final = "submit"
 KINDS: Final = ("click", "type", "select", "back", "scroll", "open", SUBMIT)
@@ -30,7 +30,7 @@ class Action:
 
 def parse(turn: str) -> Action | None:
     """The action of a policy's turn; None where it has none."""
-    text = said(turn)
+    text = action_in(turn)
     if text.startswith("{"):
         return _from_json(text)
     matched = _TEXT.fullmatch(text)

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from refork.types import Json
 from refork.worlds.dice import Dice
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_worlds.web.actions import SUBMIT
 from refork_worlds.web.site import SUBJECTS, THINGS
 
@@ -61,16 +61,16 @@ class Visitor:
         self.kind = dice.choice(("solve", "solve", "err", "err", "explore")) if data else "wander"
         self._leaves = turns - 1 - dice.below(max(turns // 2, 1))
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next action; None after the verdict."""
-        if seen and seen[-1][0].strip() == SUBMIT:
+        if history and history[-1][0].strip() == SUBMIT:
             return None
-        text = seen[-1][1] if seen else self._first
-        if self._data is None and len(seen) >= self._leaves:
+        text = history[-1][1] if history else self._first
+        if self._data is None and len(history) >= self._leaves:
             return SUBMIT
         if self._dice.uniform() < ERRS[self.kind]:
             return self._strayed(text)
-        return step(self._data or {}, text, [action for action, _ in seen])
+        return step(self._data or {}, text, [action for action, _ in history])
 
     def _strayed(self, text: str) -> str:
         if self._dice.uniform() < 0.05:

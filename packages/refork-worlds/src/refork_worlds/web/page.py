@@ -55,7 +55,7 @@ class Tab:
         self._context.route("**/*", self._serve if site is not None else self._stay)
         self._context.add_init_script(_ONE_WINDOW)
         self.page = self._context.new_page()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.page.on("dialog", self._dialog)
         self.page.on("popup", self._popup)
         self._session = self._context.new_cdp_session(self.page)
@@ -103,7 +103,7 @@ class Tab:
         return file.read_bytes() if inside and file.is_file() else None
 
     def _dialog(self, dialog: Any) -> None:
-        self.said.append(f"dialog {dialog.message} : accepted")
+        self.messages.append(f"dialog {dialog.message} : accepted")
         dialog.accept()
 
     def _popup(self, popup: Any) -> None:
@@ -121,7 +121,7 @@ class Tab:
             if text == last:
                 break
             last = text
-        said, self.said = self.said, []
+        said, self.messages = self.messages, []
         return "\n".join([*said, last or ""]), found
 
     def reach(self, address: str) -> bool:

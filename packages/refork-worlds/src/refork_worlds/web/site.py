@@ -203,7 +203,7 @@ def wanted(data: Json) -> Json:
     return after
 
 
-def told(data: Json) -> str:
+def describe(data: Json) -> str:
     """Stock and state in words, a line for each page."""
     stock = " , ".join(f"{name} {price}" for name, price in data["prices"].items())
     return "\n".join(

@@ -155,6 +155,6 @@ def _text(value: Any) -> str:
     return str(value.get("value", "")) if isinstance(value, Mapping) else ""
 
 
-def text_of(title: str, found: Sequence[Node]) -> str:
+def text_of(title: str, result: Sequence[Node]) -> str:
     """The page as text: its title, then its lines."""
-    return "\n".join([f"page {title}".rstrip(), *(node.line for node in found)])
+    return "\n".join([f"page {title}".rstrip(), *(node.line for node in result)])

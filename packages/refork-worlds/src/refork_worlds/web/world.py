@@ -17,10 +17,10 @@ from refork.errors import BadInput, CannotDo
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
-from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
-from refork_worlds.screens.actions import said
+from refork_worlds.screens.actions import action_in
 from refork_worlds.screens.device import DONE, INVALID, NOT_DONE
 from refork_worlds.web import site
 from refork_worlds.web.actions import SPACE, SUBMIT, Action, parse
@@ -126,7 +126,7 @@ class WebWorld:
             episode = self.start(task, 0)
             self.begun(task, episode.first.text)
             episode.close()
-        held = "" if self.where else site.told(task.data) + "\n"
+        held = "" if self.where else site.describe(task.data) + "\n"
         kind = "a web site" if not self.where else f"the web site {self.where}"
         return Brief(
             task_description=f"{kind} ; the user wants : {task.prompt}",
@@ -138,22 +138,22 @@ class WebWorld:
         """Remember the page that a task begins with: the built-in site always begins alike."""
         self._first.setdefault(_entry(task), text)
 
-    def actor(self, task: Task, seed: int) -> Visitor:
+    def agent(self, task: Task, seed: int) -> Visitor:
         """A scripted visitor; the seed draws whether it solves, errs or explores."""
         first = self.brief(task).initial_state
         text = first[first.index("page ") :]
         return Visitor(None if self.where else task.data, text, Dice("visitor", task.id, seed), self.turns)
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The action alone, out of a policy's whole turn."""
-        return said(turn)
+        return action_in(turn)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over with a verdict, or when the turns are used up; a site without a request is not graded."""
-        for _, text in seen:
+        for _, text in history:
             if text.strip() in (DONE, NOT_DONE, OVER):
                 return True, None if text.strip() == OVER else float(text.strip() == DONE)
-        if len(seen) < self.turns:
+        if len(history) < self.turns:
             return False, None
         return True, 0.0 if _graded(task.data) else None
 

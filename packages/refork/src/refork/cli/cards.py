@@ -122,21 +122,21 @@ def interval_line(
     if width <= 0:
         return ""
 
-    def place(x: float) -> int:
+    def column_of(x: float) -> int:
         share = (x - axis[0]) / ((axis[1] - axis[0]) or 1.0)
         return round(min(1.0, max(0.0, share)) * (width - 1))
 
     cells = [" "] * width
     if low is not None and high is not None:
-        left, right = place(low), place(high)
+        left, right = column_of(low), column_of(high)
         cells[left : right + 1] = "─" * (right - left + 1)
         cells[left], cells[right] = "├", "┤"
     if zero:
-        cells[place(0)] = (
-            "┼" if cells[place(0)] == "─" else "┊" if cells[place(0)] == " " else cells[place(0)]
+        cells[column_of(0)] = (
+            "┼" if cells[column_of(0)] == "─" else "┊" if cells[column_of(0)] == " " else cells[column_of(0)]
         )
     if value is not None:
-        cells[place(value)] = "●"
+        cells[column_of(value)] = "●"
     return "".join(cells)
 
 

@@ -49,7 +49,7 @@ Settings = Annotated[list[str], typer.Option("--set", help="Override a recipe ke
 SamplingSettings = Annotated[
     list[str],
     typer.Option("--set", help="Sampling setting, e.g. temperature=0.7."),
-    Keys("refork.runs.recipe:TurnLaw"),
+    Keys("refork.runs.recipe:TurnSampling"),
 ]
 RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe file (TOML).")]
 RunFolder = Annotated[Path, typer.Option("--out", help="The run's folder.")]
@@ -92,15 +92,15 @@ def existing(path: Path) -> Path:
 
 def absolute(path: Path) -> str:
     """What a recipe records of a file, whatever folder it is read in; an address says all as it is."""
-    return parse_address(path).shown if is_address(path) else str(path.resolve())
+    return parse_address(path).safe_text if is_address(path) else str(path.resolve())
 
 
-def shown(path: Path) -> str:
+def tree_name(path: Path) -> str:
     """What messages call a tree."""
-    return parse_address(path).shown if is_address(path) else str(path)
+    return parse_address(path).safe_text if is_address(path) else str(path)
 
 
-def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) -> World | None:
+def world_for(trajectory: Trajectory, spec: str | None, *, simulated: bool = False) -> World | None:
     """The world a command names, else the one the trajectory was recorded in; ``none`` for neither.
 
     With a simulator at hand (``simulated``), a world that is not installed here is none.
@@ -109,7 +109,7 @@ def world_for(walk: Trajectory, spec: str | None, *, simulated: bool = False) ->
 
     if spec == "none":
         return None
-    recorded = str(walk.root.extra.get("world") or "").removeprefix("simulated:")
+    recorded = str(trajectory.root.extra.get("world") or "").removeprefix("simulated:")
     try:
         if spec:
             return open_world(spec.removeprefix("simulated:"))
@@ -193,12 +193,12 @@ _GRADERS: Final = (
 def settings_for(base: Sampling, items: list[str]) -> Sampling | None:
     """Settings with ``name=value`` items changed; None where there are none, so the record's stand."""
     from refork.policies.base import Sampling
-    from refork.runs.recipe import TurnLaw, resolve
+    from refork.runs.recipe import TurnSampling, resolve
 
     if not items:
         return None
-    law = base.to_json() | {
-        k: v for k, v in resolve(TurnLaw, overrides=items, environment={}) if v is not None
+    sampling = base.to_json() | {
+        k: v for k, v in resolve(TurnSampling, overrides=items, environment={}) if v is not None
     }
     given = {item.partition("=")[0].partition(".")[0] for item in items}
-    return Sampling.from_json(base.to_json() | {k: v for k, v in law.items() if k in given})
+    return Sampling.from_json(base.to_json() | {k: v for k, v in sampling.items() if k in given})

@@ -18,7 +18,7 @@ from refork.runs.logs import log
 from refork.visible import json_text
 
 
-def _told(event: str, level: Any, **facts: Any) -> bool:
+def _logged(event: str, level: Any, **facts: Any) -> bool:
     """Whether a log on the screen has said it, so that nothing else must."""
     told = log()
     if told is not None:
@@ -55,7 +55,7 @@ def _answer_error(kind: str, what: str, where: str | None = None, hint: str | No
 def show_error(error: UserError) -> None:
     """What the user can mend."""
     _answer_error(type(error).__name__, error.what, error.where, error.hint)
-    if _told("error", "error", message=error.what, where=error.where, hint=error.hint,
+    if _logged("error", "error", message=error.what, where=error.where, hint=error.hint,
              kind=type(error).__name__):  # fmt: skip
         return
     secho("error: ", fg="red", bold=True, nl=False, err=True)
@@ -130,7 +130,7 @@ def show_stopped() -> None:
     """It was interrupted."""
     _answer_error("Interrupted", "it was stopped", hint="what is recorded stays; the same command goes on")
     said = "stopped; what is recorded stays, and a command that records goes on from there."
-    if not _told("error", "warning", message=said, kind="Interrupted"):
+    if not _logged("error", "warning", message=said, kind="Interrupted"):
         typer.echo(f"\n{said}", err=True)
 
 
@@ -138,4 +138,4 @@ def show_crash(error: Exception) -> bool:
     """Our own fault; whether it has been said, else Python says it."""
     _answer_error(type(error).__name__, str(error), hint="this is a bug of ours: please report the traceback")
     trace = "".join(traceback.format_exception(error))
-    return _told("error", "error", message=str(error), kind=type(error).__name__, trace=trace)
+    return _logged("error", "error", message=str(error), kind=type(error).__name__, trace=trace)

@@ -99,9 +99,9 @@ def fork_command(
             actor = opened(policy)
             what = parse_change(change, opened, open_world)
             maker = simulator_for(simulator, simulator_control, live)
-            law = settings_for(recorded_settings(point, walk), settings)
+            sampling = settings_for(recorded_settings(point, walk), settings)
             more: ForkOptions = {
-                "settings": law, "world": place, "judge": grader, "seed": seed, "simulator": maker,
+                "settings": sampling, "world": place, "judge": grader, "seed": seed, "simulator": maker,
                 "progress": live, "backend": crew,
             }  # fmt: skip
             if what is None:
@@ -218,10 +218,10 @@ def sweep_command(
         need_grader("success", place, grader, f"node {end.node.id[:12]}")  # before a model is read
         actor = policies_for(live, crew)(policy)
         maker = simulator_for(simulator, simulator_control, live)
-        law = settings_for(recorded_settings(end, walk), settings)
+        sampling = settings_for(recorded_settings(end, walk), settings)
         result = sweep(
-            end, actor, draws, every=every, reuse=reuse, settings=law, world=place, judge=grader, seed=seed,
-            simulator=maker, progress=live, backend=crew,
+            end, actor, draws, every=every, reuse=reuse, settings=sampling, world=place, judge=grader,
+            seed=seed, simulator=maker, progress=live, backend=crew,
         )  # fmt: skip
         if not result.count.any():
             raise BadInput(

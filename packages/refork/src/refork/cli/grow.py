@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from refork.cli.backends import BackendSpec, backend_for
-from refork.cli.common import AsJson, DryRun, RecipeFile, print_json, shown, spelled
+from refork.cli.common import AsJson, DryRun, RecipeFile, print_json, spelled, tree_name
 from refork.cli.recipe import Keys
 from refork.types import Json
 
@@ -73,11 +73,11 @@ def grow_command(
                 typer.echo(f"{name:12s} {value}")
         return
     with LiveProgress() as live, backend_for(backend) as crew:
-        summary = run_grow(spelled(chosen, live), out, live, crew, place=tree)
+        summary = run_grow(spelled(chosen, live), out, live, crew, tree_path=tree)
     if as_json:
         print_json(summary)
         return
-    _print_summary(summary, out, shown(tree or out / "tree.db"))
+    _print_summary(summary, out, tree_name(tree or out / "tree.db"))
 
 
 def _print_summary(summary: Json, out: Path, tree: str) -> None:

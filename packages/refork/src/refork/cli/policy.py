@@ -47,7 +47,7 @@ def list_policies(as_json: AsJson = False) -> None:
         return
     width = max(map(len, forms))
     for form, (_, one) in zip(forms, found, strict=True):
-        typer.echo(f"{form:<{width}}  {one.told}")
+        typer.echo(f"{form:<{width}}  {one.description}")
 
 
 @app.command()

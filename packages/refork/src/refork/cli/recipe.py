@@ -122,7 +122,7 @@ class _Given:
     from_file: Json = field(default_factory=dict)
     from_set: Json = field(default_factory=dict)
     rest: Json = field(default_factory=dict)
-    told: Json = field(default_factory=dict)
+    given: Json = field(default_factory=dict)
 
 
 class _Recipe:
@@ -158,7 +158,7 @@ class _Recipe:
 
     def signature_with_recipe(self) -> inspect.Signature:
         """The command's parameters, the less usual ones hidden, with those of a recipe."""
-        shown, changed = self.shown(), []
+        shown, changed = self.visible_keys(), []
         hidden = {one.parameter.name for key, one in self.options.items() if key not in shown}
         for name, parameter in self.signature.parameters.items():
             more: dict[str, Any] = {}
@@ -197,7 +197,7 @@ class _Recipe:
             given[self.file] = None if found.file is None else RecipeText(found.file, found.rest)
         elif self.set is not None and found.rest:
             given[self.set] = [*_items(found.rest), *(given[self.set] or ())]
-        token = CHOSEN.set(found.told)
+        token = CHOSEN.set(found.given)
         try:
             return self.call(**given)
         finally:
@@ -238,9 +238,9 @@ class _Recipe:
             if option is None:
                 self._check(key, "--set")
                 left.append(item)
-                given.told[key] = text
+                given.given[key] = text
             else:
-                given.from_set[option.parameter.name] = given.told[name] = _typed(option, text, "--set")
+                given.from_set[option.parameter.name] = given.given[name] = _typed(option, text, "--set")
         context.default_map = given.from_file | given.from_set
         return left or (None if value is None else [])
 
@@ -261,7 +261,7 @@ class _Recipe:
             given.rest[key] = value
         else:
             into[option.parameter.name] = _valid(option, value, where)
-        given.told.setdefault(key, value)
+        given.given.setdefault(key, value)
 
     def _option(self, key: str, value: Any) -> _Option | None:
         """The option that a key stands for; None where it is one of the command's own settings."""

@@ -40,10 +40,10 @@ def list_command(
     now = time.time()
     found = [
         record for record in records()
-        if everything or record.seen(now) not in ENDED or now - record.updated < 86400
+        if everything or record.state_at(now) not in ENDED or now - record.updated < 86400
     ]  # fmt: skip
     if as_json:
-        print_json([_shown(record, now) for record in found])
+        print_json([_record_json(record, now) for record in found])
         return
     if not found:
         typer.echo("no run is on record" if everything else "no run of the last day is on record; --all")
@@ -72,10 +72,10 @@ def status(
     if follow:
         record = _follow(record, as_json=as_json)
     elif as_json:
-        print_json(_shown(record, time.time()))
+        print_json(_record_json(record, time.time()))
     else:
         _print(record)
-    if record.seen(time.time()) in ("failed", "killed"):
+    if record.state_at(time.time()) in ("failed", "killed"):
         raise typer.Exit(1)
 
 
@@ -90,7 +90,7 @@ def path(name: Name = None) -> None:
     typer.echo(str(runs_folder() if name is None else file_of(find_record(name))))
 
 
-def _shown(record: RunRecord, now: float) -> dict[str, Any]:
+def _record_json(record: RunRecord, now: float) -> dict[str, Any]:
     from refork.runs.workers import seen_json
 
     return seen_json(record, now)
@@ -113,7 +113,7 @@ def _follow(record: RunRecord, *, as_json: bool) -> RunRecord:
     if as_json:
 
         def show(now: RunRecord) -> None:
-            typer.echo(json_text(_shown(now, time.time())))
+            typer.echo(json_text(_record_json(now, time.time())))
 
         return _until_ended(record, show)
     from rich.live import Live
@@ -129,7 +129,7 @@ def _follow(record: RunRecord, *, as_json: bool) -> RunRecord:
         def draw(now: RunRecord) -> None:
             live.update(status_picture(now, time.time()), refresh=True)
 
-        while record.seen(time.time()) not in ENDED:
+        while record.state_at(time.time()) not in ENDED:
             draw(record)
             time.sleep(1)
             record = read_record(file_of(record)) or record
@@ -142,7 +142,7 @@ def _until_ended(record: RunRecord, show: Any) -> RunRecord:
 
     last: tuple[Any, ...] | None = None
     while True:
-        state = record.seen(time.time())
+        state = record.state_at(time.time())
         crew = [(one["worker"], one["state"], one["task"], one["done"]) for one in record.workers]
         now = (state, record.stage, record.done, record.total, record.waiting, record.rollouts, crew)
         if now != last:
@@ -157,5 +157,5 @@ def _until_ended(record: RunRecord, show: Any) -> RunRecord:
 def _line(record: RunRecord) -> str:
     from refork.cli.run_tables import count
 
-    parts = [record.seen(time.time()), record.stage, count(record), record.waiting or ""]
+    parts = [record.state_at(time.time()), record.stage, count(record), record.waiting or ""]
     return ", ".join(part for part in parts if part)

@@ -49,7 +49,7 @@ def run_table(records: Sequence[RunRecord], now: float) -> Table:
     for name in ("done", "left", "errors", "age"):
         table.add_column(name, justify="right")
     for record in reversed(records):
-        state = record.seen(now)
+        state = record.state_at(now)
         table.add_row(
             record.id, Text(state, style=_COLOURS.get(state, "yellow")), record.stage, count(record),
             span(record.eta) if state == "running" and record.eta is not None else "",
@@ -135,7 +135,7 @@ def _age(seconds: float) -> str:
 
 def facts(record: RunRecord, now: float) -> list[tuple[str, str]]:
     """What is known of a run, as names and texts."""
-    state: State = record.seen(now)
+    state: State = record.state_at(now)
     lines = [
         ("run", record.id),
         ("state", state + (f": {record.error}" if record.error else "")),

@@ -18,14 +18,16 @@ class SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """As rich's."""
-        return super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)
+        return super().render(
+            _visible_text(renderable) if isinstance(renderable, Text) else renderable, options
+        )
 
     def render_str(self, text: str, **given: Any) -> Text:
         """As rich's."""
         return super().render_str(visible(text), **given)
 
 
-def _shown(text: Text) -> Text:
+def _visible_text(text: Text) -> Text:
     plain = text.plain
     made = visible(plain)
     if made == plain:

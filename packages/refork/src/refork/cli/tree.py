@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.common import AsJson, existing, print_json, shown
+from refork.cli.common import AsJson, existing, print_json, tree_name
 from refork.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def schema(
         last = field.table
         table.add_row(f"{field.table}.{field.name}", field.sql.split()[0], field.doc)
     console = open_console()
-    console.print(f"schema version {version}" + (f" of {shown(tree)}" if tree else ""), style="dim")
+    console.print(f"schema version {version}" + (f" of {tree_name(tree)}" if tree else ""), style="dim")
     console.print(table)
 
 
@@ -334,7 +334,7 @@ def import_file(
     print_loaded(str(source), form, loaded, as_json)
     if said is not None and not as_json:
         typer.echo(
-            f"next      refork fork --tree {shown(tree)} --node {said[:8]} --policy {policy or 'hf:DIR'}"
+            f"next      refork fork --tree {tree_name(tree)} --node {said[:8]} --policy {policy or 'hf:DIR'}"
         )
 
 
@@ -353,13 +353,13 @@ def merge(
     from refork.tree import Tree
 
     for other in others:
-        if shown(other) == shown(tree) or (tree.exists() and other.exists() and other.samefile(tree)):
-            raise BadInput("a tree cannot be merged into itself", where=shown(other))
+        if tree_name(other) == tree_name(tree) or (tree.exists() and other.exists() and other.samefile(tree)):
+            raise BadInput("a tree cannot be merged into itself", where=tree_name(other))
         existing(other)
     with Tree.open(tree) as store:
         for other in others:
             with _reading(other) as source:
-                print_loaded(shown(other), None, store.merge(source), as_json)
+                print_loaded(tree_name(other), None, store.merge(source), as_json)
 
 
 @app.command()

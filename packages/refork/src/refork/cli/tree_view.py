@@ -25,7 +25,7 @@ _ROOMY, _NARROW = 76, 44
 _MORE = "…"
 
 
-def _shown(text: str, ascii_only: bool) -> str:
+def _one_line(text: str, ascii_only: bool) -> str:
     """A text on one line, line ends shown."""
     if ascii_only:
         return _encodable(text.strip().replace("\n", " / "))
@@ -86,10 +86,10 @@ def _label(line: OutlineLine, ascii_only: bool) -> Text:
         label.append(f"@{node.keep} ", style="magenta")
     if node.origin == "simulated":
         label.append("simulated ", style="magenta")
-    said = _shown(node.text, ascii_only)
+    said = _one_line(node.text, ascii_only)
     label.append(said or f"({node.kind})", style=style if said else "dim italic")
     if node.error:
-        label.append(f"  {_shown(node.error, ascii_only)}", style="red")
+        label.append(f"  {_one_line(node.error, ascii_only)}", style="red")
     return label
 
 
@@ -151,10 +151,10 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
     for line in drawn.lines:
         if line.node is None:
             continue
-        said = Text(_shown(line.node.text, plain) or "(no text)", no_wrap=True, overflow=_overflow(plain))
+        said = Text(_one_line(line.node.text, plain) or "(no text)", no_wrap=True, overflow=_overflow(plain))
         cells: list[RenderableType] = [said]
         if wide:
-            cells.append(Text(_shown(str(line.node.extra.get("world") or ""), plain)))
+            cells.append(Text(_one_line(str(line.node.extra.get("world") or ""), plain)))
         some = f" ({line.simulated:,} simulated)" if line.simulated else ""
         cells += [f"{line.below + 1:,}", f"{line.leaves:,}{some}"]
         if drawn.score is not None:
@@ -163,7 +163,7 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
     return table
 
 
-def walk_table(walk: Trajectory, console: Console) -> RenderableType:
+def walk_table(trajectory: Trajectory, console: Console) -> RenderableType:
     """The steps of a walk with the text that it keeps of each."""
     plain = console.options.ascii_only
     table = _table()
@@ -173,7 +173,7 @@ def walk_table(walk: Trajectory, console: Console) -> RenderableType:
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("node", style="blue", no_wrap=True)
     marks = _ASCII if plain else _MARKS
-    for step in walk:
+    for step in trajectory:
         node = step.node
         kept = (
             "" if node.tokens is None else f"{node.length if step.keep is None else step.keep}/{node.length}"

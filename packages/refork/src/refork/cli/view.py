@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from refork.viewer.live.forking import Forking
     from refork.viewer.live.shelf import Shelf
 
-Places = Annotated[list[Path], typer.Argument(help="Tree files, or folders of them.")]
+TreePaths = Annotated[list[Path], typer.Argument(help="Tree files, or folders of them.")]
 PolicySpec = Annotated[
     str | None,
     typer.Option("--policy", help="Who runs on when the page forks: hf:DIR, organism:NAME or scripted:NAME."),
@@ -32,7 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="With --export: print what wa
 
 
 def view_command(
-    places: Places,
+    paths: TreePaths,
     policy: PolicySpec = None,
     success_regex: Regex = None,
     port: Port = 8080,
@@ -56,7 +56,7 @@ def view_command(
     """
     from refork.viewer.live.shelf import Shelf
 
-    shelf = Shelf(places)
+    shelf = Shelf(paths)
     if export is not None:
         if policy is not None:
             raise BadInput("a shared file cannot fork", hint="leave --policy out, or --export")
@@ -69,7 +69,7 @@ def view_command(
     forking = _forking(shelf, policy, world, success_regex)
 
     def ready(address: str) -> None:
-        typer.echo(f"viewing {', '.join(map(str, places))} at {address} (this machine only)", err=True)
+        typer.echo(f"viewing {', '.join(map(str, paths))} at {address} (this machine only)", err=True)
         if forking is None:
             typer.echo("reading only; --policy SPEC lets the page fork. Ctrl-C stops it", err=True)
         else:

@@ -49,7 +49,7 @@ def list_worlds(json: AsJson = False) -> None:
     width = max(len(one.form) for one in found)
     for one in found:
         mark = "*" if world_record.recordable(one.name) else " "
-        typer.echo(f"{one.form:<{width}} {mark} {one.told}")
+        typer.echo(f"{one.form:<{width}} {mark} {one.description}")
     typer.echo("* `refork world record` can record it for a simulator")
 
 

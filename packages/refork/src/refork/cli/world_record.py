@@ -74,12 +74,12 @@ def record_world(
     if json:
         print_json(facts)
     else:
-        typer.echo(_told(facts))
+        typer.echo(_summary_lines(facts))
     if found.stopped:
         raise typer.Exit(130)
 
 
-def _told(facts: dict[str, object]) -> str:
+def _summary_lines(facts: dict[str, object]) -> str:
     """A few lines on what was recorded."""
     lines = [
         f"{facts['world']} ({facts['split']}): {facts['trajectories']} episodes, {facts['turns']} turns, "

@@ -290,7 +290,7 @@ class Write:
 
 @final
 @dataclass(slots=True)
-class Seen:
+class AttentionTrace:
     """What a first pass shows of each attention layer: its shape, and what it was given."""
 
     shapes: dict[int, LayerShape] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class AttentionPlan:
     own: Own | None = None
     alone: Alone | None = None
     scratch: dict[str, Tensor] = field(default_factory=dict)
-    seen: Seen | None = None
+    trace: AttentionTrace | None = None
     beyond: Tensor | None = None
     _visibles: dict[Rule, Tensor] = field(default_factory=dict)
     _biases: dict[Bias, Tensor] = field(default_factory=dict)
@@ -463,12 +463,12 @@ def attend(module: Any, layer: int, heads: tuple[Tensor, Tensor, Tensor], scale:
     if branches.alone is not None:
         alone = query[0] * scale, key[0], value[0]
         return branches.attend_alone(branches.alone, layer, alone, how).unsqueeze(0)
-    if branches.seen is not None:
+    if branches.trace is not None:
         _check_shapes(module, query, key, value)
     rows = (query[0].transpose(0, 1) * scale).contiguous()
     keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
-    if branches.seen is not None:
-        return branches.seen.note(layer, type(module).__name__, rows, keys, values).unsqueeze(0)
+    if branches.trace is not None:
+        return branches.trace.note(layer, type(module).__name__, rows, keys, values).unsqueeze(0)
     return branches.attend(layer, rows, keys, values, how).unsqueeze(0)
 
 

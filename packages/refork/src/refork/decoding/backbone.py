@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refork.decoding import attention, experts
-from refork.decoding.attention import AttentionPlan, Seen
+from refork.decoding.attention import AttentionPlan, AttentionTrace
 from refork.decoding.families import StandIns
 from refork.decoding.packed import PackedLinears
 from refork.decoding.plan import align
@@ -179,21 +179,22 @@ class Backbone:
             if self.context is not None:
                 places = places.clamp(max=self.context - 1)
             *fewer, most = (
-                self.run(tokens[:size], places[:size], self._nothing(places[:size], Seen())) for size in sizes
+                self.run(tokens[:size], places[:size], self._nothing(places[:size], AttentionTrace()))
+                for size in sizes
             )
             whole = most.nan_to_num()
             self._steady = all(torch.equal(few.nan_to_num(), whole[: len(few)]) for few in fewer)
         return self._steady
 
-    def _few(self, seen: Seen | None = None) -> tuple[Tensor, Tensor, AttentionPlan]:
+    def _few(self, seen: AttentionTrace | None = None) -> tuple[Tensor, Tensor, AttentionPlan]:
         """Eight tokens with nothing before them."""
         zeros = torch.zeros(8, dtype=torch.long, device=self.device)
         return zeros, zeros, self._nothing(zeros, seen)
 
-    def _nothing(self, positions: Tensor, seen: Seen | None) -> AttentionPlan:
+    def _nothing(self, positions: Tensor, seen: AttentionTrace | None) -> AttentionPlan:
         zeros = torch.zeros_like(positions)
         return AttentionPlan(
-            zeros[:, None].float(), zeros[:, None], positions, int(positions.max()), (), seen=seen
+            zeros[:, None].float(), zeros[:, None], positions, int(positions.max()), (), trace=seen
         )
 
     def _probe(self) -> KvShape:
@@ -230,7 +231,7 @@ class Backbone:
         places = torch.arange(8, device=self.device)
         furthest = 64 if self.context is None else self.context - 1
         places = places.clamp(max=furthest)
-        one, two = Seen(), Seen()
+        one, two = AttentionTrace(), AttentionTrace()
         logits = self.run(tokens, places, self._nothing(places, one))
         layers = getattr(self._text_config, "num_hidden_layers", len(one.shapes))
         if sorted(one.shapes) != list(range(layers)):
@@ -252,7 +253,7 @@ class Backbone:
         return KvShape(tuple(one.shapes[i] for i in range(layers)), logits.dtype, self.device)
 
 
-def _paired(two: Seen, one: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+def _paired(two: AttentionTrace, one: AttentionTrace) -> Iterator[tuple[Tensor, Tensor]]:
     for layer, given in one.given.items():
         yield from zip(two.given[layer], given, strict=True)
 

@@ -35,8 +35,8 @@ _PLANS = 64
 class Batch:
     """Row i is a branch; padding rows follow the last one.
 
-    ``request`` [n] says whose row it is, ``said`` [n] how many tokens it has emitted, ``alive`` [n]
-    whether it goes on. A dead row is computed until :meth:`reseat` or :meth:`place` drops it.
+    ``request`` [n] says whose row it is, ``generated`` [n] how many tokens it has emitted, ``alive`` [n]
+    whether it goes on. A dead row is computed until :meth:`reseat` or :meth:`column_of` drops it.
     ``compact`` copies the runs that are read out of stacks of which others are not, once per change of rows;
     otherwise stacks are read where they lie.
 
@@ -58,7 +58,7 @@ class Batch:
         self.limit = align(length, backbone.shape.own_unit)
         self.suffix = Suffix(backbone.shape, align(rows, backbone.granule), min(_GROWTH, self.limit))
         none = np.zeros(0, dtype=np.int64)
-        self.request, self.trace, self.keep, self.said, self.base = none, none, none, none, none
+        self.request, self.trace, self.keep, self.generated, self.base = none, none, none, none, none
         self.alive: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.scratch: dict[str, Tensor] = {}
         self._beyond: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
@@ -77,9 +77,9 @@ class Batch:
     def reseat(self, request: Ints, trace: Ints, keep: Ints) -> None:
         """Drop the dead, move the living together, and seat newcomers behind them."""
         stay = np.flatnonzero(self.alive)
-        self.place(np.concatenate([stay, np.full(len(request), -1)]), request, trace, keep)
+        self.move_rows(np.concatenate([stay, np.full(len(request), -1)]), request, trace, keep)
 
-    def place(self, source: Ints, request: Ints, trace: Ints, keep: Ints) -> None:
+    def move_rows(self, source: Ints, request: Ints, trace: Ints, keep: Ints) -> None:
         """Row i becomes what row ``source[i]`` was, or the next newcomer where that is -1.
 
         Whoever is not named leaves.
@@ -87,13 +87,13 @@ class Batch:
         new = source < 0
         moved = np.flatnonzero(~new & (source != np.arange(len(source))))
         if len(moved):
-            device, used = self.backbone.device, int(self.said[source[moved]].max())
+            device, used = self.backbone.device, int(self.generated[source[moved]].max())
             rows, former = torch.from_numpy(moved), torch.from_numpy(source[moved])
             self.suffix.move(rows.to(device), former.to(device), used)
-        old = self.request, self.trace, self.keep, self.said, self.base
+        old = self.request, self.trace, self.keep, self.generated, self.base
         zeros = np.zeros(len(request), dtype=np.int64)
         arriving = request, trace, keep, zeros, zeros
-        self.request, self.trace, self.keep, self.said, self.base = (
+        self.request, self.trace, self.keep, self.generated, self.base = (
             _merged(before, source, new, fresh) for before, fresh in zip(old, arriving, strict=True)
         )
         if self.backbone.switch is not None:
@@ -130,7 +130,7 @@ class Batch:
 
     def _hear(self, newest: NDArray[np.integer[Any]], edits: tuple[Edit, ...], switch: int) -> None:
         """Note the tokens that are fed next; rows that grow past ``switch`` with them are computed anew."""
-        said = np.maximum(self.said, 1)
+        said = np.maximum(self.generated, 1)
         if int(said.max()) > self._heard.shape[1]:
             wider = np.zeros((len(self), 2 * int(said.max())), dtype=np.int32)
             wider[:, : self._heard.shape[1]] = self._heard
@@ -147,7 +147,7 @@ class Batch:
             np.concatenate(
                 [self.slots[self.trace[row]].tokens[: self.keep[row]], self._heard[row, : said - 1]]
             )
-            for row, said in zip(rows, self.said[rows], strict=True)
+            for row, said in zip(rows, self.generated[rows], strict=True)
         ]
         folded = traces([tokens.astype(np.int32) for tokens in before])
         counts = np.bincount(folded.owner, minlength=len(folded.tokens))
@@ -155,15 +155,15 @@ class Batch:
         nothing = np.zeros(0, dtype=np.int64)
         _, passes = forest.fill(nothing, nothing, align(_ANEW, self.backbone.granule))
         for item in passes:
-            probe = PassProbe(edits, (), all_prompt(item.places)) if edits else None
-            self.backbone.run(item.tokens, item.places, item.step, item.wanted[:8], probe)
+            probe = PassProbe(edits, (), all_prompt(item.positions)) if edits else None
+            self.backbone.run(item.tokens, item.positions, item.step, item.wanted[:8], probe)
         for row, owner in zip(rows.tolist(), folded.owner.tolist(), strict=True):
             # Negative names: those of traces count from 0 and stay what they are.
             name = min(self._crossed, default=0) - 1
             self._crossed[name] = forest.slots[owner]
             self.trace[row] = name
         # What was said so far is prefix now; the newest token is not, it is fed by the next pass.
-        self.base[rows] = self.said[rows] - 1
+        self.base[rows] = self.generated[rows] - 1
         self.keep[rows] += self.base[rows]
         self._beyond[rows] = True
         self._arrange()
@@ -189,7 +189,7 @@ class Batch:
         """Positions [N] and attention of the next pass, which feeds each row's newest token."""
         device, count = self.backbone.device, self.backbone.padded(len(self))
         lengths = np.zeros(count, dtype=np.int64)
-        lengths[: len(self)] = np.maximum(self.said - 1 - self.base, 0)
+        lengths[: len(self)] = np.maximum(self.generated - 1 - self.base, 0)
         keep = np.zeros(count, dtype=np.int64)
         keep[: len(self)] = self.keep
         own = torch.from_numpy(lengths).to(device)
@@ -288,7 +288,7 @@ class Batch:
                 self._plans.clear()
             plan = Spread(self.backbone, self._parts, self.keep, lengths)
             self._plans[name] = plan
-        own = plan.place + (self.said - 1 - self.base)[plan.row]
+        own = plan.position + (self.generated - 1 - self.base)[plan.row]
         columns = align(int(own.max()) + 1, self.backbone.shape.own_unit)
         self._room(columns)
         # What the rows see of themselves no longer grows by one column per pass.

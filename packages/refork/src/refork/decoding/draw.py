@@ -30,8 +30,8 @@ class DrawRequest:
     """One request: its prompt, the address of its noise, how it is drawn, and when it ends.
 
     ``top``: how many of the likeliest tokens to report beside each drawn one. ``without``: the token that its
-    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say. ``said``: how many
-    of the last tokens are of the turn itself, which penalties count.
+    first free one must not be, -1: any. ``guide`` makes what says which tokens it may say. ``generated``:
+    how many of the last tokens are of the turn itself, which penalties count.
     """
 
     tokens: IntArray
@@ -41,12 +41,12 @@ class DrawRequest:
     top: int = 0
     without: int = -1
     guide: Callable[[], Guide] | None = None
-    said: int = 0
+    generated: int = 0
 
 
 @final
 class RunningRequest:
-    """A request on its way. ``law`` is what its tokens are drawn by; requests of equal laws share a draw.
+    """A request on its way. ``sampling`` is how its tokens are drawn; those of equal settings share a draw.
 
     ``words`` are kept only where its end depends on all that was said, a ``guide`` and what penalties read
     (``so_far``) only until it ends.
@@ -58,11 +58,11 @@ class RunningRequest:
         "forced",
         "guide",
         "joined",
-        "law",
         "limit",
         "prompt",
         "request",
         "request_id",
+        "sampling",
         "so_far",
         "words",
     )
@@ -75,8 +75,10 @@ class RunningRequest:
         self.guide = None if request.guide is None else request.guide()
         self.forced = len(settings.forced)
         # What says when a branch ends is its own; all else decides how its tokens are drawn.
-        self.law = settings.but(max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None)
-        self.so_far = distribution.SoFar(request.tokens, request.said) if settings.penalised else None
+        self.sampling = settings.but(
+            max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None
+        )
+        self.so_far = distribution.SoFar(request.tokens, request.generated) if settings.penalised else None
         self.words: IntArray | None = None if request.ends.check is None else np.zeros(32, dtype=np.int32)
 
     def leave(self, prompts: Prompts) -> None:
@@ -86,23 +88,23 @@ class RunningRequest:
             prompts.release(self.prompt)
             self.prompt = None
 
-    def ended(self, token: int, said: int) -> Literal["stop", "length"] | None:
-        """How ``token``, the ``said``-th, ends it, if it does; call once per token, in order."""
+    def ended(self, token: int, generated: int) -> Literal["stop", "length"] | None:
+        """How ``token``, the ``generated``-th, ends it, if it does; call once per token, in order."""
         stop = token in self.request.ends.ids
         if self.so_far is not None:
             self.so_far.take(token)
         if self.words is not None and self.request.ends.check is not None:
-            if said > len(self.words):
+            if generated > len(self.words):
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
-            self.words[said - 1] = token
-            stop = stop or self.request.ends.check(self.words[:said])
-        if self.guide is not None and not (token in self.request.ends.ids and said >= self.forced):
+            self.words[generated - 1] = token
+            stop = stop or self.request.ends.check(self.words[:generated])
+        if self.guide is not None and not (token in self.request.ends.ids and generated >= self.forced):
             self.guide.take(token)
             stop = stop or self.guide.over
         # A forced token never ends a turn before all forced tokens are out.
-        if stop and said >= self.forced:
+        if stop and generated >= self.forced:
             return "stop"
-        return "length" if said >= self.limit else None
+        return "length" if generated >= self.limit else None
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +127,7 @@ class Noises:
         self.values = np.zeros((0, AHEAD), dtype=np.float64)
         self.begin = np.zeros(0, dtype=np.int64)
 
-    def place(self, source: Ints) -> None:
+    def move_rows(self, source: Ints) -> None:
         """Row i becomes what row ``source[i]`` was; -1: a newcomer."""
         stay = np.flatnonzero(source >= 0)
         if len(self.begin) == len(source) and (source[stay] == stay).all():
@@ -155,7 +157,7 @@ def groups(branches: Sequence[RunningRequest]) -> Groups:
     """Places in ``branches`` by distribution."""
     found: dict[Sampling, list[int]] = {}
     for place, branch in enumerate(branches):
-        found.setdefault(branch.law, []).append(place)
+        found.setdefault(branch.sampling, []).append(place)
     return [(settings, np.array(mine, dtype=np.int64)) for settings, mine in found.items()]
 
 
@@ -164,8 +166,8 @@ def groups(branches: Sequence[RunningRequest]) -> Groups:
 class Draw:
     """One token for each of some branches, given their logits [n, V].
 
-    ``rows`` [n] are their rows in ``noises``, ``said`` [n] how many tokens each has emitted. What is wrong
-    with one branch is said of that branch, and the others are drawn.
+    ``rows`` [n] are their rows in ``noises``, ``generated`` [n] how many tokens each has emitted. What is
+    wrong with one branch is said of that branch, and the others are drawn.
     """
 
     branches: Sequence[RunningRequest]

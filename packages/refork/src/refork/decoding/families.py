@@ -209,7 +209,7 @@ def _inner(scale: Callable[[Any], float], window: Callable[[Any], int | None]) -
 
 
 @final
-class _Places:
+class _Positions:
     """What a layer asks how many tokens came before those of a pass; it keeps nothing."""
 
     def get_seq_length(self, _: int = 0) -> Tensor:
@@ -228,7 +228,7 @@ def _llama4(module: Any, _: dict[str, Bias]) -> Mapping[str, Callable[..., Any]]
         return {}
 
     def forward(*args: Any, **given: Any) -> Any:
-        return type(module).forward(module, *args, **{**given, "past_key_values": _Places()})
+        return type(module).forward(module, *args, **{**given, "past_key_values": _Positions()})
 
     return {"forward": forward}
 

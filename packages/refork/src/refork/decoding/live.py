@@ -16,12 +16,12 @@ from refork.decoding.loop import Decoder, packed
 from refork.decoding.plan import align
 from refork.decoding.prefill import Ints
 from refork.decoding.prompts import Prompts, Reading, begins_alike
-from refork.decoding.rows import LiveRows, Said, Verified, failed, say, say_settled
+from refork.decoding.rows import LiveRows, StepOutput, Verified, failed, say, say_settled
 from refork.decoding.speculator import ActiveRows, Drafts, Settled, Speculator
 from refork.errors import BadInput, CannotDo, InternalError, ReforkError
 from refork.sampling.settings import Sampling
 
-__all__ = ["DrawRequest", "LiveDecoder", "Said"]
+__all__ = ["DrawRequest", "LiveDecoder", "StepOutput"]
 
 
 @final
@@ -68,7 +68,7 @@ class LiveDecoder:
         self._intake = Intake(self.prompts, self._width)
         self._rows = LiveRows(decoder, self.prompts, self._layers)
         self._rounds = None if speculator is None else Rounds(self._rows, speculator)
-        self._refused: list[Said] = []
+        self._refused: list[StepOutput] = []
 
     @property
     def waiting(self) -> int:
@@ -131,7 +131,7 @@ class LiveDecoder:
         self._forget()
         self._begin()
 
-    def step(self) -> list[Said]:
+    def step(self) -> list[StepOutput]:
         """A pass over running branches, then one over prompts that wait; what was said, once per request id.
 
         Raises:
@@ -181,7 +181,7 @@ class LiveDecoder:
                 return f"a token id is outside the vocabulary of {backbone.vocabulary}"
         return None
 
-    def _open(self, ready: Sequence[RunningRequest]) -> list[Said]:
+    def _open(self, ready: Sequence[RunningRequest]) -> list[StepOutput]:
         """Seat requests whose prompts are read, and draw their first tokens."""
         fresh = self._rows.admit(ready)
         logits = torch.stack([branch.prompt.opening for branch in ready if branch.prompt is not None])
@@ -192,7 +192,7 @@ class LiveDecoder:
             self._rounds.join(fresh)
         return spoken
 
-    def _advance(self) -> list[Said]:
+    def _advance(self) -> list[StepOutput]:
         """A pass over the running branches: a round of the speculator, or one token each."""
         rows, rounds = self._rows, self._rounds
         rows.tidy()
@@ -202,7 +202,7 @@ class LiveDecoder:
                 return said
         logits, states = rows.plain()
         every = np.arange(len(rows.branches))
-        drawn = Draw(rows.branches, every, rows.batch.said, logits, rows.noises).all(rows.groups)
+        drawn = Draw(rows.branches, every, rows.batch.generated, logits, rows.noises).all(rows.groups)
         if rounds is not None:
             rounds.fed_one_each(logits, states)
         return say(rows, every, drawn, logits)
@@ -350,7 +350,7 @@ class Rounds:
         request_ids = np.array([branch.request_id for branch in branches], dtype=np.int64)
         self.speculator.join(request_ids, [p.tokens for p in prompts], [p.states for p in prompts])
 
-    def run(self) -> list[Said] | None:
+    def run(self) -> list[StepOutput] | None:
         """What the branches say in one round, or None where a plain step is to be made."""
         rows = self.rows
         living = np.flatnonzero(rows.batch.alive)
@@ -369,7 +369,7 @@ class Rounds:
         logits, states = rows.spread(lengths, tokens)
         verified, refused = self._settled(living, branches, drafts, logits)
         kept = np.ones(len(living), dtype=np.int64)
-        kept[[item.place for item in verified]] = [1 + item.settled.accepted for item in verified]
+        kept[[item.index for item in verified]] = [1 + item.settled.accepted for item in verified]
         self.speculator.fed(branches, spread, kept, _some(states, logits))
         return say_settled(rows, verified, logits) + refused
 
@@ -383,7 +383,7 @@ class Rounds:
     def _bound(self, living: Ints) -> bool:
         """Whether some next token is not free to be proposed: it is forced, or the first after those."""
         return any(
-            int(self.rows.batch.said[row]) <= self.rows.branches[row].forced
+            int(self.rows.batch.generated[row]) <= self.rows.branches[row].forced
             for row in living
             if self.rows.branches[row].forced
         )
@@ -391,12 +391,12 @@ class Rounds:
     def _branches(self, living: Ints) -> ActiveRows:
         rows, batch = self.rows, self.rows.batch
         mine = [rows.branches[row] for row in living]
-        said = batch.said[living]
+        said = batch.generated[living]
         return ActiveRows(
             request_id=np.array([branch.request_id for branch in mine], dtype=np.int64),
             newest=rows.newest[living],
-            place=batch.keep[living] + said - 1,
-            said=said,
+            position=batch.keep[living] + said - 1,
+            generated=said,
             room=np.array([_room(b, int(n)) for b, n in zip(mine, said, strict=True)], dtype=np.int64),
             settings=[_drafted(branch.request.settings) for branch in mine],
             noise=[branch.request.noise for branch in mine],
@@ -404,7 +404,7 @@ class Rounds:
 
     def _settled(
         self, living: Ints, branches: ActiveRows, drafts: Drafts, logits: Tensor
-    ) -> tuple[list[Verified], list[Said]]:
+    ) -> tuple[list[Verified], list[StepOutput]]:
         """What each branch says, and those that can say nothing."""
         spread = 1 + drafts.lengths
         first = np.cumsum(spread) - spread
@@ -413,7 +413,7 @@ class Rounds:
         if broken:
             # The others must be settled; what comes of these rows is not used.
             logits = logits.index_fill(0, torch.tensor(sorted(broken), device=logits.device), 0.0)
-        refused: list[Said] = []
+        refused: list[StepOutput] = []
         try:
             settled: Sequence[Settled | None] = self.speculator.settle(branches, drafts, logits)
         except BadInput:
@@ -439,11 +439,11 @@ class Rounds:
             found.append(Verified(place, int(living[place]), low, fed, item, bad, why))
         return found, refused
 
-    def _one_each(self, living: Ints, logits: Tensor) -> tuple[list[Settled | None], list[Said]]:
+    def _one_each(self, living: Ints, logits: Tensor) -> tuple[list[Settled | None], list[StepOutput]]:
         """One token for each of some branches, drawn as without drafts; what is wrong is said of that one."""
         rows = self.rows
         mine = [rows.branches[row] for row in living]
-        drawn = Draw(mine, living, rows.batch.said[living], logits, rows.noises).all(groups(mine))
+        drawn = Draw(mine, living, rows.batch.generated[living], logits, rows.noises).all(groups(mine))
         settled: list[Settled | None] = []
         refused = []
         for place, row in enumerate(living.tolist()):
@@ -462,7 +462,7 @@ class Rounds:
 
 def _stepwise(branch: RunningRequest) -> bool:
     """Whether a token's distribution depends on those before by more than the model: grammar, penalties."""
-    return branch.guide is not None or branch.law.penalised
+    return branch.guide is not None or branch.sampling.penalised
 
 
 def _drafted(settings: Sampling) -> Sampling:

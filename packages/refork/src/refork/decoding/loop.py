@@ -14,7 +14,7 @@ from torch import Tensor
 from refork.decoding.backbone import Backbone
 from refork.decoding.batch import Batch
 from refork.decoding.cache import BlockCache
-from refork.decoding.kept import Kept
+from refork.decoding.captured_states import CapturedStates
 from refork.decoding.plan import Traces, align, traces
 from refork.decoding.prefill import Forest, Ints, Pass
 from refork.decoding.record import Sampled
@@ -52,13 +52,13 @@ class ForwardOutput:
 class Terms:
     """What each request [n] has of its own: the most tokens it may say (1 or more), what not to begin with.
 
-    ``without``: the token that its first free one must not be, -1: any. ``said``: how many of its prefix's
-    last tokens are of its own turn, which penalties count.
+    ``without``: the token that its first free one must not be, -1: any. ``generated``: how many of its
+    prefix's last tokens are of its own turn, which penalties count.
     """
 
     limit: Ints
     without: Ints
-    said: Ints
+    generated: Ints
 
 
 class Causal(Protocol):
@@ -158,7 +158,7 @@ class Decoder(ABC, Generic[B]):
             self.number(capture.layers)
         so_far = None
         if settings.penalised:
-            begun = np.zeros(len(prefixes), dtype=np.int64) if terms is None else terms.said
+            begun = np.zeros(len(prefixes), dtype=np.int64) if terms is None else terms.generated
 
             def so_far(number: int) -> SoFar:
                 return SoFar(prefixes[number], int(begun[number]))
@@ -231,7 +231,7 @@ class Decoder(ABC, Generic[B]):
         kept = None
         if capture is not None:
             found = [part.states for part in parts if part.states is not None]
-            kept = Kept(capture, layers, torch.cat(found) if found else None)
+            kept = CapturedStates(capture, layers, torch.cat(found) if found else None)
         longest = int(limit.max())
         width = min(self.rows_within(int(keep.max()), longest), len(requests))
         return Session(
@@ -243,7 +243,7 @@ class Decoder(ABC, Generic[B]):
             settings=settings,
             ends=ends,
             edits=self.edits,
-            kept=kept,
+            captured=kept,
             so_far=so_far,
         )
 
@@ -322,7 +322,7 @@ class BranchDecoder(Decoder[Backbone]):
             for item in passes:
                 probe = self.probe(item, layers)
                 asked = item.wanted if logits else item.wanted[:8]
-                found = self.backbone.run(item.tokens, item.places, item.step, asked, probe)
+                found = self.backbone.run(item.tokens, item.positions, item.step, asked, probe)
                 count = len(item.answers)
                 yield ForwardOutput(item.answers, found[:count], probe.states()[:count] if layers else None)
             forest.remember()
@@ -331,7 +331,7 @@ class BranchDecoder(Decoder[Backbone]):
 
     def probe(self, item: Pass, layers: tuple[int, ...]) -> PassProbe:
         """What a pass over prompts changes and keeps of the hidden states."""
-        rows = all_prompt(item.places) if item.rows is None and self.edits else item.rows
+        rows = all_prompt(item.positions) if item.rows is None and self.edits else item.rows
         return PassProbe(self.edits, layers, rows, item.wanted)
 
     @property

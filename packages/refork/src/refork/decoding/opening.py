@@ -83,7 +83,7 @@ class DecodingPath:
         return self.path != "packed"
 
     @property
-    def told(self) -> str:
+    def describe(self) -> str:
         """One sentence about a slow one."""
         return f"{_MEANING[self.path]}: {self.why}"
 
@@ -175,7 +175,7 @@ class _Trial:
                 decoder = _made(opening, self.model, self.memory, self.most)
                 difference = self._differs(decoder)
             except Exception as error:  # whatever a model's code may raise
-                wrong = _said(error)
+                wrong = _error_text(error)
             else:
                 wrong = f"{_NAME[path]} of {self.kind} give log-probs {difference:.2g} nats from its own"
                 if difference <= self._allowed:
@@ -191,7 +191,7 @@ class _Trial:
         try:
             return BranchDecoder(Backbone(self.model), self.memory, self.most), DecodingPath("packed")
         except Exception as error:  # whatever a model's code may raise
-            opening = DecodingPath("anew", _said(error))
+            opening = DecodingPath("anew", _error_text(error))
             return _made(opening, self.model, self.memory, self.most), opening
 
     def _settle(self) -> bool:
@@ -204,7 +204,7 @@ class _Trial:
         try:
             short = self.own.read(base[: few + 1])
         except Exception as error:
-            raise CannotDo(f"{self.kind} does not run on token ids alone: {_said(error)}") from error
+            raise CannotDo(f"{self.kind} does not run on token ids alone: {_error_text(error)}") from error
         if not bool(torch.isfinite(short.amax(dim=-1)).all()):
             return False
         self._range = _range(torch.log_softmax(short.float(), dim=-1).double().cpu().numpy())
@@ -316,7 +316,7 @@ def _range(logs: Any) -> float:
     return float(np.ptp(finite)) if len(finite) else 0.0
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     first = (str(error).strip().splitlines() or [""])[0][:200]
     return error.what if isinstance(error, CannotDo) else f"{type(error).__name__}: {first}"
 

@@ -157,9 +157,9 @@ class OwnForward:
 
 def _alike(probe: PassProbe, shown: Sequence[Tensor] | None) -> bool:
     """Whether what was kept of every layer is what the model shows."""
-    if shown is None or len(shown) != len(probe.layers) or sorted(probe.kept) != list(probe.layers):
+    if shown is None or len(shown) != len(probe.layers) or sorted(probe.captured) != list(probe.layers):
         return False
-    mine = [probe.kept[layer] for layer in probe.layers]
+    mine = [probe.captured[layer] for layer in probe.layers]
     return all(
         one.shape == two[0].shape and torch.allclose(one, two[0], rtol=1e-3, atol=1e-4)
         for one, two in zip(mine, shown, strict=True)
@@ -174,7 +174,7 @@ class OwnRows:
         self.forward, self._slots = forward, lines
         self._lines: list[CachedContext] = []
         none = np.zeros(0, dtype=np.int64)
-        self.request, self.said = none, none
+        self.request, self.generated = none, none
         self.alive: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
     def __len__(self) -> int:
@@ -189,7 +189,7 @@ class OwnRows:
         stay = np.flatnonzero(self.alive)
         self._lines = [self._lines[row] for row in stay] + [self._slots[slot].branch() for slot in trace]
         self.request = np.concatenate([self.request[stay], request])
-        self.said = np.concatenate([self.said[stay], np.zeros_like(request)])
+        self.generated = np.concatenate([self.generated[stay], np.zeros_like(request)])
         self.alive = np.ones(len(self._lines), dtype=np.bool_)
 
     def feed(

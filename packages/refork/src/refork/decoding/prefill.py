@@ -95,7 +95,7 @@ class Pass:
 
     answers: Ints
     tokens: Tensor
-    places: Tensor
+    positions: Tensor
     step: AttentionPlan
     wanted: Tensor
     rows: Rows | None

@@ -44,7 +44,7 @@ class _RunGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RunPosition:
     """Where a run comes to lie: ``filled`` positions of its old place, behind those ``skipped`` there."""
 
     group: _RunGroup
@@ -92,7 +92,7 @@ class PrefixCache:
         for run in runs:
             stacks.setdefault(id(run[1].leaf), []).append(run)
         placed = [
-            (self._place(*run), run[1])
+            (self._assign(*run), run[1])
             for group in stacks.values()
             if not self._adopted(group)
             for run in group
@@ -128,7 +128,7 @@ class PrefixCache:
         shared_prefix, length = self._known(slot, tokens)
         return shared_prefix is not slot.shared_prefix or self._alike(tokens, length) > 0
 
-    def _place(self, number: int, slot: CacheSlot, tokens: IntArray) -> _Place:
+    def _assign(self, number: int, slot: CacheSlot, tokens: IntArray) -> _RunPosition:
         """Give a run its place, which may not be there yet."""
         shared_prefix, start = self._shared_prefix(slot, tokens)
         skipped = start - slot.leaf.start
@@ -149,7 +149,7 @@ class PrefixCache:
             group.view = None
         self._where[number] = name
         self._tokens[number] = tokens
-        return _Place(group, item, skipped, filled)
+        return _RunPosition(group, item, skipped, filled)
 
     def _shared_prefix(self, slot: CacheSlot, tokens: IntArray) -> tuple[Stack | None, int]:
         """The shared prefix that a run continues, and its length: its own, one that is here, or a new one."""
@@ -356,7 +356,7 @@ class Prompts:
         rows[: len(mine)] = mine
         asked = item.wanted[torch.from_numpy(rows).to(item.wanted.device)]
         probe = self.decoder.probe(item, self.layers)
-        logits = self.decoder.backbone.run(item.tokens, item.places, item.step, asked, probe)
+        logits = self.decoder.backbone.run(item.tokens, item.positions, item.step, asked, probe)
         self.computed += len(item.tokens)
         for row, answer in enumerate(item.answers[mine]):
             reading.logits[int(answer)] = logits[row].clone()

@@ -56,9 +56,9 @@ class RowOutputs:
                 array[:count] = array[stay]
         self.ties[count : count + len(arriving)] = 0
 
-    def newest(self, said: Ints) -> IntArray:
+    def newest(self, generated: Ints) -> IntArray:
         """The last token of every row."""
-        return self.tokens[np.arange(len(said)), said - 1]
+        return self.tokens[np.arange(len(generated)), generated - 1]
 
     def put(
         self, rows: slice, offset: Ints, alive: NDArray[np.bool_], tokens: Ints, drawn: distribution.Drawn

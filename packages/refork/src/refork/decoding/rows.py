@@ -99,13 +99,13 @@ class LiveRows:
         self.branches = [self.branches[row] if row >= 0 else next(waiting) for row in source]
         self.where = {branch.request_id: row for row, branch in enumerate(self.branches)}
         self.newest = np.where(source >= 0, np.append(self.newest, 0)[source], 0)
-        self.noises.place(source)
+        self.noises.move_rows(source)
         self.groups = groups(self.branches)
         prompts.prefix_cache.tidy()
         runs = np.array([_run(branch) for branch in self.branches], dtype=np.int64)
         batch.slots = {int(run): prompts.prefix_cache.slot(int(run)) for run in np.unique(runs)}
         keep = np.array([len(branch.request.tokens) for branch in arriving], dtype=np.int64)
-        batch.place(source, fresh, runs[fresh], keep)
+        batch.move_rows(source, fresh, runs[fresh], keep)
         self._fit()
         return fresh
 
@@ -113,7 +113,7 @@ class LiveRows:
         """Give the store of suffixes room for all rows, and memory that is no longer needed back."""
         batch = self.batch
         store = batch.suffix.store
-        rows, used = align(len(batch), self.decoder.backbone.granule), int(batch.said.max())
+        rows, used = align(len(batch), self.decoder.backbone.granule), int(batch.generated.max())
         batch.limit = align(max(b.limit for b in self.branches), self.decoder.backbone.shape.own_unit)
         count, length = store.count, store.length
         if rows > count:
@@ -156,7 +156,7 @@ _NO_NATS = np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class StepOutput:
     """What one request said in one step: k tokens, and their log-probs [k] in nats.
 
     ``logprobs`` are under the law that was sampled from, ``logprobs_t1`` under temperature 1 with no filter.
@@ -179,12 +179,12 @@ class Said:
     accepted: int = 0
 
 
-def failed(request_id: int, why: str) -> Said:
+def failed(request_id: int, why: str) -> StepOutput:
     """A request that ends without another token."""
-    return Said(request_id, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
+    return StepOutput(request_id, _NO_TOKENS, _NO_NATS, _NO_NATS, finish="error", error=why)
 
 
-def say(rows: LiveRows, which: Ints, drawn: DrawnTokens, logits: Tensor) -> list[Said]:
+def say(rows: LiveRows, which: Ints, drawn: DrawnTokens, logits: Tensor) -> list[StepOutput]:
     """Give one drawn token to each living one of some rows [n] with logits [n, V]; end those it ends."""
     out, alive = [], rows.batch.alive
     top = _tops(rows, which, logits)
@@ -199,22 +199,26 @@ def say(rows: LiveRows, which: Ints, drawn: DrawnTokens, logits: Tensor) -> list
             continue
         _, finish = _take(rows, row, branch, tokens[place : place + 1])
         one = slice(place, place + 1)
-        entropy = None if drawn.entropy is None or branch.law.entropy_top_k is None else drawn.entropy[one]
+        entropy = (
+            None if drawn.entropy is None or branch.sampling.entropy_top_k is None else drawn.entropy[one]
+        )
         nats = drawn.logprobs[one], drawn.logprobs_t1[one]
         tied = int(ties[place])
-        out.append(Said(branch.request_id, words[one], *nats, top.get(place), finish, None, tied, entropy))
+        out.append(
+            StepOutput(branch.request_id, words[one], *nats, top.get(place), finish, None, tied, entropy)
+        )
     return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verified:
-    """What was settled for one ``row``, the ``place``-th of those in a pass.
+    """What was settled for one ``row``, the ``index``-th of those in a pass.
 
     Its logits are rows ``first .. first + fed - 1`` of the pass. From the ``broken``-th of these on they are
     of no use, for the reason ``why``.
     """
 
-    place: int
+    index: int
     row: int
     first: int
     fed: int
@@ -223,14 +227,14 @@ class Verified:
     why: str | None = None
 
 
-def say_settled(rows: LiveRows, verified: Sequence[Verified], logits: Tensor) -> list[Said]:
+def say_settled(rows: LiveRows, verified: Sequence[Verified], logits: Tensor) -> list[StepOutput]:
     """Give each row what a speculator settled on, up to where the row ends; ``logits`` [T, V] of the pass."""
     return [_say_settled(rows, item, logits) for item in verified]
 
 
-def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
+def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> StepOutput:
     branch, settled = rows.branches[item.row], item.settled
-    room = branch.limit - int(rows.batch.said[item.row])
+    room = branch.limit - int(rows.batch.generated[item.row])
     if not 0 < len(settled.tokens) <= min(room, item.fed):
         raise InternalError(
             f"a speculator settled on {len(settled.tokens)} tokens of {item.fed}, room for {room}"
@@ -241,8 +245,10 @@ def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
     if finish is None and usable < len(settled.tokens):
         rows.leave(item.row, spoilt=True)
         finish, why = "error", item.why
-    entropy = None if settled.entropy is None or branch.law.entropy_top_k is None else settled.entropy[:count]
-    return Said(
+    entropy = (
+        None if settled.entropy is None or branch.sampling.entropy_top_k is None else settled.entropy[:count]
+    )
+    return StepOutput(
         branch.request_id,
         np.asarray(settled.tokens[:count], dtype=np.int32),
         np.asarray(settled.logprobs[:count], dtype=np.float32),
@@ -261,14 +267,14 @@ def _say_settled(rows: LiveRows, item: Verified, logits: Tensor) -> Said:
 
 def _take(rows: LiveRows, row: int, branch: RunningRequest, tokens: list[int]) -> tuple[int, End | None]:
     """Give a row tokens until one ends it: how many it took, and how it ended."""
-    said, finish, count = int(rows.batch.said[row]), None, 0
+    said, finish, count = int(rows.batch.generated[row]), None, 0
     for token in tokens:
         said, count = said + 1, count + 1
         rows.newest[row] = token
         finish = branch.ended(token, said)
         if finish is not None:
             break
-    rows.batch.said[row] = said
+    rows.batch.generated[row] = said
     if finish is not None:
         rows.leave(row)
     return count, finish

@@ -45,7 +45,7 @@ def score(
     return out
 
 
-def next_laws(decoder: Decoder[Any], sequences: Sequence[IntArray]) -> list[FloatArray]:
+def next_distributions(decoder: Decoder[Any], sequences: Sequence[IntArray]) -> list[FloatArray]:
     """Log-probs in nats, temperature 1, of every token after each sequence: [vocabulary] each."""
     last = np.array([len(s) for s in sequences], dtype=np.int64) - 1
     out = [np.zeros(0, dtype=np.float32)] * len(sequences)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.kept import Kept
+from refork.decoding.captured_states import CapturedStates
 from refork.decoding.prefill import Ints
 from refork.decoding.record import AHEAD, RowOutputs, Sampled
 from refork.decoding.states import Edit, States
@@ -59,7 +59,7 @@ class BatchRows(Protocol):
     """The rows of a running batch; row i is a branch, as in :class:`Batch`."""
 
     request: Ints
-    said: Ints
+    generated: Ints
     alive: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -96,10 +96,10 @@ class Session:
         settings: Sampling,
         ends: Ends,
         edits: tuple[Edit, ...] = (),
-        kept: Kept | None = None,
+        captured: CapturedStates | None = None,
         so_far: Callable[[int], distribution.SoFar] | None = None,
     ) -> None:
-        self.edits, self.kept = edits, kept
+        self.edits, self.captured = edits, captured
         self.batch, self.waiting, self.opening = batch, waiting, opening
         self.noise, self.settings, self.ends = noise, settings, ends
         self.end_ids = np.array(sorted(ends.ids), dtype=np.int64)
@@ -146,19 +146,19 @@ class Session:
 
     def _advance(self) -> list[Sampled]:
         """Feed every row's newest token and draw the next one."""
-        kept = self.kept
+        kept = self.captured
         layers = kept.layers if kept is not None and kept.fresh != "none" else ()
-        logits, states = self.batch.feed(self.record.newest(self.batch.said), self.edits, layers)
+        logits, states = self.batch.feed(self.record.newest(self.batch.generated), self.edits, layers)
         closed = [] if states is None or kept is None else self._keep(kept, states)
         return closed + self._draw(logits, 0)
 
-    def _keep(self, kept: Kept, found: Tensor) -> list[Sampled]:
+    def _keep(self, kept: CapturedStates, found: Tensor) -> list[Sampled]:
         """Keep the states of the tokens just fed; returns branches that only waited for them."""
         batch, states = self.batch, found.float().cpu().numpy()
         closed = []
         for row in np.flatnonzero(batch.alive):
             request = int(batch.request[row])
-            kept.put(request, int(batch.said[row]), states[row])
+            kept.put(request, int(batch.generated[row]), states[row])
             waiting = kept.waiting.pop(request, None)
             if waiting is not None:
                 batch.alive[row] = False
@@ -166,13 +166,15 @@ class Session:
         return closed
 
     def _states(self, request: int) -> States | None:
-        return None if self.kept is None else self.kept.take(request, int(self.waiting.opening[request]))
+        return (
+            None if self.captured is None else self.captured.take(request, int(self.waiting.opening[request]))
+        )
 
     def _draw(self, logits: Tensor, start: int) -> list[Sampled]:
         """Draw one token for rows ``start ..`` of the batch; returns those that are finished."""
         batch = self.batch
         rows = slice(start, len(batch))
-        offset, whose = batch.said[rows], self.waiting.request[batch.request[rows]]
+        offset, whose = batch.generated[rows], self.waiting.request[batch.request[rows]]
         self._check(logits, whose, offset, batch.alive[rows])
         forced = self.settings.forced
         fixed = first = None
@@ -203,7 +205,7 @@ class Session:
                 self._so_far[int(whose[i])].take(int(tokens[i]))
         self.record.put(rows, offset, alive, tokens, drawn)
         # Dead rows were drawn for too, which costs nothing, and do not count.
-        batch.said[rows] += alive
+        batch.generated[rows] += alive
         return self._finished(rows, tokens, wrong)
 
     def _history(
@@ -261,7 +263,7 @@ class Session:
     def _finished(self, rows: slice, tokens: Ints, wrong: dict[int, str]) -> list[Sampled]:
         """Mark rows that end with this token and hand out their continuations; ``wrong`` ones before it."""
         batch = self.batch
-        said, request = batch.said[rows], batch.request[rows]
+        said, request = batch.generated[rows], batch.request[rows]
         stop = np.isin(tokens, self.end_ids)
         whose = self.waiting.request[request]
         if self._guides:
@@ -282,10 +284,10 @@ class Session:
             self._so_far.pop(int(whose[place]), None)
             count = int(said[place]) - (why is not None)
             item = self.record.get(row, count, int(whose[place]), bool(stop[place]), why)
-            if why is None and self.kept is not None and self.kept.due(int(said[place])):
+            if why is None and self.captured is not None and self.captured.due(int(said[place])):
                 # Its newest token was never fed, so its states are still to come.
                 batch.alive[row] = True
-                self.kept.waiting[mine] = item
+                self.captured.waiting[mine] = item
             else:
                 finished.append(replace(item, states=self._states(mine)))
         return finished

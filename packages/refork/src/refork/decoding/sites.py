@@ -19,21 +19,23 @@ _ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The tokens of a pass [N]: absolute ``place``, whether of a ``prompt``, and the ``last`` one of it."""
+    """The tokens of a pass [N]: absolute ``position``, whether of a ``prompt``, its ``last`` one."""
 
-    place: Tensor
+    position: Tensor
     prompt: Tensor
     last: Tensor
 
 
-def all_prompt(places: Tensor) -> Rows:
+def all_prompt(positions: Tensor) -> Rows:
     """Rows of which it does not matter where their prompts end."""
-    return Rows(places, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places, dtype=torch.bool))
+    return Rows(
+        positions, torch.ones_like(positions, dtype=torch.bool), torch.zeros_like(positions, dtype=torch.bool)
+    )
 
 
 @dataclass(slots=True)
 class PassProbe:
-    """What one pass changes and keeps: layers by number, ``kept`` [rows, width] after the pass.
+    """What one pass changes and keeps: layers by number, ``captured`` [rows, width] after the pass.
 
     ``wanted`` picks the rows to keep; None keeps all.
     """
@@ -42,11 +44,11 @@ class PassProbe:
     layers: tuple[int, ...] = ()
     rows: Rows | None = None
     wanted: Tensor | None = None
-    kept: dict[int, Tensor] = field(default_factory=dict)
+    captured: dict[int, Tensor] = field(default_factory=dict)
 
     def states(self) -> Tensor:
         """What was kept: [rows, layers, width]."""
-        return torch.stack([self.kept[layer] for layer in self.layers], dim=1)
+        return torch.stack([self.captured[layer] for layer in self.layers], dim=1)
 
     @property
     def idle(self) -> bool:
@@ -133,7 +135,7 @@ def _visit(probe: PassProbe, number: int, edits: Sequence[Edit]) -> Callable[[Te
             if mask is None or bool(mask.any()):
                 flat, changed = _changed(edit, flat, mask), True
         if number in probe.layers:
-            probe.kept[number] = flat.clone() if probe.wanted is None else flat[probe.wanted]
+            probe.captured[number] = flat.clone() if probe.wanted is None else flat[probe.wanted]
         return flat[None] if changed else None
 
     return visit
@@ -173,11 +175,11 @@ def _mask(edit: Edit, rows: Rows | None) -> Tensor | None:
     if edit.positions == "last":
         return chosen & rows.last
     if isinstance(edit.positions, tuple):
-        wanted = torch.tensor(edit.positions, device=rows.place.device)
-        return chosen & torch.isin(rows.place, wanted)
+        wanted = torch.tensor(edit.positions, device=rows.position.device)
+        return chosen & torch.isin(rows.position, wanted)
     if isinstance(edit.positions, slice):
-        chosen = chosen & (rows.place >= (edit.positions.start or 0))
-        return chosen if edit.positions.stop is None else chosen & (rows.place < edit.positions.stop)
+        chosen = chosen & (rows.position >= (edit.positions.start or 0))
+        return chosen if edit.positions.stop is None else chosen & (rows.position < edit.positions.stop)
     return chosen
 
 

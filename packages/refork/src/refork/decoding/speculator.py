@@ -27,14 +27,14 @@ class ActiveRows:
     """The living rows [n] of a batch before a pass, in the order of its rows.
 
     ``request_id`` names each request for as long as it lives. ``newest`` is the token that is fed next,
-    ``place`` its absolute position, ``said`` how many tokens the branch has emitted (the newest included),
-    ``room`` how many more it may. ``settings`` and ``noise`` are each request's own.
+    ``position`` its absolute position, ``generated`` how many tokens the branch has emitted (the newest
+    included), ``room`` how many more it may. ``settings`` and ``noise`` are each request's own.
     """
 
     request_id: Ints
     newest: Ints
-    place: Ints
-    said: Ints
+    position: Ints
+    generated: Ints
     room: Ints
     settings: Sequence[Sampling]
     noise: Sequence[NoiseKey]
@@ -47,12 +47,12 @@ class ActiveRows:
 class Drafts:
     """Proposed tokens [n, g], of which the first ``lengths`` [n] (0 .. g) of each row are verified.
 
-    ``law`` is whatever the speculator needs to settle them (the law they were drawn from).
+    ``distribution`` is whatever the speculator needs to settle them (the law they were drawn from).
     """
 
     tokens: Ints
     lengths: Ints
-    law: Any = None
+    distribution: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,10 +106,10 @@ class Speculator(Protocol):
         """What each branch says, given the pass's logits [sum of 1 + lengths, V], branch after branch."""
         ...
 
-    def fed(self, branches: ActiveRows, spread: Ints, kept: Ints, states: Tensor) -> None:
+    def fed(self, branches: ActiveRows, spread: Ints, kept_tokens: Ints, states: Tensor) -> None:
         """Hidden states [sum of spread, layers, width] of the tokens just fed, branch after branch.
 
-        ``spread`` [n] says how many tokens of each branch were fed; the first ``kept`` [n] of them are part
-        of what it has said.
+        ``spread`` [n] says how many tokens of each branch were fed; the first ``kept_tokens`` [n] of them
+        are part of what it has said.
         """
         ...

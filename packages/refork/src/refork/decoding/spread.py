@@ -29,8 +29,8 @@ LIGHT = 4 << 20
 class Spread:
     """The part of such passes that depends on ``lengths`` [n] only: how many tokens of each row are fed.
 
-    ``row`` and ``place`` [T] say of each token whose it is and the how-manieth; ``reads`` lists stacks, the
-    rows that read them, and which runs.
+    ``row`` and ``position`` [T] say of each token whose it is and the how-manieth; ``reads`` lists stacks,
+    the rows that read them, and which runs.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Spread:
         starts = np.cumsum(lengths) - lengths
         self.backbone, self.rows = backbone, len(lengths)
         self.row = np.repeat(np.arange(len(lengths)), lengths)
-        self.place = np.arange(len(self.row)) - starts[self.row]
+        self.position = np.arange(len(self.row)) - starts[self.row]
         count = backbone.padded(len(self.row))
         self.keep = np.zeros(count, dtype=np.int64)
         self.keep[: len(self.row)] = keep[self.row]
-        self.kept = torch.from_numpy(self.keep).to(device)
+        self.kept_tokens = torch.from_numpy(self.keep).to(device)
         self.products: list[StackProduct] = []
         for stack, rows, items in reads:
             mine = lengths[rows]
@@ -55,12 +55,12 @@ class Spread:
             self.products += products(stack, tokens, np.repeat(items, mine), self.keep[tokens])
         tall = align(int(lengths.max()), shape.row_unit)
         padded = np.zeros((len(lengths), tall), dtype=np.int64)
-        padded[self.row, self.place] = np.arange(len(self.row))
+        padded[self.row, self.position] = np.arange(len(self.row))
         self.table = Table(
             torch.from_numpy(self.row).to(device),
             self.row.tolist(),
             torch.from_numpy(padded).to(device),
-            torch.from_numpy(self.row * tall + self.place).to(device),
+            torch.from_numpy(self.row * tall + self.position).to(device),
             int(lengths.max()),
         )
         self.runs = runs_of(self.products, self.row, shape)
@@ -74,12 +74,14 @@ class Spread:
         if columns != self.columns:
             self.columns = columns
             before = torch.arange(prefix, device=device)
-            size = (len(self.kept), columns)
+            size = (len(self.kept_tokens), columns)
             nothing = torch.full(size, -torch.inf, dtype=shape.dtype, device=device)
-            self.mask = torch.cat([causal_mask(before, self.kept, shape), nothing], dim=1)
+            self.mask = torch.cat([causal_mask(before, self.kept_tokens, shape), nothing], dim=1)
             # Padding looks at one column that holds nothing but zeros, for a softmax needs something.
             self.mask[count:, 0] = 0.0
-            self.reach = torch.cat([before.expand(len(self.kept), -1), self.kept[:, None] + mine], dim=1)
+            self.reach = torch.cat(
+                [before.expand(len(self.kept_tokens), -1), self.kept_tokens[:, None] + mine], dim=1
+            )
         self.mask[:count, prefix:] = causal_mask(mine, own + 1, shape)
 
 
@@ -101,13 +103,15 @@ def spread_pass(
     return where, step
 
 
-def runs_of(found: Sequence[StackProduct], rows: Ints, shape: KvShape) -> list[tuple[Stack, int, int]] | None:
+def runs_of(
+    result: Sequence[StackProduct], rows: Ints, shape: KvShape
+) -> list[tuple[Stack, int, int]] | None:
     """What one branch's tokens read (stack, run, width); None for several branches, or for tall groups."""
     one = len(rows) > 0 and rows[0] == rows[-1]
-    whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in found)
+    whole = all(isinstance(item.rows, slice) and item.rows == slice(0, len(rows)) for item in result)
     if not one or not whole or any(layer.group >= layer.enough for layer in shape.layers):
         return None
-    return [(item.stack, item.item, item.width) for item in found]
+    return [(item.stack, item.item, item.width) for item in result]
 
 
 @dataclass(frozen=True, slots=True)

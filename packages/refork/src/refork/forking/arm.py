@@ -28,8 +28,8 @@ from refork.forking.run_on import Branch, judge_draws, run_on, world_producer
 from refork.forking.settings import ForkOptions, ForkSettings, takes_fork_settings
 from refork.judge import Judge
 from refork.policies.base import Policy, Sampling
+from refork.policies.renderable import ends_of, render_delta
 from refork.policies.sent import REQUEST
-from refork.policies.shown import ends_of, render_delta
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.node import NewNode, Point, Trajectory
@@ -127,24 +127,28 @@ class _Start:
     pending: str
     mid_turn: bool
     complete: bool
-    said: int = 0
+    generated: int = 0
 
 
-def recorded_settings(point: Point, walk: Trajectory) -> Sampling:
+def recorded_settings(point: Point, trajectory: Trajectory) -> Sampling:
     """The settings that the turn at the point was sampled with, else the last recorded ones.
 
     A log seldom says how long a turn could have been. Where it does not, ``max_tokens`` is the longest turn
     of the walk and a usual turn more: the same at every point of one trace, and never less than was said.
     """
     begun = turn_from(point)
-    for node in [*([begun] if begun else []), point.node, *(step.node for step in reversed(walk.steps))]:
+    for node in [
+        *([begun] if begun else []),
+        point.node,
+        *(step.node for step in reversed(trajectory.steps)),
+    ]:
         if node.settings is not None:
             found = Sampling.from_json(node.settings).but(forced=(), banned_first=())
             limit = node.extra.get("turn_limit")
             if limit is None and node.noise is None and "max_tokens" not in node.settings:
-                limit = _unknown_limit(walk)
+                limit = _unknown_limit(trajectory)
             return found if limit is None else found.but(max_tokens=limit)
-    return Sampling(max_tokens=_unknown_limit(walk))
+    return Sampling(max_tokens=_unknown_limit(trajectory))
 
 
 def _unknown_limit(walk: Trajectory) -> int:
@@ -246,7 +250,7 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
     )
     node = tree.append([new_node])[0]
     mid = bool(pending)
-    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, said=len(begun))
+    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, generated=len(begun))
 
 
 def _as_offered(point: Point, walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -441,9 +445,9 @@ def prepare(
         turns_left=limits.turns,
         exclude_first=exclude_first,
         max_tokens=limits.room,
-        turn_limit=None if room is None or limits.room is None else start.said + limits.room,
+        turn_limit=None if room is None or limits.room is None else start.generated + limits.room,
         called=_calls(walk) if start.complete else None,
-        said=start.said,
+        generated=start.generated,
     )  # fmt: skip
     try:
         job.branches = _branches(tree, plan, template, missing, episodes if on.backend is None else None)
@@ -464,14 +468,14 @@ def _within_limit(plan: Plan, start: _Start, room: int | None) -> tuple[_Start, 
         BadChange: more tokens are forced than may be said.
     """
     limit = plan.settings.max_tokens
-    if start.complete or (room is None and not start.said):
+    if start.complete or (room is None and not start.generated):
         return start, None
-    left = limit - start.said if room is None else min(room, limit)
+    left = limit - start.generated if room is None else min(room, limit)
     if left < 0:
         raise BadPoint(
-            f"{start.said} tokens of this turn stand before the draws, and its limit is {limit}",
+            f"{start.generated} tokens of this turn stand before the draws, and its limit is {limit}",
             where=plan.where,
-            hint=f"fork earlier, or let turns be longer: --set max_tokens={2 * start.said}",
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={2 * start.generated}",
         )
     if left == 0:
         return replace(start, mid_turn=False, complete=True), None
@@ -479,7 +483,7 @@ def _within_limit(plan: Plan, start: _Start, room: int | None) -> tuple[_Start, 
         raise BadChange(
             f"{len(plan.settings.forced)} tokens are forced, and the turn may say {left} more",
             where=plan.where,
-            hint=f"fork earlier, or let turns be longer: --set max_tokens={start.said + limit}",
+            hint=f"fork earlier, or let turns be longer: --set max_tokens={start.generated + limit}",
         )
     return start, left
 
@@ -527,16 +531,16 @@ def _recorded(
         extra=extra | why | made | {"identity": IDENTITY},
     )
     # What differs between two records of one identity (a policy's other name, its device) changes no draw.
-    known = _found(tree, record.id)
+    known = _recorded_fork(tree, record.id)
     if known is not None:
         return known
-    earlier = _found(tree, _first_id(record, plan, change, extra))
+    earlier = _recorded_fork(tree, _first_id(record, plan, change, extra))
     if earlier is not None and _as_now(tree, earlier, record, start, limits):
         return earlier
     return tree.begin_fork(record)
 
 
-def _found(tree: Tree, fork: str) -> ForkRecord | None:
+def _recorded_fork(tree: Tree, fork: str) -> ForkRecord | None:
     try:
         return tree.fork_record(fork)
     except BadInput:
@@ -555,7 +559,7 @@ def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, 
         return False
     if then["extra"] != {name: value for name, value in now["extra"].items() if name in known}:
         return False
-    if limits.turns is not None and start.said:
+    if limits.turns is not None and start.generated:
         return False  # a draw that was cut short in its first turn could not be told from one that was not
     draws = tree.draws(earlier.id)
     walks = tree.paths([draw.leaf for draw in draws])
@@ -668,8 +672,8 @@ def _run_here(
     started = time.monotonic()
     groups: dict[tuple[int, str, str | None], list[ReadyArm]] = {}
     for job in jobs:
-        law = json.dumps(job.plan.settings.to_json(), sort_keys=True)
-        groups.setdefault((id(job.plan.policy), law, job.record.world), []).append(job)
+        sampling = json.dumps(job.plan.settings.to_json(), sort_keys=True)
+        groups.setdefault((id(job.plan.policy), sampling, job.record.world), []).append(job)
     used: dict[str, Used] = {}
     for group in groups.values():
         plan = group[0].plan

@@ -30,7 +30,7 @@ class Plan:
     """
 
     point: Point
-    walk: Trajectory
+    trajectory: Trajectory
     policy: Policy
     settings: Sampling
     world: World | None = None
@@ -323,7 +323,7 @@ class EditMessage:
     def _messages(self, plan: Plan) -> tuple[Message, ...]:
         from refork.forking.context import conversation
 
-        messages = plan.messages or conversation(plan.walk).messages
+        messages = plan.messages or conversation(plan.trajectory).messages
         if not 0 <= self.index < len(messages):
             raise BadChange(
                 f"there is no message {self.index}; the conversation has {len(messages)}",

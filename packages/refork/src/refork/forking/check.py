@@ -8,19 +8,19 @@ from refork.tree.node import Trajectory
 from refork.types import IntArray
 
 
-def check_policy(walk: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:
+def check_policy(trajectory: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:
     """Raise where a policy is not the one on record and no swap was asked for."""
     if swapped:
         return
     card = policy.card
-    tokenizer = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
+    tokenizer = next((s.node.extra["tokenizer"] for s in trajectory if "tokenizer" in s.node.extra), None)
     if tokenizer and card.tokenizer and tokenizer != card.tokenizer:
         raise WrongTokenizer(
             f"policy {card.name!r} has another tokenizer than the one that made these token ids",
-            where=f"task {walk.root.id[:12]}",
+            where=f"task {trajectory.root.id[:12]}",
             hint="use the recorded model, or ask for the swap: --change policy:SPEC",
         )
-    last = next((s.node for s in reversed(walk.steps) if s.node.weights), None)
+    last = next((s.node for s in reversed(trajectory.steps) if s.node.weights), None)
     if last is not None and card.weights and card.weights != last.weights and not any_weights:
         raise WrongWeights(
             f"policy {card.name!r} has weights {card.weights[:12]}, the record says {str(last.weights)[:12]}",

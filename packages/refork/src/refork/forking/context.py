@@ -9,13 +9,13 @@ from refork.calls import message_calls
 from refork.errors import BadInput, CannotDo
 from refork.tree.node import Node, Point, Step, Trajectory
 from refork.tree.tree import Tree
-from refork.tree.turn import Shown, Turn, parts_of
+from refork.tree.turn import ContextStep, Turn, parts_of
 from refork.types import Message, Origin
 from refork.worlds.base import Episode, Task, World
-from refork.worlds.environment import EnvTrajectory, Seen
+from refork.worlds.environment import ActionObservation, EnvTrajectory
 from refork.worlds.fork import check_answer, step_again
 from refork.worlds.spec import family
-from refork.worlds.walks import trajectory_of
+from refork.worlds.trajectories import trajectory_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Conversation:
     complete: bool
 
 
-def conversation(walk: Trajectory) -> Conversation:
+def conversation(trajectory: Trajectory) -> Conversation:
     """Messages of the context of a walk; a turn that lies in several nodes is one message."""
-    parts = parts_of(walk.context)
+    parts = parts_of(trajectory.context)
     last = parts[-1] if parts else None
     messages: list[Message] = []
     for part in parts:
-        if isinstance(part, Shown):
+        if isinstance(part, ContextStep):
             messages += part.messages
         elif part is not last:
             messages.append(part.message or {"role": "assistant", "content": ""})
@@ -49,32 +49,33 @@ def conversation(walk: Trajectory) -> Conversation:
     return Conversation(tuple(messages), last.text, complete)
 
 
-def recorded_task(walk: Trajectory, world: World) -> Task:
+def recorded_task(trajectory: Trajectory, world: World) -> Task:
     """The world's task that a walk began with; raises BadInput where it began with none of this world."""
-    data = walk.root.extra.get("task")
+    data = trajectory.root.extra.get("task")
     if not isinstance(data, dict) or "id" not in data:
         raise BadInput(
             "this trajectory did not begin with a recorded task of a world",
-            where=f"task {walk.root.id[:12]}",
+            where=f"task {trajectory.root.id[:12]}",
             hint="fork it without a world: the draws then end with the policy's turn",
         )
     task = Task(**data)
     if family(task.world) != family(world.name):
         raise BadInput(
-            f"the task belongs to world {task.world!r}, not {world.name!r}", where=f"task {walk.root.id[:12]}"
+            f"the task belongs to world {task.world!r}, not {world.name!r}",
+            where=f"task {trajectory.root.id[:12]}",
         )
     return task
 
 
-def imported_task(walk: Trajectory) -> Task:
+def imported_task(trajectory: Trajectory) -> Task:
     """The task of a walk whose world is not here: the recorded one, else one made of the walk's beginning.
 
     ``data["brief"]`` is what a simulator can be told, as far as the record has it.
     """
-    root = walk.root
+    root = trajectory.root
     recorded = root.extra.get("task")
     tools = bool(root.extra.get("tools"))
-    brief = _as_environment(walk, None).brief.to_json()
+    brief = _as_environment(trajectory, None).brief.to_json()
     if isinstance(recorded, dict) and "id" in recorded:
         task = Task(**recorded)
     else:
@@ -129,39 +130,39 @@ def _acted(said: Sequence[Turn], answer: Step | None) -> _Turn:
     return _Turn(calls or "".join(turn.text for turn in said), luck, seed, answer)
 
 
-def transcript(walk: Trajectory, world: World | None = None) -> tuple[Seen, ...]:
+def transcript(trajectory: Trajectory, world: World | None = None) -> tuple[ActionObservation, ...]:
     """What was done and what was answered, turn by turn, without reasoning where that can be told apart."""
     try:
-        return _as_environment(walk, world).seen()
+        return _as_environment(trajectory, world).history()
     except BadInput:
-        turns, _ = _turns(walk)
+        turns, _ = _turns(trajectory)
         return tuple((turn.action, turn.answer.text if turn.answer else "") for turn in turns)
 
 
-def said_whole(walk: Trajectory) -> bool:
+def said_whole(trajectory: Trajectory) -> bool:
     """Whether a walk ends with a whole turn of a log, so that the world is to answer next."""
-    last = walk.steps[-1]
+    last = trajectory.steps[-1]
     whole = last.keep is None or last.keep >= last.node.length
     foreign = last.node.noise is None and last.node.fork is None and "edit" not in last.node.extra
     return last.node.kind == "action" and whole and foreign
 
 
-def live_episode(tree: Tree, walk: Trajectory, world: World) -> tuple[Episode, Origin]:
+def live_episode(tree: Tree, trajectory: Trajectory, world: World) -> tuple[Episode, Origin]:
     """An episode in the state the walk ends in: the last snapshot if there is one, else a checked replay.
 
     Raises:
         ReplayDiverged: the world answers otherwise than recorded.
         CannotDo: some of the walk was simulated, which the real world never lived through.
     """
-    task = recorded_task(walk, world)
-    made_up = next((step.node for step in walk if step.node.origin == "simulated"), None)
+    task = recorded_task(trajectory, world)
+    made_up = next((step.node for step in trajectory if step.node.origin == "simulated"), None)
     if made_up is not None:
         raise CannotDo(
             f"this was answered by a simulator: {world.name!r} cannot go on from it",
             where=f"node {made_up.id[:12]}",
             hint="name the simulator (--simulator SPEC), or fork before this node",
         )
-    turns, _ = _turns(walk)
+    turns, _ = _turns(trajectory)
     start = 0
     episode: Episode | None = None
     for i in range(len(turns) - 1, -1, -1):
@@ -200,9 +201,9 @@ def _replay(
             check_answer(i + 1, turn.action, node.text, seen, where=where, key=node.state_key)
 
 
-def has_tokens(walk: Trajectory) -> bool:
+def has_tokens(trajectory: Trajectory) -> bool:
     """Whether all that a walk's context says has token ids."""
-    return all(step.node.tokens is not None or not step.text for step in walk.context)
+    return all(step.node.tokens is not None or not step.text for step in trajectory.context)
 
 
 def turn_from(point: Point) -> Node | None:
@@ -216,14 +217,16 @@ def turn_from(point: Point) -> Node | None:
     return None
 
 
-def turn_before(walk: Trajectory) -> str:
+def turn_before(trajectory: Trajectory) -> str:
     """The node that stands before the turn in which a walk ends: where that turn begins."""
-    return next((s.node.id for s in reversed(walk.steps) if s.node.kind != "action"), walk.root.id)
+    return next(
+        (s.node.id for s in reversed(trajectory.steps) if s.node.kind != "action"), trajectory.root.id
+    )
 
 
-def need_tokens(walk: Trajectory) -> None:
+def need_tokens(trajectory: Trajectory) -> None:
     """Raise CannotDo where a walk has text without token ids."""
-    for step in walk.context:
+    for step in trajectory.context:
         if step.node.tokens is None and step.text:
             raise CannotDo(
                 "this walk was recorded without token ids",

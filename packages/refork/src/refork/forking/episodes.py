@@ -25,7 +25,7 @@ class Episodes:
     """
 
     tree: Tree
-    walk: Trajectory
+    trajectory: Trajectory
     world: World | None
     simulator: Simulator | None = None
     origin: Origin = "real"
@@ -61,7 +61,7 @@ class Episodes:
         """A new episode whose own chance from here on is this draw's."""
         if self._by is not None:
             return self._by.resume(
-                self._task(), self.world, transcript(self.walk, self.world), world_seed
+                self._task(), self.world, transcript(self.trajectory, self.world), world_seed
             ), "simulated"
         episode, self._ready = self._ready or self._real(), None
         episode.reseed(world_seed)
@@ -73,13 +73,17 @@ class Episodes:
             self._ready.close()
 
     def _task(self) -> Task:
-        return imported_task(self.walk) if self.world is None else recorded_task(self.walk, self.world)
+        return (
+            imported_task(self.trajectory)
+            if self.world is None
+            else recorded_task(self.trajectory, self.world)
+        )
 
     def _real(self) -> Episode:
         assert self.world is not None
         if self._saved is not None:
-            return self.world.restore(recorded_task(self.walk, self.world), self._saved)
-        episode, self.origin = live_episode(self.tree, self.walk, self.world)
+            return self.world.restore(recorded_task(self.trajectory, self.world), self._saved)
+        episode, self.origin = live_episode(self.tree, self.trajectory, self.world)
         if not self._tried:
             self._saved, self._tried = episode.snapshot(), True
         return episode

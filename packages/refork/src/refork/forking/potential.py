@@ -130,7 +130,7 @@ class Sweep:
     share of the world's answers that a simulator gave.
     """
 
-    walk: Trajectory
+    trajectory: Trajectory
     points: tuple[Point, ...]
     total: Floats
     count: Ints
@@ -161,10 +161,10 @@ class Sweep:
         return int(np.nanargmax(drops))
 
 
-def action_steps(walk: Trajectory) -> list[tuple[Node, int]]:
+def action_steps(trajectory: Trajectory) -> list[tuple[Node, int]]:
     """Sampled action nodes of a walk's context with the number of tokens the walk keeps of each."""
     found = []
-    for step in walk.context:
+    for step in trajectory.context:
         node = step.node
         if node.kind == "action" and node.tokens is not None and "edit" not in node.extra:
             found.append((node, node.length if step.keep is None else step.keep))
@@ -181,7 +181,11 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
     pieces: list[Floats] = []
     for node, keep in action_steps(walk):
         recorded = None if node.settings is None else Sampling.from_json(node.settings)
-        told = node.logprobs is not None and recorded is not None and _law(recorded) == _law(settings)
+        told = (
+            node.logprobs is not None
+            and recorded is not None
+            and _sampling_key(recorded) == _sampling_key(settings)
+        )
         if told and _said_by(node, policy):
             assert node.logprobs is not None
             assert recorded is not None
@@ -189,7 +193,7 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
             # What is banned or excluded is so of the first free token, the one behind those that are forced.
             first = bool(recorded.banned_first) or "excluded_first" in node.extra
             chance[: len(recorded.forced) + first] = 0.0
-        elif _law(settings) == _law(Sampling()):
+        elif _sampling_key(settings) == _sampling_key(Sampling()):
             index = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
             prefix = Trajectory(walk.steps[: index + 1]).tokens
             given = policy.logprobs([prefix])[0]
@@ -204,7 +208,7 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
     return np.minimum(np.concatenate(pieces), 1.0)
 
 
-def _law(settings: Sampling) -> tuple[object, ...]:
+def _sampling_key(settings: Sampling) -> tuple[object, ...]:
     """What of some settings says how likely a free token is.
 
     A grammar says which ends of a turn may come when, so under one they belong to it.
@@ -221,7 +225,7 @@ def _said_by(node: Node, policy: Policy) -> bool:
     return node.weights == policy.card.weights
 
 
-def token_chances(policy: Policy, walk: Trajectory, settings: Sampling | None = None) -> Floats:
+def token_chances(policy: Policy, trajectory: Trajectory, settings: Sampling | None = None) -> Floats:
     """Probability of every kept sampled token of a walk under the law it was drawn with, [T].
 
     That law is all of it: temperature, filters, bans and grammar. 0 where a token was forced, or drawn with
@@ -230,10 +234,10 @@ def token_chances(policy: Policy, walk: Trajectory, settings: Sampling | None = 
     Raises:
         CannotDo: the record lacks log-probs under that law, or ``settings`` name another one.
     """
-    steps = action_steps(walk)
+    steps = action_steps(trajectory)
     if not steps:
-        raise BadInput("this walk holds no sampled action", where=f"node {walk.leaf.id[:12]}")
-    return _follow(policy, walk, settings or recorded_settings(Point(steps[-1][0], 0), walk))
+        raise BadInput("this walk holds no sampled action", where=f"node {trajectory.leaf.id[:12]}")
+    return _follow(policy, trajectory, settings or recorded_settings(Point(steps[-1][0], 0), trajectory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,7 @@ class SweepPlan:
     """A sweep before anything is sampled: what it will cost is known already."""
 
     end: Point
-    walk: Trajectory
+    trajectory: Trajectory
     boundaries: tuple[Point, ...]
     wanted: NDArray[np.bool_]
     follow: Floats
@@ -310,8 +314,8 @@ def plan_sweep(
                 hint=f"boundaries are 0 to {len(boundaries) - 1}",
             )
         wanted = np.isin(np.arange(len(boundaries)), np.array(sorted(at)))
-    law = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
-    follow = _follow(policy, walk, law) if reuse else np.zeros(len(boundaries))
+    sampling = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
+    follow = _follow(policy, walk, sampling) if reuse else np.zeros(len(boundaries))
     if not bare and (on.simulator is not None or (on.world is not None and not on.world.deterministic)):
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
@@ -330,7 +334,7 @@ def plan_sweep(
         None if end.mid_node else _outcome(tree, walk, score, on.judge),
         score,
         # One law for every arm: the one under which the chances of the trace's tokens were taken.
-        _Shared(policy, on if bare else replace(on, settings=law)),
+        _Shared(policy, on if bare else replace(on, settings=sampling)),
     )
 
 
@@ -358,7 +362,7 @@ def run_sweep(
     asked = np.flatnonzero(plan.wanted)
     total, count, served = _serve(passage, asked, values)
     return Sweep(
-        plan.walk,
+        plan.trajectory,
         tuple(p for p, w in zip(plan.boundaries, plan.wanted, strict=True) if w),
         total,
         count,

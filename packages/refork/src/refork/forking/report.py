@@ -127,7 +127,7 @@ def trace_report(result: Sweep) -> Json:
     index = 0
     before: tuple[str, int] | None = None
     places: dict[int, tuple[int, str]] = {}
-    for step in result.walk:
+    for step in result.trajectory:
         tokens: list[Json] = []
         node = step.node
         opening = rows.get(before) if before is not None and node.kind == "action" else None

@@ -15,7 +15,7 @@ from refork.forking.change import join
 from refork.forking.context import called
 from refork.judge import Judge
 from refork.policies.base import Continuation, Policy, Rendered, Request, Sampling, each_once
-from refork.policies.shown import render_delta
+from refork.policies.renderable import render_delta
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey
 from refork.tree.node import NewNode, Trajectory, node_id
@@ -34,9 +34,9 @@ class Branch:
     """One live draw: where its next node goes, what the policy sees, and the world it acts on.
 
     ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends. ``called``
-    is the message of the turn that the world answers next, where it calls tools. ``said`` counts the tokens
-    of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not what the settings
-    say, and is recorded with it.
+    is the message of the turn that the world answers next, where it calls tools. ``generated`` counts the
+    tokens of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not what the
+    settings say, and is recorded with it.
     """
 
     fork: str
@@ -54,7 +54,7 @@ class Branch:
     exclude_first: int | None = None
     max_tokens: int | None = None
     turn_limit: int | None = None
-    said: int = 0
+    generated: int = 0
     attempt: str = ""
     cancelled: bool = False
     called: Message | None = None
@@ -81,10 +81,10 @@ class Totals:
     tokens: dict[str, int] = field(default_factory=dict)
     ties: dict[str, int] = field(default_factory=dict)
 
-    def add(self, fork: str, said: Continuation) -> None:
+    def add(self, fork: str, continuation: Continuation) -> None:
         """Count one continuation."""
-        self.tokens[fork] = self.tokens.get(fork, 0) + len(said.tokens)
-        self.ties[fork] = self.ties.get(fork, 0) + said.ties
+        self.tokens[fork] = self.tokens.get(fork, 0) + len(continuation.tokens)
+        self.ties[fork] = self.ties.get(fork, 0) + continuation.ties
 
 
 class Ledger(Protocol):
@@ -152,7 +152,7 @@ class _Runner:
         )
         branch.at, branch.keep = node, None
         branch.exclude_first = branch.max_tokens = branch.turn_limit = None
-        branch.mid_turn, branch.said = False, 0
+        branch.mid_turn, branch.generated = False, 0
         branch.pending += said.text
         branch.called = said.message if said.message and said.message.get("tool_calls") else None
         if said.error is not None:
@@ -206,7 +206,7 @@ class _Runner:
         return most is not None and len(branch.tokens) >= most
 
     def observe(self, writes: _Writes, branch: Branch, seen: Observation, over: bool) -> None:
-        shown = _shown(branch, seen.text)
+        shown = _answer_messages(branch, seen.text)
         exact = self.policy.card.can("tokens")
         rendered, approximate = (
             render_delta(self.policy, branch.messages, branch.tokens, shown)
@@ -304,7 +304,7 @@ class _Runner:
             branch.mid_turn,
             branch.exclude_first,
             branch.max_tokens,
-            branch.said,
+            branch.generated,
         )
 
     def flush(self, writes: _Writes) -> None:
@@ -435,12 +435,12 @@ def run_to(
         waiting: list[Branch] = []
         opening = [b for b in live if b.noise.turn == 0]
         later = [b for b in live if b.noise.turn > 0]
-        for group, law in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
-            said = policy.sample([runner.request(b) for b in group], law) if group else ()
+        for group, sampling in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
+            said = policy.sample([runner.request(b) for b in group], sampling) if group else ()
             for continuation in each_once(said, len(group)):
                 branch = group[continuation.index]
                 totals.add(branch.fork, continuation)
-                if runner.action(writes, branch, continuation, law):
+                if runner.action(writes, branch, continuation, sampling):
                     waiting.append(branch)
                 if waiting and together(waiting[-1].episode) is None:
                     still += runner.answer(writes, [waiting.pop()])
@@ -492,7 +492,7 @@ def _answers(branches: Sequence[Branch]) -> list[Observation | Exception]:
     return [found[number] for number in range(len(branches))]
 
 
-def _shown(branch: Branch, text: str) -> list[Message]:
+def _answer_messages(branch: Branch, text: str) -> list[Message]:
     """The answer as messages: the user's, or each called tool's (the first one's holds the text)."""
     calls = (branch.called or {}).get("tool_calls") or ()
     tools: list[Message] = [

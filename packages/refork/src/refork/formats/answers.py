@@ -38,7 +38,7 @@ class GradedAnswer:
     side: str
     messages: Sequence[Message]
     scores: Mapping[str, Any] = field(default_factory=dict)
-    told: Sequence[Json] = ()
+    facts: Sequence[Json] = ()
 
 
 def answered(
@@ -59,8 +59,8 @@ def answered(
         if not answer.messages:
             raise BadInput(f"{answer.side} has no message", where=where)
         before = sum(message["role"] == "assistant" for message in prompt)
-        told = [*({} for _ in range(before)), *answer.told]
-        new_nodes = list(chat.drafts([*prompt, *answer.messages], rest, line, where, told=told))
+        told = [*({} for _ in range(before)), *answer.facts]
+        new_nodes = list(chat.drafts([*prompt, *answer.messages], rest, line, where, facts=told))
         own = branched(new_nodes, shared(prompt, answer.messages), f"{line}/{answer.side}")
         yield from graded(own, producer, answer.scores)
 

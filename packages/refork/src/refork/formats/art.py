@@ -99,7 +99,7 @@ class ART:
         messages: list[Message] = []
         told: list[Json] = []
         for number, raw in enumerate(listed, start=1):
-            message, fields, remark = _said(raw, f"{where}, message {number}")
+            message, fields, remark = _choice_message(raw, f"{where}, message {number}")
             messages.append(message)
             if message["role"] == "assistant":
                 told.append(fields)
@@ -109,7 +109,7 @@ class ART:
         if any("tokens" in fields for fields in told):
             yield Remark("lost", "times: the file has none", where)
         rest = rest | ({"tools": tools} if tools else {})
-        yield from graded(self._chat.drafts(messages, rest, line, where, told=told), _PRODUCER, scores)
+        yield from graded(self._chat.drafts(messages, rest, line, where, facts=told), _PRODUCER, scores)
 
 
 def _unflattened(row: Json) -> Json:
@@ -124,7 +124,7 @@ def _unflattened(row: Json) -> Json:
     return made
 
 
-def _said(raw: Any, where: str) -> tuple[Message, Json, Remark | None]:
+def _choice_message(raw: Any, where: str) -> tuple[Message, Json, Remark | None]:
     """A message, what a choice says beside it, and what of that is lost."""
     if not isinstance(raw, Mapping):
         raise BadInput("a message is not an object", where=where)

@@ -84,11 +84,11 @@ class ATIF:
         for number, step in enumerate(steps, start=1):
             place = f"{where}, step {number}"
             made = _messages(step, place)
-            kept.append(_kept(step, len(made)))
+            kept.append(_rest_of(step, len(made)))
             if step.get("is_copied_context"):
                 copied.add(len(messages))
             elif made[0]["role"] == "assistant":
-                told.append(_told(step))
+                told.append(_turn_facts(step))
                 yield from _uneven(step, place)
             messages += made
         check_results(messages, where)
@@ -102,11 +102,11 @@ class ATIF:
         model = next((one["policy"] for one in told if "policy" in one), agent.get("model_name"))
         came = origin("atif", model, agent=agent.get("name"), version=agent.get("version"))
         yield from self._chat.drafts(
-            messages, rest, line, where, told=told, copied=copied, apart=True, origin=came
+            messages, rest, line, where, facts=told, copied=copied, apart=True, origin=came
         )
 
 
-def _kept(step: Mapping[str, Any], messages: int) -> Json:
+def _rest_of(step: Mapping[str, Any], messages: int) -> Json:
     """How a step is put together again: how many messages it became, and what no node says of it."""
     told = step["source"] == "agent" and not step.get("is_copied_context")
     said = ("message", "reasoning_content", "tool_calls", "observation", *(_TOLD if told else ()))
@@ -215,7 +215,7 @@ def _content(raw: Any, where: str) -> str | list[Json]:
     return parts
 
 
-def _told(step: Mapping[str, Any]) -> Json:
+def _turn_facts(step: Mapping[str, Any]) -> Json:
     """What a step says of itself beside its text: model, costs, and the rest in ``extra``."""
     metrics = step.get("metrics") if isinstance(step.get("metrics"), Mapping) else {}
     known = metrics or {}

@@ -16,7 +16,7 @@ import numpy as np
 
 from refork.formats.chat_export import messages_of, rest_of, written
 from refork.formats.openai_chat import text_of
-from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.recorded import leaf_trajectories, recorded, scores_of
 from refork.policies.base import Cost
 from refork.tree.node import Trajectory
 from refork.tree.records import Record
@@ -37,7 +37,7 @@ class ATIFWriter:
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a trajectory for each walk; how many."""
         with recorded(records) as tree:
-            bodies = (_trajectory(walk, scores_of(tree, walk.leaf)) for walk in walks_of(tree))
+            bodies = (_trajectory(walk, scores_of(tree, walk.leaf)) for walk in leaf_trajectories(tree))
             return written((body for body in bodies if body["steps"]), out)
 
 

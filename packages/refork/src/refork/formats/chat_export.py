@@ -10,17 +10,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import IO, final
 
-from refork.formats.recorded import recorded, walks_of
+from refork.formats.recorded import leaf_trajectories, recorded
 from refork.tree.node import Trajectory
 from refork.tree.records import Record
-from refork.tree.turn import Part, Shown, parts_of
+from refork.tree.turn import ContextStep, Part, parts_of
 from refork.types import Json, Message
 
 
-def messages_of(walk: Trajectory) -> Iterator[tuple[Message, Part]]:
+def messages_of(trajectory: Trajectory) -> Iterator[tuple[Message, Part]]:
     """The messages of a walk's last context, each with the part that it is of."""
-    for part in parts_of(walk.context):
-        if isinstance(part, Shown):
+    for part in parts_of(trajectory.context):
+        if isinstance(part, ContextStep):
             yield from ((message, part) for message in part.messages)
         elif (message := part.message) is not None:
             yield message, part
@@ -35,9 +35,9 @@ def written(lines: Iterable[Json], out: IO[str]) -> int:
     return count
 
 
-def rest_of(walk: Trajectory, form: str) -> Json | None:
+def rest_of(trajectory: Trajectory, form: str) -> Json | None:
     """What a line said beside its messages, of a walk that was read from a format; None of others."""
-    leaf = walk.leaf
+    leaf = trajectory.leaf
     if not leaf.key.startswith(f"{form}/"):
         return None
     rest = leaf.extra.get("line", {})
@@ -53,7 +53,9 @@ class OpenAIChatWriter:
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a line for each walk; how many."""
         with recorded(records) as tree:
-            return written((line for walk in walks_of(tree) if (line := _line(walk)) is not None), out)
+            return written(
+                (line for walk in leaf_trajectories(tree) if (line := _line(walk)) is not None), out
+            )
 
 
 def _line(walk: Trajectory) -> Json | None:

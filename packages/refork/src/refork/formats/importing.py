@@ -23,7 +23,7 @@ from refork.formats import folder_files
 from refork.formats.base import ItemReader, Reader
 from refork.formats.parquet import is_parquet
 from refork.formats.redact import Redactor, redacted
-from refork.formats.rows import SEEN, Occurrences, Start, read_items
+from refork.formats.rows import CREATE_SEEN, Occurrences, Start, read_items
 from refork.interrupt import Interrupt
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
@@ -247,7 +247,7 @@ class Checkpoint:
                 store.execute("PRAGMA cache_size = -8192")
                 store.execute("BEGIN EXCLUSIVE")
                 store.execute("CREATE TABLE IF NOT EXISTS at (body TEXT)")
-                store.execute(SEEN)
+                store.execute(CREATE_SEEN)
                 if not {"at", "seen"} <= set(real_tables(store)):
                     raise sqlite3.DatabaseError("a view stands for a table")
                 row = store.execute("SELECT body FROM at").fetchone()

@@ -207,7 +207,7 @@ def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterato
     rest |= {"scores": sample["scores"]} if sample.get("scores") else {}
     rest["eval"] = _evaluation(header)
     name = content_hash([rest["eval"].get("run_id"), sample])
-    found = list(talks(sample, where))
+    found = list(sample_messages(sample, where))
     if not found:
         raise BadInput("the sample has no messages", where=where)
     yield from _lost(sample, where)
@@ -219,7 +219,7 @@ def _sample(sample: Json, header: Json, chat: OpenAIChat, where: str) -> Iterato
         line = f"inspect/{name}/{number}"
         log = told.get("eval_id") or told.get("run_id")
         made = origin("inspect", talk.model or told.get("model"), log=log, task=told.get("task"))
-        new_nodes = list(chat.drafts(talk.messages, kept, line, where, told=talk.told, origin=made))
+        new_nodes = list(chat.drafts(talk.messages, kept, line, where, facts=talk.facts, origin=made))
         error = sample.get("error")
         if number == 0 and isinstance(error, Mapping):
             new_nodes[-1] = replace(new_nodes[-1], error=str(error.get("message") or "error"))
@@ -324,7 +324,7 @@ _KNOWN: Final = ("id", "role", "content", "tool_calls", "tool_call_id", "functio
 
 @final
 @dataclass(frozen=True, slots=True)
-class Talk:
+class SampleMessages:
     """One conversation, for each assistant turn what its model call told, and the messages' ids.
 
     Ids stand apart: prompts that say the same are one node, whichever sample or epoch they begin.
@@ -333,7 +333,7 @@ class Talk:
     """
 
     messages: list[Message]
-    told: list[Json]
+    facts: list[Json]
     ids: list[Any]
     tools: list[Json] | None = None
     model: str | None = None
@@ -349,7 +349,7 @@ class _Call:
     """
 
     given: list[Json]
-    said: Json
+    output: Json
     told: Json
     tools: list[Json] = field(default_factory=list)
     sent: dict[str, Json] = field(default_factory=dict)
@@ -357,7 +357,7 @@ class _Call:
     reached: bool = field(default=False)
 
 
-def talks(sample: Json, where: str) -> Iterator[Talk]:
+def sample_messages(sample: Json, where: str) -> Iterator[SampleMessages]:
     """The conversations of a sample, that of its end first.
 
     Raises:
@@ -366,21 +366,21 @@ def talks(sample: Json, where: str) -> Iterator[Talk]:
     attached = sample.get("attachments")
     body = _with_attachments(sample, attached) if isinstance(attached, Mapping) and attached else sample
     calls = _calls(body, where)
-    by_name = {_name(call.said): call for call in calls}
+    by_name = {_name(call.output): call for call in calls}
     final = _list(body.get("messages"), "messages", where)
     if final:
         last = calls[-1] if calls else None
         if last is not None and last.failed and list(map(_name, last.given)) == list(map(_name, final)):
             # The run ended with a call that failed: that is the end of its conversation.
-            final = [*final, last.said]
-        yield _talk(final, by_name, where)
+            final = [*final, last.output]
+        yield _sample_messages(final, by_name, where)
     # Longest first: what an earlier call was given is the beginning of what a later one was.
     for call in reversed(calls):
         if not call.reached:
-            yield _talk([*call.given, call.said], by_name, where)
+            yield _sample_messages([*call.given, call.output], by_name, where)
 
 
-def _talk(raw: Sequence[Json], calls: Mapping[str, _Call], where: str) -> Talk:
+def _sample_messages(raw: Sequence[Json], calls: Mapping[str, _Call], where: str) -> SampleMessages:
     messages, told = [], []
     mine = [calls[name] for one in raw if (name := _name(one)) in calls]
     sent: dict[str, Json] = {}
@@ -400,7 +400,7 @@ def _talk(raw: Sequence[Json], calls: Mapping[str, _Call], where: str) -> Talk:
                 found.reached = True
                 offered = found.tools if offered is None else offered
     model = next((call.told["policy"] for call in mine if "policy" in call.told), None)
-    return Talk(messages, told, [one.get("id") for one in raw], offered, model)
+    return SampleMessages(messages, told, [one.get("id") for one in raw], offered, model)
 
 
 def _differing(call: _Call, offered: list[Json] | None) -> Json:

@@ -24,7 +24,7 @@ from refork.formats.conversation import asked_for, origin, tool_call
 from refork.formats.grouped import Grouped
 from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import ModelCall, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, TracePath
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Position, Record, Remark
@@ -141,14 +141,14 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         return
     definitions = next((found for run in calls if (found := _tools(run))), None)
     made = [_call(run, by_id, definitions) for run in calls]
-    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    model = next((call.facts["policy"] for call in made if call.facts.get("policy")), None)
     came = origin("langsmith", model, project=calls[0].get("session_name") or calls[0].get("session_id"))
-    walk = Walk(definitions, [_tool_run(run, by_id) for run in tools], policy, came)
+    walk = TracePath(definitions, [_tool_run(run, by_id) for run in tools], policy, came)
     walk.add(made)
     walk.finish(f"langsmith/{trace}")
     others = [run for run in runs if run["run_type"] not in ("llm", "tool")]
     unplaced = walk.unplaced()
-    kept: Json = {"id": trace, "runs": [_kept(run, by_id, whole_run=run is others[0]) for run in others]}
+    kept: Json = {"id": trace, "runs": [_rest_of(run, by_id, whole_run=run is others[0]) for run in others]}
     root = others[0] if others else runs[0]
     walk.last({"trace": kept | ({"tools": unplaced} if unplaced else {})}, _error(root))
     if len(others) > 1:
@@ -175,7 +175,7 @@ def _above(run: Mapping[str, Any], by_id: Mapping[str, Json]) -> list[str]:
     return found[::-1]
 
 
-def _kept(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> Json:
+def _rest_of(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> Json:
     """A run without its messages, and the runs above it."""
     kept = {key: value for key, value in run.items() if key not in _REPEATED and value not in (None, [], {})}
     if whole_run:
@@ -187,7 +187,7 @@ def _kept(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> J
 def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     talk = asked_and_said(inputs, outputs)
-    kept = _kept(run, by_id)
+    kept = _rest_of(run, by_id)
     given = inputs if isinstance(inputs, Mapping) else {}
     rest = {key: value for key, value in given.items() if key not in ("messages", "prompts", "prompt")}
     kept |= {"inputs": rest} if rest else {}
@@ -213,7 +213,7 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
         {"finish": finish_of(reason), "extra": {"answer": extra} if extra else {}}
         for reason, extra in zip(talk.ends, talk.extras, strict=True)
     ]
-    return ModelCall(_key(run), talk.shown, talk.said, told, choices)
+    return ModelCall(_key(run), talk.inputs, talk.outputs, told, choices)
 
 
 def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
@@ -225,7 +225,7 @@ def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
     content = body.get("content", output)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     result: Message = {"role": "tool", "tool_call_id": str(call), "content": text}
-    kept = _kept(run, by_id, whole_run=True)
+    kept = _rest_of(run, by_id, whole_run=True)
     return ToolRun(None if call is None else str(call), result if output else None, kept)
 
 
@@ -298,11 +298,11 @@ _PLACED: Final = frozenset(
 
 @final
 @dataclass(slots=True)
-class Talk:
+class RunMessages:
     """What a run of a model was asked and said; one end and one ``extra`` for each answer."""
 
-    shown: list[Message] = field(default_factory=list)
-    said: list[Message] = field(default_factory=list)
+    inputs: list[Message] = field(default_factory=list)
+    outputs: list[Message] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
     extras: list[Json] = field(default_factory=list)
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -311,7 +311,7 @@ class Talk:
     def answer(self, raw: Any, end: Any, extra: Json) -> None:
         """Add an answer."""
         message, more = langchain_message(raw, "assistant")
-        self.said.append(message)
+        self.outputs.append(message)
         told = more.get("response_metadata")
         told = told if isinstance(told, Mapping) else {}
         end = end or told.get("finish_reason") or told.get("stop_reason")
@@ -323,27 +323,27 @@ class Talk:
         self.model = str(name) if name else self.model
 
 
-def asked_and_said(inputs: Any, outputs: Any) -> Talk:
+def asked_and_said(inputs: Any, outputs: Any) -> RunMessages:
     """The messages of a run's inputs and outputs.
 
     Raises:
         BadInput: a message is none.
     """
-    talk = Talk()
+    talk = RunMessages()
     body = inputs if isinstance(inputs, Mapping) else {"prompt": inputs}
     listed = body.get("messages", body.get("prompts", body.get("prompt", body.get("input"))))
     # LangChain passes on a batch of conversations, of which a run has one.
     if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], list):
         listed = listed[0]
     for raw in listed if isinstance(listed, list) else ([] if listed is None else [listed]):
-        talk.shown.append(_with_rest(*langchain_message(raw, "user")))
+        talk.inputs.append(_with_rest(*langchain_message(raw, "user")))
     if isinstance(body.get("system"), str):
-        talk.shown.insert(0, {"role": "system", "content": body["system"]})
+        talk.inputs.insert(0, {"role": "system", "content": body["system"]})
     _answers(talk, outputs)
     return talk
 
 
-def _answers(talk: Talk, outputs: Any) -> None:
+def _answers(talk: RunMessages, outputs: Any) -> None:
     body = outputs if isinstance(outputs, Mapping) else {"output": outputs}
     _usage(talk, body)
     if isinstance(body.get("generations"), list):
@@ -371,7 +371,7 @@ def _answers(talk: Talk, outputs: Any) -> None:
         talk.answer(single, None, {})
 
 
-def _usage(talk: Talk, body: Mapping[str, Any]) -> None:
+def _usage(talk: RunMessages, body: Mapping[str, Any]) -> None:
     """The usage and the model of a run's outputs as a whole."""
     told = body.get("llm_output")
     told = told if isinstance(told, Mapping) else {}

@@ -23,7 +23,7 @@ from refork.foreign_sqlite import harden, real_tables, was_interrupted
 from refork.formats.base import Head, whole
 from refork.formats.conversation import tool_call
 from refork.formats.openai_chat import OpenAIChat, text_of
-from refork.formats.tokenised import TokenWalk, lacking
+from refork.formats.tokenised import TokenContext, lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
@@ -109,7 +109,7 @@ class LLMLogs:
                 system = said
             messages += beside.asked(response)
             messages.append(beside.answer(response))
-            told.append(_told(response, beside.instances(response)))
+            told.append(_turn_facts(response, beside.instances(response)))
         # What may grow until the next import must not change what stands: the root tells of the conversation.
         root = {"conversation": dict(beside.row("conversations", name) or {"id": name})}
         tools = beside.tools(str(first)) if first is not None else []
@@ -117,7 +117,7 @@ class LLMLogs:
         yield Remark("lost", f"{lacking(self._policy)}: the file has none", where)
         if beside.lost:
             yield Remark("lost", "contents of attachments", where, beside.lost)
-        yield from self._chat.drafts(messages, rest, f"llm/{name}", where, root=root, told=told)
+        yield from self._chat.drafts(messages, rest, f"llm/{name}", where, root=root, facts=told)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -215,7 +215,7 @@ class _Beside:
         return [tool_of(row) for row in self._rows("tool_responses", sql, response)]
 
 
-def _told(response: Json, instances: Sequence[Json]) -> Json:
+def _turn_facts(response: Json, instances: Sequence[Json]) -> Json:
     """What a response says beside its text."""
     kept = {key: value for key in _JSONS if (value := loaded(response.get(key))) not in (None, {}, [])}
     kept |= {key: response[key] for key in ("id", "datetime_utc", "schema_id") if response.get(key)}
@@ -262,7 +262,7 @@ class MessageTree:
         chain = self._messages(tip)
         parent: str | None = None
         begun = False
-        ids = TokenWalk(self._policy)
+        ids = TokenContext(self._policy)
         for said, run in groupby(chain, lambda item: item[1]["role"] == "assistant"):
             items = list(run)
             for group in [[one] for one in items] if said else [items]:
@@ -279,7 +279,7 @@ class MessageTree:
             yield Remark("lost", "contents of attachments", where, lost)
 
     def _put(
-        self, kind: NodeKind, parent: str | None, name: str, messages: Sequence[Message], ids: TokenWalk
+        self, kind: NodeKind, parent: str | None, name: str, messages: Sequence[Message], ids: TokenContext
     ) -> Any:
         """Yield a node that was not written yet; its id."""
         key = name.removeprefix("llm/")
@@ -287,9 +287,9 @@ class MessageTree:
         if tools:
             ids.offer(tools)
         if kind == "action":
-            tokens = dict(ids.goes_on(messages[0], ids.said(messages[0])))
+            tokens = dict(ids.goes_on(messages[0], ids.generated_fields(messages[0])))
         else:
-            tokens = dict(ids.shown(messages))
+            tokens = dict(ids.given_fields(messages))
         if kind == "task" and ids.tokenizer is not None:
             name = f"{name}/{ids.tokenizer}"
         id_ = node_id(parent, None, kind, name)

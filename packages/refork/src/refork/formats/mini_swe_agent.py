@@ -74,7 +74,7 @@ class MiniSWEAgent:
                 continue
             message, extra = _message(raw, place)
             if message["role"] == "assistant":
-                told.append(_told(extra, body))
+                told.append(_turn_facts(extra, body))
             elif extra:
                 message["extra"] = extra
             messages.append(message)
@@ -89,7 +89,7 @@ class MiniSWEAgent:
         producer = Producer(_MARK, str(info.get("mini_version") or "0"))
         model = next((one["policy"] for one in told if one.get("policy")), None)
         made = origin(_MARK, model, version=info.get("mini_version"))
-        new_nodes = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, told=told, origin=made)
+        new_nodes = self._chat.drafts(messages, rest, f"{_MARK}/{name}", where, facts=told, origin=made)
         status = info.get("exit_status")
         error = None if status is None or status in _DONE else f"exit: {status}"
         yield from graded(new_nodes, producer, {}, error)
@@ -143,7 +143,7 @@ def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _told(extra: Json, body: Json) -> Json:
+def _turn_facts(extra: Json, body: Json) -> Json:
     """What a turn says beside its text: the model, its cost and usage; the rest stays as it is."""
     usage = _mapping(_mapping(extra, "response"), "usage")
     cost = extra.get("cost")

@@ -20,7 +20,7 @@ from refork.formats.base import Head, whole
 from refork.formats.conversation import asked_for, origin
 from refork.formats.grouped import Grouped
 from refork.formats.rows import objects
-from refork.formats.spans import ModelCall, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, TracePath
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Position, Record, Remark
@@ -81,16 +81,16 @@ def _trace(trace: str, spans: Sequence[Json], policy: Policy | None) -> Iterator
         yield Remark("skipped", "a trace without a call of a model whose messages were exported", where)
         return
     made = [_call(span, by_id, where) for span in calls]
-    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    model = next((call.facts["policy"] for call in made if call.facts.get("policy")), None)
     head = next((span for span in spans if span.get("object") == "trace"), {})
     came = origin("openai-agents", model, workflow=head.get("workflow_name"))
     # Functions are not named by the call that they answer; what they gave is in the next call's messages.
-    runs = [ToolRun(None, None, _kept(span, by_id)) for span in spans if _kind(span) == "function"]
-    walk = Walk(None, runs, policy, came)
+    runs = [ToolRun(None, None, _rest_of(span, by_id)) for span in spans if _kind(span) == "function"]
+    walk = TracePath(None, runs, policy, came)
     walk.add(made)
     walk.finish(f"agents/{trace}")
     others = [
-        _kept(span, by_id) for span in spans if _kind(span) not in ("generation", "function", "response")
+        _rest_of(span, by_id) for span in spans if _kind(span) not in ("generation", "function", "response")
     ]
     unplaced = walk.unplaced()
     told: Json = {"id": trace, "spans": others} | ({"tools": unplaced} if unplaced else {})
@@ -109,7 +109,7 @@ def _kind(span: Mapping[str, Any]) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _kept(span: Json, by_id: Mapping[str, Json]) -> Json:
+def _rest_of(span: Json, by_id: Mapping[str, Json]) -> Json:
     """A span without its messages, and the agents that it lies in, the outermost first."""
     hidden = _REPEATED if _kind(span) == "generation" else frozenset[str]()
     data = {k: v for k, v in _data(span).items() if k not in hidden and v is not None}
@@ -139,7 +139,7 @@ def _call(span: Json, by_id: Mapping[str, Json], where: str) -> ModelCall:
         ),
         "error": _error(span),
         **asked,
-        "extra": asked.get("extra", {}) | {"span": _kept(span, by_id)},
+        "extra": asked.get("extra", {}) | {"span": _rest_of(span, by_id)},
     }
     return ModelCall(f"agents/{span['id']}", shown, said, told)
 

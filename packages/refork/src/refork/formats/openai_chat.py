@@ -17,7 +17,7 @@ from typing import IO, Any, final
 from refork.errors import BadInput
 from refork.formats.base import Head
 from refork.formats.rows import read_items
-from refork.formats.tokenised import TokenWalk
+from refork.formats.tokenised import TokenContext
 from refork.policies.base import Policy
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
@@ -104,14 +104,14 @@ class OpenAIChat:
         where: str,
         *,
         root: Json | None = None,
-        told: Sequence[Json] = (),
+        facts: Sequence[Json] = (),
         copied: Collection[int] = (),
         apart: bool = False,
         origin: Json | None = None,
     ) -> Iterator[NewNode]:
         """One conversation as a task, actions and observations; other formats are made into it.
 
-        ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``told``
+        ``rest`` is kept with the last node (its ``tools`` with the first), ``root`` with the task; ``facts``
         has further fields of each assistant turn. ``line`` names the conversation in its file. Turns at
         places in ``copied`` were said elsewhere and are shown here. ``apart`` keeps a conversation in which
         nothing was said from being one with equal prompts. ``origin`` says where it comes from: equal prompts
@@ -125,12 +125,12 @@ class OpenAIChat:
         rest = dict(rest)
         tools = rest.pop("tools") if rest.get("tools") else None
         if origin is None:
-            answered = next((one["policy"] for one in told if one.get("policy")), rest.get("model"))
+            answered = next((one["policy"] for one in facts if one.get("policy")), rest.get("model"))
             origin = {"model": str(answered)} if isinstance(answered, str) and answered else None
         turns = [
             (said, turn) for said, group in groups for turn in ([[m] for m in group] if said else [group])
         ]
-        ids = TokenWalk(self._policy, tools or ())
+        ids = TokenContext(self._policy, tools or ())
         parent: str | None = None
         spoken = 0
         alone = apart and not turns
@@ -139,7 +139,9 @@ class OpenAIChat:
             parts = (opening, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
             key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
             fields: Json = {"text": "\n".join(filter(None, map(text_of, group)))}
-            fields |= ids.goes_on(group[0], ids.said(group[0])) if said else ids.shown(group)
+            fields |= (
+                ids.goes_on(group[0], ids.generated_fields(group[0])) if said else ids.given_fields(group)
+            )
             extra: Json = {"messages": group} if len(group) > 1 else {}
             extra |= fields.pop("extra", {})
             if number == 0:
@@ -149,8 +151,8 @@ class OpenAIChat:
                 extra |= root or {}
             if number == len(turns) and (number or alone) and rest:
                 extra |= {"line": rest}
-            if said and spoken < len(told):
-                more = dict(told[spoken])
+            if said and spoken < len(facts):
+                more = dict(facts[spoken])
                 extra |= more.pop("extra", {})
                 fields = fields | more
             spoken += said

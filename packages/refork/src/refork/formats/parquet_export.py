@@ -21,12 +21,12 @@ from refork.errors import BadInput
 from refork.formats.answers import PREFERRED
 from refork.formats.openai_chat import text_of
 from refork.formats.parquet import arrow, write_rows
-from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.recorded import leaf_trajectories, recorded, scores_of
 from refork.formats.sampled import TURNS
 from refork.plain import canonical, content_hash
 from refork.tree.node import Trajectory
 from refork.tree.records import Record
-from refork.tree.turn import Part, Shown, Turn, parts_of
+from refork.tree.turn import ContextStep, Part, Turn, parts_of
 from refork.types import Json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _VERL_SCORES: Final = {
 class _Row:
     """One context of a walk: what was shown before the first turn, and everything from it on."""
 
-    walk: Trajectory
+    trajectory: Trajectory
     before: list[Part]
     after: list[Part]
 
@@ -65,10 +65,10 @@ class _Row:
 
     def group(self) -> str:
         """The name of the row's prompt within its task: the task's own where the prompt is the task."""
-        task, shown = self.walk.root, _messages(self.before)
-        steps = [part.step for part in self.before if isinstance(part, Shown)]
+        task, shown = self.trajectory.root, _messages(self.before)
+        steps = [part.step for part in self.before if isinstance(part, ContextStep)]
         cut = [[step.node.id, step.keep] for step in steps if step.keep is not None]
-        root = Shown(self.walk.steps[0]) if self.walk.steps[0].keep is None else None
+        root = ContextStep(self.trajectory.steps[0]) if self.trajectory.steps[0].keep is None else None
         ids, own = _joined(self.before), [] if root is None else _tokens(root)
         if not cut and root is not None and canonical(shown) == canonical(_messages([root])) and ids == own:
             return task.id
@@ -150,10 +150,12 @@ def _some(rows: Iterator[Json], what: str) -> Iterator[Json]:
 
 
 def _rows(tree: Tree) -> Iterator[_Row]:
-    for walk in walks_of(tree):
+    for walk in leaf_trajectories(tree):
         parts = parts_of(walk)
         cuts = [
-            at for at, part in enumerate(parts) if part.node.kind == "rewrite" and isinstance(part, Shown)
+            at
+            for at, part in enumerate(parts)
+            if part.node.kind == "rewrite" and isinstance(part, ContextStep)
         ]
         for start, end in zip([0, *cuts], [*cuts, len(parts)], strict=True):
             context = parts[start:end]
@@ -161,13 +163,13 @@ def _rows(tree: Tree) -> Iterator[_Row]:
             if first is not None:
                 # A row that was imported said itself where its prompt ends.
                 first = 1 if context[0].node.key.startswith("sampled/") else first
-                yield _Row(walk, context[:first], _seen(context[first:]))
+                yield _Row(walk, context[:first], _observed_parts(context[first:]))
 
 
-def _seen(parts: list[Part]) -> list[Part]:
+def _observed_parts(parts: list[Part]) -> list[Part]:
     """Parts without what an episode ended with, where all else has token ids: nobody was shown it."""
     end = len(parts)
-    while end and isinstance(parts[end - 1], Shown) and parts[end - 1].tokens is None:
+    while end and isinstance(parts[end - 1], ContextStep) and parts[end - 1].tokens is None:
         end -= 1
     return parts[:end] if all(part.tokens is not None for part in parts[:end]) else parts
 
@@ -225,7 +227,7 @@ class _Grades:
 
 def _spans(part: Part) -> list[tuple[int, bool, str | None]]:
     """Tokens of a part piece by piece: how many, whether nobody said them, and the node of them who did."""
-    if isinstance(part, Shown):
+    if isinstance(part, ContextStep):
         return [(len(_tokens(part)), True, None)]
     return [
         (len(piece.tokens), piece.given, None if piece.step is None else piece.step.node.id)
@@ -238,7 +240,7 @@ def _messages(parts: Iterable[Part]) -> list[Json]:
     """Parts of a conversation as messages."""
     found: list[Json] = []
     for part in parts:
-        if isinstance(part, Shown):
+        if isinstance(part, ContextStep):
             found += map(_message, part.messages)
         elif part.message is not None:
             found.append(_message(part.message))
@@ -317,17 +319,17 @@ def _joined(parts: Sequence[Part]) -> list[int]:
 
 def _line(row: _Row) -> Json:
     """What an import kept of the row that this walk was read from."""
-    line = row.walk.leaf.extra.get("line")
+    line = row.trajectory.leaf.extra.get("line")
     return dict(line) if isinstance(line, dict) else {}
 
 
-def _told(row: _Row, grades: _Grades, kept: Json) -> Json:
+def _row_facts(row: _Row, grades: _Grades, kept: Json) -> Json:
     """The columns that every row has: its group, its leaf, its scores, and what else was recorded of it."""
     made: Json = {
         "group": str(kept.pop("group", row.group())),
-        "leaf": str(kept.pop("leaf", row.walk.leaf.id)),
+        "leaf": str(kept.pop("leaf", row.trajectory.leaf.id)),
     }
-    scores = grades.end(row.walk)
+    scores = grades.end(row.trajectory)
     for name in grades.names:
         kept.pop(name, None)
         made[name] = scores.get(name)
@@ -336,9 +338,9 @@ def _told(row: _Row, grades: _Grades, kept: Json) -> Json:
 
 def _trl(row: _Row, grades: _Grades) -> Json:
     prompt, completion = _messages(row.before), _messages(row.after)
-    tools = row.walk.root.extra.get("tools")
+    tools = row.trajectory.root.extra.get("tools")
     made: Json = {"prompt": prompt, "completion": completion}
-    made |= _told(row, grades, _line(row))
+    made |= _row_facts(row, grades, _line(row))
     made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
     if row.has_ids() and row.agrees():
         ids = _ids(row, grades)
@@ -352,9 +354,9 @@ def _trl(row: _Row, grades: _Grades) -> Json:
 def _verl(row: _Row, grades: _Grades) -> Json:
     ids = _ids(row, grades)
     kept = _line(row)
-    source = kept.pop("data_source", row.walk.root.extra.get("world") or "refork")
+    source = kept.pop("data_source", row.trajectory.root.extra.get("world") or "refork")
     kept |= {"group": kept.pop("uid")} if "uid" in kept else {}
-    told = _told(row, grades, kept)
+    told = _row_facts(row, grades, kept)
     made: Json = {"uid": told.pop("group"), "data_source": str(source), **told}
     made |= {"prompts": ids["prompt"], "responses": ids["completion"], "response_mask": ids["mask"]}
     made |= {column: ids.get(name) for name, column in _VERL.items()} | {TURNS: ids["turns"]}
@@ -383,13 +385,13 @@ def _common(one: Sequence[Part], other: Sequence[Part]) -> int:
     """How many parts two contexts share."""
     count = 0
     for first, second in zip(one, other, strict=False):
-        if _place(first) != _place(second):
+        if _part_key(first) != _part_key(second):
             break
         count += 1
     return count
 
 
-def _place(part: Part) -> Any:
+def _part_key(part: Part) -> Any:
     """What makes a part the same in two walks: where it lies, and of a rewritten context what it says."""
     if isinstance(part, Turn):
         opening = None if part.opening is None else part.opening.node.id
@@ -404,7 +406,7 @@ def _pair(
     rejected: tuple[Trajectory, list[Part], dict[str, float]],
 ) -> Json:
     at = _common(chosen[1], rejected[1])
-    sides = [_Row(walk, parts[:at], _seen(parts[at:])) for walk, parts, _ in (chosen, rejected)]
+    sides = [_Row(walk, parts[:at], _observed_parts(parts[at:])) for walk, parts, _ in (chosen, rejected)]
     tools = chosen[0].root.extra.get("tools")
     made: Json = {"prompt": _messages(sides[0].before)}
     made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None

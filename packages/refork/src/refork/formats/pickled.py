@@ -42,12 +42,12 @@ _STOOD_FOR: Final = ("android_world", "android_env", "numpy", "datetime")
 _NUMBERS: Final = {"f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "b1"}
 
 
-class Kept:
+class PickledObject:
     """What a class or function of another program was given: its arguments and its state."""
 
     name = ""
 
-    def __new__(cls, *args: Any, **named: Any) -> Kept:
+    def __new__(cls, *args: Any, **named: Any) -> PickledObject:
         """Keep the arguments."""
         made = super().__new__(cls)
         made.args, made.state = (*args, *named.values()), None
@@ -74,7 +74,7 @@ class _Reader(pickle.Unpickler):
         if (module, name) in _PLAIN:
             return _PLAIN[module, name]
         if module.partition(".")[0] in _STOOD_FOR:
-            return type(name.replace(".", "_"), (Kept,), {"name": f"{module}.{name}"})
+            return type(name.replace(".", "_"), (PickledObject,), {"name": f"{module}.{name}"})
         raise BadInput(
             f"the pickle names {module}.{name}, which is neither data nor a class of AndroidWorld",
             hint="a pickle can run any program: do not open it elsewhere unless you know who wrote it",
@@ -82,7 +82,7 @@ class _Reader(pickle.Unpickler):
 
 
 def unpickled(path: Path) -> Any:
-    """What a gzipped pickle holds: containers, texts, numbers and :class:`Kept` stand-ins.
+    """What a gzipped pickle holds: containers, texts, numbers and :class:`CapturedStates` stand-ins.
 
     Raises:
         BadInput: no such pickle, or one that names anything else.
@@ -156,7 +156,7 @@ def _countable(found: Any) -> None:
 
 def _inside(value: Any) -> list[Any]:
     """What a container or a stand-in holds."""
-    if isinstance(value, Kept):
+    if isinstance(value, PickledObject):
         return [*value.args, value.state]
     if isinstance(value, dict):
         return [*value, *value.values()]
@@ -165,9 +165,9 @@ def _inside(value: Any) -> list[Any]:
 
 def number(value: Any) -> float | None:
     """A number, also one that NumPy pickled; None where it is none, or NaN."""
-    if isinstance(value, Kept) and value.name.endswith("multiarray.scalar") and len(value.args) == 2:
+    if isinstance(value, PickledObject) and value.name.endswith("multiarray.scalar") and len(value.args) == 2:
         kind, raw = value.args
-        code = kind.args[0] if isinstance(kind, Kept) and kind.args else None
+        code = kind.args[0] if isinstance(kind, PickledObject) and kind.args else None
         if code in _NUMBERS and isinstance(raw, bytes) and len(raw) == np.dtype(code).itemsize:
             value = np.frombuffer(raw, dtype=code)[0].item()
     if not isinstance(value, (int, float)) or math.isnan(value):
@@ -177,6 +177,6 @@ def number(value: Any) -> float | None:
 
 def fields(value: Any) -> dict[str, Any] | None:
     """The fields of a dictionary or of a stand-in for an object; None of anything else."""
-    if isinstance(value, Kept):
+    if isinstance(value, PickledObject):
         value = value.state
     return value if isinstance(value, dict) else None

@@ -38,7 +38,7 @@ def recorded(records: Iterable[Record]) -> Iterator[Tree]:
         yield tree
 
 
-def walks_of(tree: Tree) -> Iterator[Trajectory]:
+def leaf_trajectories(tree: Tree) -> Iterator[Trajectory]:
     """The walks to all leaves, a few in memory at a time."""
     leaves: Iterator[Node] = iter(tree.leaves())
     while batch := list(islice(leaves, _WALKS)):

@@ -59,10 +59,10 @@ _NOT_SECRET: Final = (
 
 @final
 class Redactor:
-    """Takes secrets out and counts them by kind in ``found``."""
+    """Takes secrets out and counts them by kind in ``counts``."""
 
     def __init__(self) -> None:
-        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         #: What token ids say, where a policy is at hand: ids that spell no secret may stay.
         self.decode: Callable[[IntArray], str] | None = None
         self._clean: str | None = None
@@ -166,7 +166,7 @@ class Redactor:
         return match[0][:start] + self._mark("named-secret") + match[0][start + len(value) :]
 
     def _mark(self, name: str) -> str:
-        self.found[name] += 1
+        self.counts[name] += 1
         return f"{_MARK}{name}]"
 
 
@@ -267,17 +267,17 @@ def redacted(records: Iterator[Record], redactor: Redactor) -> Iterator[Record]:
     Token ids spell a text: those of a text that held a secret are left out, with its log-probs.
     """
     for record in records:
-        before = redactor.found.copy()
+        before = redactor.counts.copy()
         made = _draft(record, redactor) if isinstance(record, NewNode) else record
         if isinstance(record, Score) and record.reason:
             made = replace(record, reason=redactor.text(record.reason))
         yield made
-        if redactor.found == before:
+        if redactor.counts == before:
             continue
         where = None
         if isinstance(record, NewNode) and record.key is not None:
             where = f"node {node_id(record.parent, record.keep, record.kind, record.key)[:12]}"
-        for kind, count in (redactor.found - before).items():
+        for kind, count in (redactor.counts - before).items():
             yield Remark("redacted", kind, where, count)
         if isinstance(record, NewNode) and isinstance(made, NewNode) and made.tokens is not record.tokens:
             yield Remark("lost", "token ids of a text with a secret", where)

@@ -31,7 +31,7 @@ _CHUNK: Final = 1 << 20
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 _BETWEEN: Final = re.compile(rb"[ \t\r\n,]*+")
 #: The table of :class:`Occurrences`.
-SEEN: Final = "CREATE TABLE IF NOT EXISTS seen (name BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID"
+CREATE_SEEN: Final = "CREATE TABLE IF NOT EXISTS seen (name BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID"
 #: Names that :class:`Occurrences` keeps in a dictionary.
 _FEW: Final = 20_000
 #: Bytes that are looked at before a file without one whole object is given up as JSON lines.
@@ -67,7 +67,7 @@ class Occurrences:
         # The empty name is a database of its own: in memory up to the cache's size, gone when closed.
         db = sqlite3.connect("", isolation_level=None)
         db.execute("PRAGMA cache_size = -8192")
-        db.execute(SEEN)
+        db.execute(CREATE_SEEN)
         db.execute("BEGIN")
         db.executemany(
             "INSERT INTO seen VALUES (?, ?)", ((bytes.fromhex(k), n) for k, n in self._few.items())
@@ -84,7 +84,7 @@ class Start:
 
     done: int
     line: int
-    seen: Occurrences
+    occurrences: Occurrences
 
 
 def read_items(
@@ -99,7 +99,7 @@ def read_items(
         BadInput: the file is no text in UTF-8, or a document beyond the limits.
     """
     with contextlib.ExitStack() as stack:
-        seen = start.seen if start is not None else stack.enter_context(closing(Occurrences()))
+        seen = start.occurrences if start is not None else stack.enter_context(closing(Occurrences()))
         for where, body in objects(path, unpack, start):
             if isinstance(body, (Remark, Position)):
                 yield body

@@ -35,8 +35,8 @@ _FINISHES: Final[dict[str, Finish]] = {
 class SampledSequence:
     """One sequence: token ids of prompt and completion, and per completion token what is known of it.
 
-    ``said``: whether the policy said a token (None: all of them). ``logprobs``: under the law that was
-    sampled from. ``values``: further scores, one per completion token. None where a number is not known.
+    ``generated_mask``: whether the policy said a token (None: all of them). ``logprobs``: under the law that
+    was sampled from. ``values``: further scores, one per completion token. None where a number is not known.
     ``answers``: the completion's messages, which name the stretches of one speaker where they are as many.
     ``turns``: what our own rows say of turns that a mask does not tell apart (:data:`TURNS`).
     """
@@ -45,7 +45,7 @@ class SampledSequence:
     completion: Sequence[int]
     messages: Sequence[Message] = ()
     answers: Sequence[Message] = ()
-    said: Sequence[Any] | None = None
+    generated_mask: Sequence[Any] | None = None
     logprobs: Sequence[Any] | None = None
     logprobs_t1: Sequence[Any] | None = None
     ref_logprobs: Sequence[Any] | None = None
@@ -85,7 +85,7 @@ class SampledReader:
         completion = _ids(one.completion, "the completion", where)
         if not len(completion):
             raise BadInput("the completion has no tokens", where=where)
-        said = _flags(one.said, len(completion), where)
+        said = _flags(one.generated_mask, len(completion), where)
         yield from self._unfit(one, len(completion), where)
         yield Remark("lost", "times: the file has none", where)
         new_nodes = [self._task(one, prompt, rest.get("tools"))]

@@ -77,7 +77,7 @@ class SkyRL:
         told: list[Json] = [{} for message in messages if message["role"] == "assistant"]
         if told:
             told[-1] = {"finish": finish_of(body.get("stop_reason"))}
-        new_nodes = self._chat.drafts(messages, rest, line, where, told=told)
+        new_nodes = self._chat.drafts(messages, rest, line, where, facts=told)
         yield from graded(new_nodes, producer, {"score": total(body.get("score"))})
 
     def _in_ids(self, body: Json, line: str, where: str, producer: Producer) -> Iterator[Record]:
@@ -85,7 +85,7 @@ class SkyRL:
         one = SampledSequence(
             prompt=body["prompt_token_ids"],
             completion=body["response_ids"],
-            said=body.get("loss_masks", body.get("loss_mask")),
+            generated_mask=body.get("loss_masks", body.get("loss_mask")),
             logprobs=body.get("rollout_logprobs"),
             values={"token_reward": rewards} if isinstance(rewards, list) else {},
             finish=finish_of(body.get("stop_reason", body.get("stop_reasons"))),

@@ -14,7 +14,7 @@ from typing import Any, final
 
 from refork.formats.openai_chat import text_of
 from refork.formats.sampled import draft_id
-from refork.formats.tokenised import TokenWalk
+from refork.formats.tokenised import TokenContext
 from refork.plain import content_hash
 from refork.policies.base import Policy
 from refork.tree.node import NewNode
@@ -26,14 +26,15 @@ from refork.types import Json, Message, NodeKind
 class ModelCall:
     """One call of a model.
 
-    ``shown``: its whole context; ``said``: its answers, of which a later call may go on from one. ``told``:
+    ``inputs``: its whole context; ``outputs``: its answers, of which a later call may go on from one.
+    ``facts``:
     further fields of a draft, with ``extra``. ``choices``: what is to be kept with each answer alone.
     """
 
     key: str
-    shown: Sequence[Message]
-    said: Sequence[Message]
-    told: Json = field(default_factory=dict)
+    inputs: Sequence[Message]
+    outputs: Sequence[Message]
+    facts: Json = field(default_factory=dict)
     choices: Sequence[Json] = ()
 
 
@@ -48,7 +49,7 @@ class ToolRun:
 
 
 @final
-class Walk:
+class TracePath:
     """Drafts of a trace, call by call; ``main`` has the calls' continued answers by their keys."""
 
     def __init__(
@@ -61,7 +62,7 @@ class Walk:
         self.new_nodes: list[NewNode] = []
         self.main: dict[str, NewNode] = {}
         self._tools = tools
-        self._ids = TokenWalk(policy, tools or ())
+        self._ids = TokenContext(policy, tools or ())
         self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
         self._root |= {"origin": origin} if origin else {}
         self._runs = {run.call: run for run in runs if run.call is not None}
@@ -100,7 +101,7 @@ class Walk:
         self.new_nodes[at] = self._end = ended
 
     def _show(self, call: ModelCall) -> None:
-        shown = list(call.shown)
+        shown = list(call.inputs)
         if self._end is None:
             self._begin(shown, call.key)
         elif not shown:
@@ -142,9 +143,9 @@ class Walk:
         runs = [self._runs[str(m["tool_call_id"])].told for m in messages if self._known(m)]
         kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
         if kind == "action":
-            ids = dict(self._ids.goes_on(messages[0], self._ids.said(messages[0])))
+            ids = dict(self._ids.goes_on(messages[0], self._ids.generated_fields(messages[0])))
         else:
-            ids = dict(self._ids.shown(messages))
+            ids = dict(self._ids.given_fields(messages))
         kept |= ids.pop("extra", {})
         self._put(
             NewNode(
@@ -170,16 +171,16 @@ class Walk:
         """The answers of a call as siblings; the walk goes on from the one that the next call was shown."""
         above = self._end
         parent = None if above is None else draft_id(above)
-        said = list(call.said) or [{"role": "assistant", "content": ""}]
-        if not call.said:
+        said = list(call.outputs) or [{"role": "assistant", "content": ""}]
+        if not call.outputs:
             self._ids.lose()
-        ids = [self._ids.said(message) for message in said]
+        ids = [self._ids.generated_fields(message) for message in said]
         chosen = 0
         if after is not None:
-            fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.shown)]
+            fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.inputs)]
             chosen = fits[0] if fits else 0
         for number, message in enumerate(said):
-            told = dict(call.told)
+            told = dict(call.facts)
             own = call.choices[number] if number < len(call.choices) else {}
             fields = dict(ids[number])
             extra = {**told.pop("extra", {}), **({"choice": number} if len(said) > 1 else {})}
@@ -190,7 +191,7 @@ class Walk:
                 parent=parent,
                 key=call.key if number == 0 else f"{call.key}/{number}",
                 text=fields.pop("text", text_of(message)),
-                message=message if call.said else None,
+                message=message if call.outputs else None,
                 origin="real",
                 extra=extra | own.get("extra", {}),
                 **told,
@@ -199,19 +200,19 @@ class Walk:
             self.new_nodes.append(new_node)
             if number == chosen:
                 self._end = self.main[call.key] = new_node
-        if call.said:
+        if call.outputs:
             self._context.append(said[chosen])
             self._ids.goes_on(said[chosen], ids[chosen])
 
 
-def goes_on(before: Sequence[Message], shown: Sequence[Message]) -> bool:
+def goes_on(before: Sequence[Message], inputs: Sequence[Message]) -> bool:
     """Whether a context begins with all messages of another one."""
-    if len(before) > len(shown):
+    if len(before) > len(inputs):
         return False
-    return all(_said(one) == _said(other) for one, other in zip(before, shown, strict=False))
+    return all(_content(one) == _content(other) for one, other in zip(before, inputs, strict=False))
 
 
-def _said(message: Message) -> Any:
+def _content(message: Message) -> Any:
     """What a message says, without what instruments add or leave out when they repeat it."""
     calls = [
         (call.get("id"), call["function"]["name"], _value(call["function"].get("arguments")))

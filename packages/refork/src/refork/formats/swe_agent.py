@@ -90,14 +90,14 @@ class SWEAgent:
                 yield Remark(
                     "lost", "times and states of steps: the history has another number of turns", where
                 )
-                own |= {"steps": [_kept(step) for step in steps]}
+                own |= {"steps": [_rest_of(step) for step in steps]}
             if agent != main:
                 own = {"agent": agent}
             made = origin(
                 "swe-agent", _model(body), version=_info(body).get("swe_agent_version"), agent=agent
             )
-            spoken = _told(messages, steps, body) if fits else ()
-            new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, told=spoken, origin=made)
+            spoken = _turn_facts(messages, steps, body) if fits else ()
+            new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, facts=spoken, origin=made)
             yield from graded(
                 new_nodes, _producer(body), _scores(body) if agent == main else {}, _error(body)
             )
@@ -143,7 +143,7 @@ def _from_steps(steps: Sequence[Mapping[str, Any]]) -> list[Message]:
     return messages
 
 
-def _told(
+def _turn_facts(
     messages: Sequence[Message], steps: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
 ) -> list[Json]:
     """What the steps say of the turns of the agent; nothing of those of a demonstration."""
@@ -157,7 +157,7 @@ def _told(
         if step is None:
             told.append({})
             continue
-        extra = _kept(step)
+        extra = _rest_of(step)
         # What the last command printed was never shown to the agent, so the history lacks it.
         extra |= (
             {"observation": step["observation"]}
@@ -178,7 +178,7 @@ def _model(body: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _kept(step: Mapping[str, Any]) -> Json:
+def _rest_of(step: Mapping[str, Any]) -> Json:
     """A step without what the history has: its state, times and unknown keys, and the query's length."""
     kept = {key: value for key, value in step.items() if key not in _REPEATED}
     kept |= {key: step[key] for key in _STEP if step.get(key) not in (None, {}, "")}

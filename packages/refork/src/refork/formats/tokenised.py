@@ -9,7 +9,7 @@ import numpy as np
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Policy
-from refork.policies.shown import render_delta, turn_tokens
+from refork.policies.renderable import render_delta, turn_tokens
 from refork.types import IntArray, Json, Message, token_array
 
 #: The key of ``Node.extra`` that says what token ids of an import are worth.
@@ -20,7 +20,7 @@ _SILENT: Final = "the log does not have all that the policy was shown or said"
 
 
 @final
-class TokenWalk:
+class TokenContext:
     """The context of a walk so far, in messages and in token ids; without a policy nothing is tokenised.
 
     What cannot be rendered costs no more than its ids: from there on nothing has token ids, until a context
@@ -53,7 +53,7 @@ class TokenWalk:
         """Something was shown or said that has no token ids."""
         self._why = self._why or why
 
-    def shown(self, messages: Sequence[Message]) -> Json:
+    def given_fields(self, messages: Sequence[Message]) -> Json:
         """The fields of a draft that shows messages, which are of the context from here on."""
         if self._policy is None:
             return {}
@@ -79,7 +79,7 @@ class TokenWalk:
         fields: Json = {"tokens": rendered.tokens}
         return fields | ({"extra": {MARK: _approximate(notes)}} if notes else {})
 
-    def said(self, message: Message) -> Json:
+    def generated_fields(self, message: Message) -> Json:
         """The fields of a draft that says a message; :meth:`goes_on` makes it part of the context.
 
         ``text`` is among them where the ids spell another one than the message's own: that of its calls.
@@ -97,7 +97,7 @@ class TokenWalk:
         return fields | ({"extra": {MARK: mark}} if mark else {})
 
     def goes_on(self, message: Message, fields: Json) -> Json:
-        """Go on from what was said, with the fields that :meth:`said` gave."""
+        """Go on from what was said, with the fields that :meth:`generated_fields` gave."""
         if self._policy is not None and self._why is None:
             self._history.append(message if self._clean is None else self._clean(message))
             self._context = np.concatenate([self._context, fields["tokens"]]).astype(np.int32)

@@ -176,7 +176,7 @@ class TRL:
             completion=body["completion_ids"],
             messages=messages_of(prompt, "user", where, "prompt") if prompt else (),
             answers=messages_of(body.get("completion") or [], "assistant", where, "completion"),
-            said=_first(body, _MASKS),
+            generated_mask=_first(body, _MASKS),
             turns=body.get(TURNS),
             logprobs=_first(body, _LOGPROBS),
             logprobs_t1=body.get("logprobs_t1"),

@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING, Any, final
 import numpy as np
 
 from refork.formats.chat_export import messages_of, rest_of, written
-from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.recorded import leaf_trajectories, recorded, scores_of
 from refork.formats.verifiers_graph import PIECES, NodeRun, runs_of
 from refork.tree.node import Node, Step, Trajectory, node_id
 from refork.tree.records import Record
-from refork.tree.turn import Shown, Turn, parts_of
+from refork.tree.turn import ContextStep, Turn, parts_of
 from refork.types import Json, Message
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class VerifiersWriter:
 
 
 def _lines(tree: Tree) -> Iterator[Json]:
-    for walk in walks_of(tree):
+    for walk in leaf_trajectories(tree):
         rest = rest_of(walk, "verifiers")
         if rest is not None and isinstance(rest.get("nodes"), list):
             yield _trace(tree, walk, rest)
@@ -133,7 +133,7 @@ def _new(tree: Tree, walk: Trajectory) -> Json:
     # Token ids of the template that stand in a node of their own go with the message after them.
     waiting: list[int] = []
     for part in parts_of(walk.context):
-        messages = part.messages if isinstance(part, Shown) else [part.message] if part.message else []
+        messages = part.messages if isinstance(part, ContextStep) else [part.message] if part.message else []
         ids = None if part.tokens is None else part.tokens.tolist()
         for message in messages:
             form: Json = {
@@ -149,7 +149,7 @@ def _new(tree: Tree, walk: Trajectory) -> Json:
                 pieces[str(len(nodes) - 1)] = {"start": len(waiting), "pieces": told}
             nodes[-1] |= _turn(part, waiting)
             waiting = []
-        elif isinstance(part, Shown) and ids is not None and part.exact:
+        elif isinstance(part, ContextStep) and ids is not None and part.exact:
             # A node of several messages has one run of tokens, which the last of them stands for.
             for number in range(len(nodes) - len(messages), len(nodes)):
                 nodes[number] |= {"token_ids": [], "mask": []}

@@ -180,7 +180,9 @@ class GraphReader:
         """Drafts, parents first, and whether each is the last of a branch."""
         for part in self.parts:
             above = None if part.parent is None else self._ends[part.parent.members[0]]
-            made = list(self._said(part, above) if part.sampled else self._shown(part, above))
+            made = list(
+                self._generated_nodes(part, above) if part.sampled else self._given_nodes(part, above)
+            )
             for new_node in made[:-1]:
                 yield new_node, False
             yield made[-1], not part.children
@@ -231,7 +233,7 @@ class GraphReader:
                 "lost", "token ids: not every message of the trace has them in one piece", self.where
             )
 
-    def _shown(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
+    def _given_nodes(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         messages = [self.messages[n] for n in part.members]
         ids: list[int] | None = None
         if self.ids is not None:
@@ -269,7 +271,7 @@ class GraphReader:
         before = [self.ids[child.members[0]].before for child in part.children]
         return before[0] if all(one == before[0] for one in before) else []
 
-    def _said(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
+    def _generated_nodes(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         number = part.members[0]
         message, node = self.messages[number], self.nodes[number]
         call = self.calls.get(number, {})
@@ -296,7 +298,7 @@ class GraphReader:
             message=message,
             origin="real",
             **fields,
-            **_told(call),
+            **_turn_facts(call),
         )
         if ids is not None and number in self.pieces:
             *others, made = _in_pieces(made, self.pieces[number], node.get("logprobs") or [])
@@ -369,7 +371,7 @@ def _id(new_node: NewNode) -> str:
     return node_id(new_node.parent, new_node.keep, new_node.kind, str(new_node.key))
 
 
-def _told(call: Json) -> Json:
+def _turn_facts(call: Json) -> Json:
     """What a model call says of its turn."""
     usage = call.get("usage") if isinstance(call.get("usage"), dict) else {}
     span = call.get("time") if isinstance(call.get("time"), dict) else {}

@@ -112,7 +112,7 @@ class Verl:
         one = SampledSequence(
             prompt=prompt,
             completion=completion,
-            said=arrays.get("response_mask", arrays.get("loss_mask")),
+            generated_mask=arrays.get("response_mask", arrays.get("loss_mask")),
             turns=body.get(TURNS),
             logprobs=arrays.get("rollout_log_probs", arrays.get("old_log_probs")),
             logprobs_t1=arrays.get("log_probs_t1"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, ReadyArm, prepare
 from refork.forking.settings import ForkSettings
-from refork.growing.laws import next_laws
+from refork.growing.distributions import next_distributions
 from refork.growing.points import PointArrays, candidates
 from refork.growing.selector import Candidates, ForkChoice, Needs, Selector, needs_of
 from refork.policies.base import Policy, PolicyCard, Sampling
@@ -110,7 +110,7 @@ class Growing:
     arms: dict[str, Fork] = field(default_factory=dict)
     claimed: dict[str, int] = field(default_factory=dict)
     order: list[tuple[str, int]] = field(default_factory=list)
-    walks: dict[tuple[str, int], Trajectory] = field(default_factory=dict)
+    trajectories: dict[tuple[str, int], Trajectory] = field(default_factory=dict)
     spent: dict[tuple[str, int], int] = field(default_factory=dict)
     pending: dict[tuple[str, int], int] = field(default_factory=dict)
     reserved: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -162,12 +162,16 @@ class Growing:
             key = (record.fork, record.draw)
             self.spent[key] = sum(own_turns(walk, *key))
             if record.end != "error":
-                self.walks[key] = walk
+                self.trajectories[key] = walk
 
     def known(self, plan: GrowSetup) -> Candidates:
         """What a selector may choose from now."""
         needs = plan.needs
-        done = [self.walks[key] for key in self.order if key in self.walks and key not in self.dropped]
+        done = [
+            self.trajectories[key]
+            for key in self.order
+            if key in self.trajectories and key not in self.dropped
+        ]
         bare = [Trajectory((Step(self.root.node, None),))]
         found = candidates(
             plan.tree, done or bare, inside=needs.inside, pending=self.pending, known=self.traces
@@ -175,8 +179,8 @@ class Growing:
         size, top = plan.policy.card.vocabulary, plan.settings.entropy_top_k
         if top is not None and size is not None and top >= size:
             found = replace(found, note="exact")
-        if needs.laws and done:
-            found = replace(found, laws=next_laws(plan.tree, plan.policy, found))
+        if needs.distributions and done:
+            found = replace(found, distributions=next_distributions(plan.tree, plan.policy, found))
         return replace(found, drawn=self.drawn)
 
     def choose(self, plan: GrowSetup, round_: int) -> list[tuple[ForkChoice, Point]]:
@@ -229,28 +233,30 @@ class Growing:
         job = prepare(point, plan.policy, list(range(first, first + count)), **plan.on.options())
         return job, self.claim(job.record.id, address, count)
 
-    def kept(self, arm: Fork) -> tuple[DrawRecord, ...]:
+    def own_draws(self, arm: Fork) -> tuple[DrawRecord, ...]:
         """This call's draws of an arm; others may be on the tree from elsewhere."""
         mine = {draw for fork, draw in self.order if fork == arm.record.id}
         return tuple(d for d in arm.draws if d.draw in mine and (arm.record.id, d.draw) not in self.dropped)
 
     def kept_arms(self) -> tuple[Fork, ...]:
         """The arms with this call's draws only."""
-        return tuple(replace(arm, draws=self.kept(arm)) for arm in self.arms.values())
+        return tuple(replace(arm, draws=self.own_draws(arm)) for arm in self.arms.values())
 
     def outcomes(self, plan: GrowSetup, score: str = "success") -> list[float]:
         """Known outcomes of this call's leaves so far, in the order of their claims."""
         ends = [
-            self.walks[key].leaf.id for key in self.order if key in self.walks and key not in self.dropped
+            self.trajectories[key].leaf.id
+            for key in self.order
+            if key in self.trajectories and key not in self.dropped
         ]
         known = plan.tree.score_map(score, ends)
         return [known[leaf] for leaf in ends if leaf in known]
 
 
-def own_turns(walk: Trajectory, fork: str, draw: int) -> list[int]:
+def own_turns(trajectory: Trajectory, fork: str, draw: int) -> list[int]:
     """Tokens of each turn that one draw itself sampled; the prefix it began with does not count."""
     turns = []
-    for node in (step.node for step in walk):
+    for node in (step.node for step in trajectory):
         own = node.fork == fork and node.noise is not None and node.noise.draw == draw
         if node.kind == "action" and own:
             turns.append(node.length or node.cost.tokens_out or 0)

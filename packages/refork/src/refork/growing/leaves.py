@@ -20,7 +20,7 @@ from refork.tree.node import Step, Trajectory
 Float64 = NDArray[np.float64]
 
 
-def path_weights(walks: Sequence[Trajectory]) -> Float64:
+def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
     """The chance of each leaf if at every branching one child were taken with equal chance, [leaves].
 
     One over the number of children, multiplied along the walk; sums to 1 where no leaf is left out. The
@@ -28,21 +28,21 @@ def path_weights(walks: Sequence[Trajectory]) -> Float64:
     """
     hanging: dict[tuple[str, int], set[str]] = {}
     furthest: dict[str, int] = {}
-    for walk in walks:
+    for walk in trajectories:
         for step, after in _pairs(walk):
-            furthest[step.node.id] = max(furthest.get(step.node.id, 0), _kept(step))
+            furthest[step.node.id] = max(furthest.get(step.node.id, 0), _kept_tokens(step))
             if after is not None:
-                hanging.setdefault((step.node.id, _kept(step)), set()).add(after.node.id)
+                hanging.setdefault((step.node.id, _kept_tokens(step)), set()).add(after.node.id)
     forks: dict[str, list[int]] = {}
     for node, keep in hanging:
         forks.setdefault(node, []).append(keep)
     weights = []
-    for walk in walks:
+    for walk in trajectories:
         weight = 1.0
         for step, after in _pairs(walk):
             for keep in forks.get(step.node.id, ()):
-                passes_on = keep < _kept(step)
-                if passes_on or (after is not None and keep == _kept(step)):
+                passes_on = keep < _kept_tokens(step)
+                if passes_on or (after is not None and keep == _kept_tokens(step)):
                     others = len(hanging[step.node.id, keep]) + (keep < furthest[step.node.id])
                     weight /= others
         weights.append(weight)
@@ -54,7 +54,7 @@ def _pairs(walk: Trajectory) -> list[tuple[Step, Step | None]]:
     return list(zip(walk.steps, following, strict=True))
 
 
-def _kept(step: Step) -> int:
+def _kept_tokens(step: Step) -> int:
     return step.node.length if step.keep is None else step.keep
 
 
@@ -78,7 +78,7 @@ class LeafBatch:
     """
 
     group: str
-    walks: tuple[Trajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     tokens: NDArray[np.int32]
     loss_mask: NDArray[np.bool_]
     logprobs: NDArray[np.float32]

@@ -15,7 +15,7 @@ class Failure:
     """A failed trajectory of a task that the policy often solves; ``rate`` is its group's success."""
 
     group: Group
-    walk: Trajectory
+    trajectory: Trajectory
     rate: float
 
 
@@ -44,4 +44,4 @@ def surprising_failures(groups: Sequence[Group], score: str = "success") -> list
             "no task was solved in some rollouts and failed in others, so no failure can be explained",
             hint="use more tasks or rollouts, or a policy that sometimes succeeds",
         )
-    return sorted(found, key=lambda f: (-f.rate, len(f.walk)))
+    return sorted(found, key=lambda f: (-f.rate, len(f.trajectory)))

@@ -33,7 +33,7 @@ class PointArrays:
     """One walk as arrays over its forkable places, in order.
 
     ``key`` hashes the prefix, ``row`` and ``token`` say where the place is (node by number in ``nodes``; -1:
-    at its end). ``edge`` names the branch the walk takes there, ``said`` the next token (-1: unknown).
+    at its end). ``edge`` names the branch the walk takes there, ``generated`` the next token (-1: unknown).
     ``entropy`` and ``logprob`` are of that token, ``after`` the tokens sampled from there on.
     ``offer`` marks places that this walk proposes as candidates.
     """
@@ -44,7 +44,7 @@ class PointArrays:
     token: Int64
     depth: Int64
     edge: UInt64
-    said: Int64
+    generated: Int64
     entropy: Float64
     logprob: Float64
     after: Int64
@@ -103,9 +103,9 @@ def _top(node: Node, inside: int) -> Int64:
     return np.asarray(order[node.entropy[order] > _SURE], dtype=np.int64)
 
 
-def trace(walk: Trajectory, inside: int) -> PointArrays:
+def trace(trajectory: Trajectory, inside: int) -> PointArrays:
     """The forkable places of one walk: where a turn begins, and between the tokens of a turn."""
-    steps = walk.steps
+    steps = trajectory.steps
     sizes = np.array([_units(s) for s in steps])
     which = np.repeat(np.arange(len(steps)), sizes)
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -132,7 +132,7 @@ def trace(walk: Trajectory, inside: int) -> PointArrays:
     before = which[at - 1]
     stands = offset[at - 1] + 1
     whole = np.array([s.node.length or 1 for s in steps])[before] == stands
-    said = np.concatenate([_said(s, n) for s, n in zip(steps, sizes, strict=True)])
+    said = np.concatenate([_token_ids(s, n) for s, n in zip(steps, sizes, strict=True)])
     return PointArrays(
         nodes=tuple(s.node.id for s in steps),
         key=key[at - 1],
@@ -140,7 +140,7 @@ def trace(walk: Trajectory, inside: int) -> PointArrays:
         token=np.where(whole, -1, stands),
         depth=at,
         edge=_shift(edge, at, np.uint64(0)),
-        said=_shift(said, at, -1),
+        generated=_shift(said, at, -1),
         entropy=_shift(entropy, at, np.nan),
         logprob=_shift(logprob, at, np.nan),
         after=_shift(after, at, 0),
@@ -148,7 +148,7 @@ def trace(walk: Trajectory, inside: int) -> PointArrays:
     )
 
 
-def _said(step: Step, size: int) -> Int64:
+def _token_ids(step: Step, size: int) -> Int64:
     tokens = step.tokens
     return np.full(size, -1, dtype=np.int64) if tokens is None else tokens.astype(np.int64)
 
@@ -163,7 +163,7 @@ def _shift(values: NDArray[T], at: Int64, nothing: object) -> NDArray[T]:
 
 def candidates(
     tree: Tree,
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     score: str = "success",
     *,
     inside: int = 4,
@@ -174,7 +174,7 @@ def candidates(
 
     Args:
         tree: where the rollouts are recorded.
-        walks: root-to-leaf walks of one task; the bare root where nothing was drawn yet.
+        trajectories: root-to-leaf walks of one task; the bare root where nothing was drawn yet.
         score: name of the leaf score that counts as a win.
         inside: points inside each turn: so many of the highest recorded entropy, 0, or ``EVERY``.
         pending: draws on their way, by (node id, tokens kept); they count as children.
@@ -183,17 +183,17 @@ def candidates(
     A point's children are the branches that begin there, so one rollout through it is one child.
     """
     held: MutableMapping[str, PointArrays] = {} if known is None else known
-    traces = [_held(held, walk, inside) for walk in walks]
+    traces = [_held(held, walk, inside) for walk in trajectories]
     joined = _Joined.of(traces)
     wanted = np.isin(joined.key, joined.key[joined.offer])
     first, group = _groups(joined.key[wanted])
     part = joined.only(wanted)
-    scored = tree.score_map(score, [walk.leaf.id for walk in walks])
-    value = np.array([scored.get(walk.leaf.id, np.nan) for walk in walks])[part.walk]
+    scored = tree.score_map(score, [walk.leaf.id for walk in trajectories])
+    value = np.array([scored.get(walk.leaf.id, np.nan) for walk in trajectories])[part.trajectory]
     size = len(first)
     graded = np.isfinite(value)
     through = np.bincount(group, minlength=size)
-    node = tuple(traces[part.walk[i]].nodes[part.row[i]] for i in first)
+    node = tuple(traces[part.trajectory[i]].nodes[part.row[i]] for i in first)
     token = part.token[first]
     waiting = pending or {}
     more = np.array([waiting.get((n, int(t)), 0) for n, t in zip(node, token, strict=True)], dtype=np.int64)
@@ -206,10 +206,10 @@ def candidates(
         wins=np.bincount(group[graded], weights=value[graded], minlength=size).astype(np.float64),
         entropy=_first_known(group, part.entropy, size),
         cost=np.maximum(np.bincount(group, weights=part.after, minlength=size) / through, 1.0),
-        unseen=_unseen(group, part.said, part.logprob, size),
+        unseen=_unseen(group, part.generated, part.logprob, size),
         surprisal=-part.logprob[first],
-        drawn=len(walks) if joined.edge.any() else 0,
-        note=entropy_note(step.node for walk in walks for step in walk),
+        drawn=len(trajectories) if joined.edge.any() else 0,
+        note=entropy_note(step.node for walk in trajectories for step in walk),
     )
 
 
@@ -233,15 +233,15 @@ def _held(held: MutableMapping[str, PointArrays], walk: Trajectory, inside: int)
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """Traces end to end; ``walk`` says whose entry it is."""
+    """Traces end to end; ``trajectory`` says whose entry it is."""
 
-    walk: Int64
+    trajectory: Int64
     key: UInt64
     row: Int64
     token: Int64
     depth: Int64
     edge: UInt64
-    said: Int64
+    generated: Int64
     entropy: Float64
     logprob: Float64
     after: Int64
@@ -250,7 +250,7 @@ class _Joined:
     @classmethod
     def of(cls, traces: Sequence[PointArrays]) -> _Joined:
         walk = np.repeat(np.arange(len(traces)), [len(t.key) for t in traces])
-        names = [n for n in cls.__slots__ if n != "walk"]
+        names = [n for n in cls.__slots__ if n != "trajectory"]
         return cls(walk, *(np.concatenate([getattr(t, n) for t in traces]) for n in names))
 
     def only(self, mask: Bools) -> _Joined:

@@ -25,11 +25,11 @@ from refork.tree.score import Score
 from refork.tree.tree import Tree
 from refork.types import Json, Origin
 from refork.worlds.base import Observation, Task
-from refork.worlds.environment import Environment, EnvTrajectory, Seen
+from refork.worlds.environment import ActionObservation, Environment, EnvTrajectory
 from refork.worlds.open import task_to_json
 from refork.worlds.rendered import with_tokens
 from refork.worlds.simulated import simulator_of
-from refork.worlds.walks import trajectory_of
+from refork.worlds.trajectories import trajectory_of
 
 __all__ = ["Recorded", "read_trajectories", "record", "trajectories", "trajectory_of", "write_trajectories"]
 #: Episodes that are committed together.
@@ -64,7 +64,7 @@ class _Step:
     """A turn; ``by`` is who simulated its answer, None where the world is real."""
 
     action: str
-    seen: Observation
+    observation: Observation
     by: Json | None = None
 
 
@@ -74,7 +74,7 @@ class _Recorder:
     world: Environment
     tree: Tree
     verify: bool
-    told: Recorded
+    stats: Recorded
     policy: Policy | None = None
     pending: list[NewNode] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Recorder:
         producer = world_producer(self.world.name, self.world.version).id
         for count, seed in enumerate(seeds, 1):
             if not missing.issuperset(marks[seed]):
-                self.told.present += 1
+                self.stats.present += 1
                 continue
             found, reward = self.drafts(task, root, seed)
             if self.policy is not None:
@@ -150,10 +150,10 @@ class _Recorder:
         """The turns of one episode, and why it broke, if it did."""
         steps: list[_Step] = []
         try:
-            actor = self.world.actor(task, seed)
+            actor = self.world.agent(task, seed)
             episode = self.world.start(task, luck)
             try:
-                seen: list[Seen] = []
+                seen: list[ActionObservation] = []
                 while len(steps) < self.world.max_turns and (action := actor.act(seen)) is not None:
                     answer = episode.step(action)
                     steps.append(_Step(action, answer, simulator_of(episode)))
@@ -175,11 +175,11 @@ class _Recorder:
         try:
             for step in steps:
                 again = episode.step(step.action)
-                same = again.text == step.seen.text
-                if not same and step.seen.info.get("exact"):
-                    self.told.unsteady = (self.told.unsteady or 0) + 1
-                loose = replace(step.seen, info={**step.seen.info, "exact": False})
-                found.append(step if same else replace(step, seen=loose))
+                same = again.text == step.observation.text
+                if not same and step.observation.info.get("exact"):
+                    self.stats.unsteady = (self.stats.unsteady or 0) + 1
+                loose = replace(step.observation, info={**step.observation.info, "exact": False})
+                found.append(step if same else replace(step, observation=loose))
         finally:
             episode.close()
         return found
@@ -204,28 +204,28 @@ class _Recorder:
             action_key = f"record/{seed}/{turn}a"
             add(NewNode(kind="action", parent=at, key=action_key, text=step.action,
                         message=said, noise=here, finish="stop", extra={"actor": "scripted"}))  # fmt: skip
-            shown = {"role": "user", "content": step.seen.text}
-            text, key = step.seen.text, step.seen.state_key
-            info = step.seen.info | ({} if step.by is None else {"simulator": step.by})
+            shown = {"role": "user", "content": step.observation.text}
+            text, key = step.observation.text, step.observation.state_key
+            info = step.observation.info | ({} if step.by is None else {"simulator": step.by})
             origin: Origin = "real" if step.by is None else "simulated"
             add(NewNode(kind="observation", parent=at, key=f"record/{seed}/{turn}o", text=text, message=shown,
                         state_key=key, origin=origin, extra=info))  # fmt: skip
         reward: float | None = None
         if broken is not None:
-            self.told.errors += 1
-            self.told.reasons.append(f"{task.id}, seed {seed}: {broken}")
+            self.stats.errors += 1
+            self.stats.reasons.append(f"{task.id}, seed {seed}: {broken}")
             add(NewNode(kind="observation", parent=at, key=f"record/{seed}/e", error=broken))
         elif steps:
-            last = steps[-1].seen
+            last = steps[-1].observation
             reward = last.reward if last.done else None
             why = "world" if last.done else "the actor ended"
             text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
             add(NewNode(kind="verdict", parent=at, key=f"record/{seed}/v", text=text,
                       extra={"reward": reward, "reason": why}))  # fmt: skip
-            self.told.trajectories += 1
-            self.told.turns += len(steps)
-            self.told.exact += sum(bool(step.seen.info.get("exact")) for step in steps)
-            self.told.accepted += reward == 1.0
+            self.stats.trajectories += 1
+            self.stats.turns += len(steps)
+            self.stats.exact += sum(bool(step.observation.info.get("exact")) for step in steps)
+            self.stats.accepted += reward == 1.0
         return found, reward
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from refork import stats
 from refork.errors import BadInput
-from refork.growing.collapse import budget_curve, fit_beta
 from refork.growing.mass import Kind, gradient_mass, group_kind, group_rewards
+from refork.growing.zero_variance import budget_curve, fit_beta
 from refork.tree.tree import Tree
 from refork.types import Json
 
@@ -112,7 +112,9 @@ def _row(line: str, where: str) -> tuple[str, list[float], Json]:
         ) from error
 
 
-def collapse_report(groups: Sequence[RecordedGroup], *, passing: float = 1.0, graded: bool = False) -> Json:
+def zero_variance_report(
+    groups: Sequence[RecordedGroup], *, passing: float = 1.0, graded: bool = False
+) -> Json:
     """How the groups ended, their gradient mass, the budget curve, and the group size that would be needed.
 
     Args:
@@ -159,11 +161,11 @@ def _planning(groups: Sequence[RecordedGroup], passing: float) -> Json:
     if len(counts) < 2:
         return {"curve": None, "law": None, "needed": None}
     won, drawn = zip(*counts, strict=True)
-    law = fit_beta(won, drawn)
+    distribution = fit_beta(won, drawn)
     return {
-        "curve": [asdict(point) for point in budget_curve(won, drawn, SIZES, law)],
-        "law": asdict(law),
-        "needed": {f"{target:g}": law.required(target) for target in TARGETS},
+        "curve": [asdict(point) for point in budget_curve(won, drawn, SIZES, distribution)],
+        "law": asdict(distribution),
+        "needed": {f"{target:g}": distribution.required(target) for target in TARGETS},
     }
 
 

@@ -113,9 +113,9 @@ def grow_trees(
     budget.check(settings)
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
-    law = settings_for(needs_of(selector), settings, policy.card)
-    on = ForkSettings(settings=law, world=world, **options)
-    plan = GrowSetup(tree, policy, world, selector, law, on)
+    sampling = settings_for(needs_of(selector), settings, policy.card)
+    on = ForkSettings(settings=sampling, world=world, **options)
+    plan = GrowSetup(tree, policy, world, selector, sampling, on)
     roots = plant(tree, policy, world, tasks)
     growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
     log: list[Logged] = []

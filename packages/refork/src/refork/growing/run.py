@@ -98,19 +98,19 @@ def plan_grow(recipe: GrowRecipe) -> Json:
 
 def run_grow(
     recipe: GrowRecipe, folder: Path, progress: Progress = silent, backend: Backend | None = None,
-    place: Path | None = None,
+    tree_path: Path | None = None,
 ) -> Json:  # fmt: skip
     """Grow the recipe's rollouts into ``folder/tree.db``; again with the same recipe it resumes.
 
-    ``backend`` says who draws; it is no part of the recipe, so another one may go on. Nor is ``place``, where
-    the rollouts go instead: a file, or a tree on a server that several runs share.
+    ``backend`` says who draws; it is no part of the recipe, so another one may go on. Nor is ``tree_path``,
+    where the rollouts go instead: a file, or a tree on a server that several runs share.
     """
     _checked(recipe)
     world = open_world(recipe.world)
     policy = open_policy(recipe.policy) if backend is None else backend.open(recipe.policy)
     resumed = open_folder(folder, recipe)
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
-    with Tree.open(place or folder / "tree.db") as tree:
+    with Tree.open(tree_path or folder / "tree.db") as tree:
         more: Json = {}
         if recipe.selector is None:
             groups = grow(

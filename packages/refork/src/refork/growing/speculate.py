@@ -64,7 +64,7 @@ class _Flight:
 
     owner: int
     key: tuple[str, int]
-    place: tuple[str, int]
+    point_key: tuple[str, int]
     branch: Branch | None
     record: DrawRecord | None
     begun: int
@@ -120,9 +120,9 @@ class _Tower:
 
     def _leave(self, one: Growing, flight: _Flight) -> None:
         one.reserved.pop(flight.key, None)
-        one.pending[flight.place] -= 1
-        if not one.pending[flight.place]:
-            del one.pending[flight.place]
+        one.pending[flight.point_key] -= 1
+        if not one.pending[flight.point_key]:
+            del one.pending[flight.point_key]
 
     def _give_up(self, owner: int) -> None:
         """Cancel speculative draws whose points fell behind; their leaves may be drawn elsewhere."""
@@ -133,7 +133,7 @@ class _Tower:
         for flight in mine:
             known = one.known(self.plan)
             rows = {(n, int(t)): i for i, (n, t) in enumerate(zip(known.node, known.token, strict=True))}
-            row = rows.get(flight.place)
+            row = rows.get(flight.point_key)
             if row is None:
                 continue
             without = known.children.copy()
@@ -160,7 +160,7 @@ class _Tower:
         fresh: list[Branch] = []
         while True:
             stale = sum(f.owner == owner for f in self.flights)
-            if stale > self.how.staleness or (self.rounds[owner] and not one.walks and stale):
+            if stale > self.how.staleness or (self.rounds[owner] and not one.trajectories and stale):
                 return fresh
             picks = one.choose(self.plan, self.rounds[owner])
             if not picks:

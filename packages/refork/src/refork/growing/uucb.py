@@ -50,19 +50,19 @@ def exploration(children: ArrayLike, drawn: int) -> Float64:
     return np.asarray(np.sqrt(np.log1p(drawn) / (1.0 + np.asarray(children, dtype=np.float64))))
 
 
-def coverage(law: ArrayLike, draws: int) -> float:
+def coverage(distribution: ArrayLike, draws: int) -> float:
     """Expected number of different tokens among ``draws`` draws: sum of 1 - (1 - q)^n."""
-    q = np.asarray(law, dtype=np.float64)
+    q = np.asarray(distribution, dtype=np.float64)
     return float((1.0 - (1.0 - q) ** draws).sum())
 
 
-def coverage_gain(law: ArrayLike, draws: int) -> float:
+def coverage_gain(distribution: ArrayLike, draws: int) -> float:
     """What draw number ``draws + 1`` adds to :func:`coverage`: sum of q (1 - q)^n.
 
     1 at n = 0; the Gini entropy at n = 1. Shannon's entropy is the sum over n >= 1 of these gains over n:
     an entropy bonus is the harmonic sum of all coverage still to be gained.
     """
-    q = np.asarray(law, dtype=np.float64)
+    q = np.asarray(distribution, dtype=np.float64)
     return float((q * (1.0 - q) ** draws).sum())
 
 
@@ -159,7 +159,7 @@ class UUCB:
         weighs = self.entropy_coef > 0 and self.score == "uucb"
         return Needs(
             entropy=(weighs and self.entropy == "plain") or self.inside > 0,
-            laws=weighs and self.entropy == "coverage",
+            distributions=weighs and self.entropy == "coverage",
             inside=self.inside,
             adaptive=True,
         )
@@ -199,10 +199,10 @@ class UUCB:
         if self.entropy == "unseen":
             return _fresh(known, children)
         if self.entropy == "coverage":
-            if known.laws is None:
+            if known.distributions is None:
                 raise _missing("the exact law of the next token", self.name)
-            pairs = zip(known.laws, children, strict=True)
-            return np.array([coverage_gain(law, int(n)) for law, n in pairs])
+            pairs = zip(known.distributions, children, strict=True)
+            return np.array([coverage_gain(distribution, int(n)) for distribution, n in pairs])
         if not np.isfinite(known.entropy).any():
             raise _missing("the entropy of the next token", self.name)
         if known.note is None:

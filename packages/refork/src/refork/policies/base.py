@@ -67,8 +67,8 @@ class Request:
     ``mid_turn`` says that the prefix ends inside an assistant message. ``exclude_first`` draws the
     first token from the law *given that it is not this one*: the law's filters act first, then the
     token is taken out and the rest renormalised (how a sweep resumes where a draw left the trace).
-    ``max_tokens`` is this request's own limit, where a turn is already partly said; ``said`` is how many of
-    the last ``tokens`` are of that turn: a grammar reads them first, and penalties count them.
+    ``max_tokens`` is this request's own limit, where a turn is already partly said; ``generated`` is how
+    many of the last ``tokens`` are of that turn: a grammar reads them first, and penalties count them.
     """
 
     tokens: IntArray
@@ -77,7 +77,7 @@ class Request:
     mid_turn: bool = False
     exclude_first: int | None = None
     max_tokens: int | None = None
-    said: int = 0
+    generated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class NextLaw(Protocol):
+class NextDistribution(Protocol):
     """A policy that can say the whole law of the next token, not only sample from it."""
 
     def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:

@@ -151,7 +151,7 @@ def call_form(codec: Codec) -> CallForm:
     if not codec.has_template:
         raise CannotDo("this model has no chat template, so it cannot be made to call a tool", hint=_HINT)
     try:
-        units = [_said(codec, [place]) for place in (0, 1)]
+        units = [_calls_text(codec, [place]) for place in (0, 1)]
     except BadInput as error:
         raise CannotDo(f"this model's template writes no calls: {error.what}", hint=_HINT) from error
     for separators in _SEPARATORS:
@@ -169,7 +169,7 @@ def call_form(codec: Codec) -> CallForm:
     return CallForm(before, between, after, _joint(codec, units), separators)
 
 
-def _said(codec: Codec, calls: Sequence[int]) -> str:
+def _calls_text(codec: Codec, calls: Sequence[int]) -> str:
     """The text of a turn that makes some of the made-up calls, as the template writes it."""
     tools = [{"type": "function", "function": _tool(name)} for name in _NAMES]
     ask = {**_ASK, "tools": tools}
@@ -206,7 +206,7 @@ def _tool(name: str) -> Json:
 def _joint(codec: Codec, units: Sequence[str]) -> str | None:
     """What stands between two calls of a turn; None where one is all that a turn may make."""
     try:
-        both = _said(codec, [0, 1])
+        both = _calls_text(codec, [0, 1])
     except BadInput:
         return None
     joined = (

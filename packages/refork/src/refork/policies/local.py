@@ -17,7 +17,7 @@ from refork.decoding.backbone import Backbone
 from refork.decoding.loop import Decoder, Terms
 from refork.decoding.opening import DecodingPath, Forward, open_decoder
 from refork.decoding.record import Sampled
-from refork.decoding.score import hidden, next_laws, score
+from refork.decoding.score import hidden, next_distributions, score
 from refork.decoding.session import Ends
 from refork.decoding.states import Capture, Edit, Layer, States
 from refork.errors import BadInput, CannotDo, WrongTokenizer
@@ -131,7 +131,7 @@ class LocalPolicy:
             forward=forward,
         )
         if on_slow is not None and policy.opening is not None and policy.opening.slow:
-            on_slow(f"{policy._name} runs slowly, by {policy.opening.told}")
+            on_slow(f"{policy._name} runs slowly, by {policy.opening.describe}")
         if weights is not None:
             require_weights(weights, policy.card.weights, where=str(path))
         return policy
@@ -221,11 +221,12 @@ class LocalPolicy:
         settings: Sampling,
         top: int = 0,
         without: int = -1,
-        said: int | None = None,
+        generated: int | None = None,
     ) -> DrawRequest:
         """One checked question for a live decoder of this policy; ``top`` and ``without`` as in its ``Ask``.
 
-        ``said``: how many of the last tokens are of the turn itself, which a grammar and penalties ask for.
+        ``generated``: how many of the last tokens are of the turn itself, which a grammar and penalties ask
+        for.
 
         Raises: BadInput and CannotDo as :meth:`sample`.
         """
@@ -240,10 +241,10 @@ class LocalPolicy:
             self._check_ids(np.array([without]), "exclude_first")
         ends, guide = self._ends(settings), None
         make = self._guide_factory(settings, ends)
-        if said is None and (make is not None or settings.penalised):
+        if generated is None and (make is not None or settings.penalised):
             what = "penalties cannot be counted" if make is None else "a grammar cannot be held to"
             raise CannotDo(f"{what} here: it is not known where the turn begins")
-        begun = _begun(tokens, said or 0, "request")
+        begun = _begun(tokens, generated or 0, "request")
         if make is not None:
             guide = partial(make, begun)
         return DrawRequest(tokens, noise, lawful, ends, top, without, guide, len(begun))
@@ -302,7 +303,10 @@ class LocalPolicy:
             BadInput: as :meth:`logprobs`.
         """
         self.check(prefixes)
-        return [law[: self.codec.vocabulary] for law in next_laws(self.decoder, prefixes)]
+        return [
+            distribution[: self.codec.vocabulary]
+            for distribution in next_distributions(self.decoder, prefixes)
+        ]
 
     def hidden_states(
         self,
@@ -333,7 +337,7 @@ class LocalPolicy:
         ends = self._ends(settings)
         make = self._guide_factory(settings, ends)
         if make is not None:
-            begun = [_begun(requests[i].tokens, requests[i].said, f"request {i}") for i in speaking]
+            begun = [_begun(requests[i].tokens, requests[i].generated, f"request {i}") for i in speaking]
             made = [partial(make, said) for said in begun]
             ends = replace(ends, guide=lambda number: made[number]())
         yield from (_nothing(i, settings) for i, request in enumerate(requests) if request.max_tokens == 0)
@@ -358,7 +362,7 @@ class LocalPolicy:
         without = [-1 if r.exclude_first is None else r.exclude_first for r in requests]
         named = np.array([r.exclude_first for r in requests if r.exclude_first is not None], dtype=np.int64)
         self._check_ids(named, "exclude_first")
-        begun = [len(_begun(r.tokens, r.said, f"request {i}")) for i, r in enumerate(requests)]
+        begun = [len(_begun(r.tokens, r.generated, f"request {i}")) for i, r in enumerate(requests)]
         return Terms(*(np.array(part, dtype=np.int64) for part in (limit, without, begun)))
 
     # -- from the decoder's words to the seam's ------------------------------------------------
@@ -481,7 +485,7 @@ def _said_of_batches(backbone: object) -> Json:
 
 
 def _begun(tokens: IntArray, said: int, where: str) -> IntArray:
-    """The last ``said`` tokens of a prefix, which are its turn's."""
+    """The last ``generated`` tokens of a prefix, which are its turn's."""
     if not 0 <= said <= len(tokens):
         raise BadInput(f"a turn of {said} tokens in a prefix of {len(tokens)}", where=where)
     return tokens[len(tokens) - said :]

@@ -23,7 +23,7 @@ from refork.policies.base import (
     each_once,
 )
 from refork.policies.chat import Codec
-from refork.policies.shown import codec_of
+from refork.policies.renderable import codec_of
 from refork.sampling.noise import stream_of
 from refork.types import FloatArray, IntArray, Json, Message, token_array
 
@@ -142,21 +142,21 @@ class Relay:
         refused: list[ServerError] = []
         for name, indices in groups.items():
             voice = self._voices[name]
-            law = _merged(voice.settings, settings)
+            sampling = _merged(voice.settings, settings)
             asked = [self._request(voice.policy, requests[i]) for i in indices]
             open_ = set(indices)
             try:
-                for said in each_once(voice.policy.sample(asked, law), len(asked)):
+                for said in each_once(voice.policy.sample(asked, sampling), len(asked)):
                     index = indices[said.index]
                     open_.remove(index)
-                    by = self._speaker(turns[index], law)
+                    by = self._speaker(turns[index], sampling)
                     yield self._as_said(replace(said, index=index, by=by))
             except ServerError as error:
                 refused.append(error)
                 if len(refused) == len(groups):
                     raise
                 for index in sorted(open_):
-                    by = self._speaker(turns[index], law)
+                    by = self._speaker(turns[index], sampling)
                     yield Continuation(index, token_array([]), "", "error", error=str(error), by=by)
 
     def _as_said(self, said: Continuation) -> Continuation:
@@ -165,8 +165,8 @@ class Relay:
             return said
         return replace(said, offsets=None, logprobs=None, logprobs_t1=None, ref_logprobs=None, entropy=None)
 
-    def _speaker(self, turn: NextSpeaker, law: Sampling) -> Speaker:
-        return Speaker(turn.name, self._voices[turn.name].policy.card, law, turn.extra)
+    def _speaker(self, turn: NextSpeaker, sampling: Sampling) -> Speaker:
+        return Speaker(turn.name, self._voices[turn.name].policy.card, sampling, turn.extra)
 
     def _request(self, policy: Policy, request: Request) -> Request:
         if self._card.can("tokens") or not policy.card.can("tokens"):

@@ -33,7 +33,7 @@ from refork.types import Finish, FloatArray, IntArray, Message, token_array
 Float64 = NDArray[np.float64]
 
 #: What a law says of the next token: text of one token -> probability; "" is the end of the turn.
-Law = Mapping[str, float]
+Distribution = Mapping[str, float]
 
 END, TURN = 0, 1
 _SPECIAL = 2
@@ -102,14 +102,14 @@ class Words:
         raise BadInput(f"{text!r} is not one token of this script", hint="name it among the words")
 
 
-def law_array(law: Law, words: Words) -> Float64:
+def distribution_array(distribution: Distribution, words: Words) -> Float64:
     """Log-probabilities [vocabulary] of a law.
 
     Raises:
         BadInput: a probability is negative or not finite, their sum is not 1, or a text is no token.
     """
     chances = np.zeros(len(words), dtype=np.float64)
-    for text, chance in law.items():
+    for text, chance in distribution.items():
         chances[words.one(text)] += chance
     total = float(chances.sum())
     if not np.isfinite(total) or chances.min() < 0 or abs(total - 1.0) > 1e-6:
@@ -119,17 +119,21 @@ def law_array(law: Law, words: Words) -> Float64:
 
 
 def penalise(
-    logprobs: Float64, settings: Sampling, prompt: Sequence[int] = (), said: Sequence[int] = ()
+    logprobs: Float64, settings: Sampling, prompt: Sequence[int] = (), generated: Sequence[int] = ()
 ) -> Float64:
     """Log-probs [vocabulary] less the penalties, not normalised: a copy."""
-    law = logprobs.copy()
+    distribution = logprobs.copy()
     if settings.penalised:
         repetition, frequency, presence = settings.penalties
-        for token in {*prompt, *said}:
-            law[token] = law[token] / repetition if law[token] > 0 else law[token] * repetition
-        for token in set(said):
-            law[token] -= frequency * said.count(token) + presence
-    return law
+        for token in {*prompt, *generated}:
+            distribution[token] = (
+                distribution[token] / repetition
+                if distribution[token] > 0
+                else distribution[token] * repetition
+            )
+        for token in set(generated):
+            distribution[token] -= frequency * generated.count(token) + presence
+    return distribution
 
 
 def filtered(
@@ -137,73 +141,73 @@ def filtered(
     settings: Sampling,
     banned: Sequence[int] = (),
     prompt: Sequence[int] = (),
-    said: Sequence[int] = (),
+    generated: Sequence[int] = (),
 ) -> Float64:
     """The law that is sampled from, as log-probs [vocabulary]: the filters of :class:`Sampling` in order.
 
     Tokens that tie with the k-th are kept; top-p ranks equal ones by id. All minus infinity where
-    nothing is left. Penalties read ``prompt`` and what the turn has ``said``; a script's logits are its
+    nothing is left. Penalties read ``prompt`` and what the turn has ``generated``; a script's logits are its
     log-probabilities.
     """
-    law = penalise(logprobs, settings, prompt, said)
-    law[list(banned)] = -np.inf
-    if not np.isfinite(law).any():
-        return law
+    distribution = penalise(logprobs, settings, prompt, generated)
+    distribution[list(banned)] = -np.inf
+    if not np.isfinite(distribution).any():
+        return distribution
     if settings.temperature == 0:
-        best = int(np.argmax(law))
-        law[:] = -np.inf
-        law[best] = 0.0
-        return law
-    law = _normalised(law / settings.temperature)
+        best = int(np.argmax(distribution))
+        distribution[:] = -np.inf
+        distribution[best] = 0.0
+        return distribution
+    distribution = _normalised(distribution / settings.temperature)
     if settings.min_p:
-        law[law < law.max() + np.log(settings.min_p)] = -np.inf
-        law = _normalised(law)
-    if settings.top_k is not None and settings.top_k < len(law):
-        law[law < np.sort(law)[-settings.top_k]] = -np.inf
-        law = _normalised(law)
+        distribution[distribution < distribution.max() + np.log(settings.min_p)] = -np.inf
+        distribution = _normalised(distribution)
+    if settings.top_k is not None and settings.top_k < len(distribution):
+        distribution[distribution < np.sort(distribution)[-settings.top_k]] = -np.inf
+        distribution = _normalised(distribution)
     if settings.top_p is not None and settings.top_p < 1:
-        order = np.argsort(-law, kind="stable")
-        before = np.concatenate([[0.0], np.cumsum(np.exp(law[order]))[:-1]])
-        law[order[before >= settings.top_p]] = -np.inf
-        law = _normalised(law)
-    return law
+        order = np.argsort(-distribution, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(np.exp(distribution[order]))[:-1]])
+        distribution[order[before >= settings.top_p]] = -np.inf
+        distribution = _normalised(distribution)
+    return distribution
 
 
-def without(law: Float64, token: int) -> Float64:
+def without(distribution: Float64, token: int) -> Float64:
     """The law given that the token is not this one."""
-    rest = law.copy()
+    rest = distribution.copy()
     rest[token] = -np.inf
     return _normalised(rest)
 
 
-def choose_greedy(law: Float64) -> tuple[int, bool]:
+def choose_greedy(distribution: Float64) -> tuple[int, bool]:
     """The likeliest token, the lowest id of equals; and whether the next was as near as a tie."""
-    best = int(np.argmax(law))
-    others = np.delete(law, best)
-    return best, bool(len(others)) and float(law[best] - others.max()) < TIE
+    best = int(np.argmax(distribution))
+    others = np.delete(distribution, best)
+    return best, bool(len(others)) and float(distribution[best] - others.max()) < TIE
 
 
-def _normalised(law: Float64) -> Float64:
-    if not np.isfinite(law).any():
-        return law
-    top = law.max()
-    return np.asarray(law - (top + np.log(np.exp(law - top).sum())), dtype=np.float64)
+def _normalised(distribution: Float64) -> Float64:
+    if not np.isfinite(distribution).any():
+        return distribution
+    top = distribution.max()
+    return np.asarray(distribution - (top + np.log(np.exp(distribution - top).sum())), dtype=np.float64)
 
 
-def choose_inverse(law: Float64, uniform: float) -> tuple[int, bool]:
+def choose_inverse(distribution: Float64, uniform: float) -> tuple[int, bool]:
     """The token whose share of (0, 1), in order of ids, holds the uniform; and whether it was a tie."""
-    ends = np.cumsum(np.exp(law))
+    ends = np.cumsum(np.exp(distribution))
     ends /= ends[-1]
-    possible = np.flatnonzero(np.isfinite(law))
+    possible = np.flatnonzero(np.isfinite(distribution))
     row = min(int(np.searchsorted(ends[possible], uniform, side="right")), len(possible) - 1)
     inner = ends[possible][:-1]
     near = bool(len(inner)) and float(np.abs(inner - uniform).min()) < TIE
     return int(possible[row]), near
 
 
-def choose_gumbel(law: Float64, noise: Float64) -> tuple[int, bool]:
+def choose_gumbel(distribution: Float64, noise: Float64) -> tuple[int, bool]:
     """The token with the largest log-prob plus Gumbel noise; and whether the next was as near as a tie."""
-    return choose_greedy(law + noise)
+    return choose_greedy(distribution + noise)
 
 
 @final
@@ -215,9 +219,9 @@ class ScriptedPolicy:
     """
 
     def __init__(
-        self, law: Callable[[Sequence[int]], Law], words: Words, *, name: str, identity: Any
+        self, distribution: Callable[[Sequence[int]], Distribution], words: Words, *, name: str, identity: Any
     ) -> None:
-        self._law_of = law
+        self._law_of = distribution
         self._words = words
         self._known: dict[tuple[int, ...], Float64] = {}
         self._card = PolicyCard(
@@ -232,7 +236,7 @@ class ScriptedPolicy:
     @classmethod
     def from_text(
         cls,
-        law: Callable[[str], Law],
+        distribution: Callable[[str], Distribution],
         words: Iterable[str] = (),
         *,
         name: str = "scripted",
@@ -245,7 +249,10 @@ class ScriptedPolicy:
         """
         known = Words(words)
         return cls(
-            lambda tokens: law(known.pieces(tokens)[0]), known, name=name, identity=["text", name, version]
+            lambda tokens: distribution(known.pieces(tokens)[0]),
+            known,
+            name=name,
+            identity=["text", name, version],
         )
 
     @classmethod
@@ -268,13 +275,13 @@ class ScriptedPolicy:
             for part in [*re.findall(r"\s?\S+|\s", reply), *re.findall(r"[^\x00-\x7f]", reply)]
         )
 
-        def law(tokens: Sequence[int]) -> Law:
-            return _reply_law(_since_special(tokens, words), weights, words)
+        def distribution(tokens: Sequence[int]) -> Distribution:
+            return _distribution(_since_special(tokens, words), weights, words)
 
-        return cls(law, words, name=name, identity=["replies", sorted(weights.items())])
+        return cls(distribution, words, name=name, identity=["replies", sorted(weights.items())])
 
     @classmethod
-    def from_chain(cls, table: Mapping[str, Law], *, name: str = "chain") -> ScriptedPolicy:
+    def from_chain(cls, table: Mapping[str, Distribution], *, name: str = "chain") -> ScriptedPolicy:
         """A Markov chain: token text -> law of the next token.
 
         "" is the start of a turn as a state and its end as a token; after a token that is no state the
@@ -285,13 +292,13 @@ class ScriptedPolicy:
         words = Words(text for state, law in table.items() for text in (state, *law))
         states = {words.one(state): law for state, law in table.items()}
 
-        def law(tokens: Sequence[int]) -> Law:
+        def distribution(tokens: Sequence[int]) -> Distribution:
             return states.get(int(tokens[-1]) if len(tokens) else END, states[END])
 
         identity = sorted((state, sorted(after.items())) for state, after in table.items())
-        policy = cls(law, words, name=name, identity=["chain", identity])
+        policy = cls(distribution, words, name=name, identity=["chain", identity])
         for state in states:  # a table that is no law is refused here, not in the middle of a run
-            policy._law([state])
+            policy._distribution([state])
         return policy
 
     @property
@@ -321,13 +328,13 @@ class ScriptedPolicy:
         ids.append(TURN)
         return Rendered(token_array(ids), self._words.pieces(ids)[0])
 
-    def _law(self, tokens: Sequence[int]) -> Float64:
+    def _distribution(self, tokens: Sequence[int]) -> Float64:
         key = tuple(map(int, tokens))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= 65536:
                 self._known.clear()
-            known = self._known[key] = law_array(self._law_of(key), self._words)
+            known = self._known[key] = distribution_array(self._law_of(key), self._words)
         return known
 
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
@@ -364,25 +371,25 @@ class ScriptedPolicy:
     def _draw(self, index: int, request: Request, numbers: Float64, settings: Sampling) -> Continuation:
         limit = len(numbers)
         prefix = [int(t) for t in request.tokens]
-        cut = len(prefix) - request.said
+        cut = len(prefix) - request.generated
         # What penalties read, where some are asked for.
         prompt, begun = (prefix[:cut], prefix[cut:]) if settings.penalised else ([], [])
         said: list[int] = []
-        laws: list[float] = []
+        distributions: list[float] = []
         plain: list[float] = []
         entropy: list[float] = []
         ties, error = 0, None
         finish: Finish = "length"
         for place in range(limit):
-            bare = self._law(prefix + said)
+            bare = self._distribution(prefix + said)
             first = place == len(settings.forced)
             banned = settings.banned + (settings.banned_first if first else ())
-            law = filtered(bare, settings, banned, prompt, begun + said)
+            distribution = filtered(bare, settings, banned, prompt, begun + said)
             if first and request.exclude_first is not None:
-                law = without(law, request.exclude_first)
+                distribution = without(distribution, request.exclude_first)
             if place < len(settings.forced):
                 token = settings.forced[place]
-            elif not np.isfinite(law).any():
+            elif not np.isfinite(distribution).any():
                 finish, error = "error", "the filters and bans leave no token to draw"
                 break
             elif settings.temperature == 0:
@@ -391,10 +398,10 @@ class ScriptedPolicy:
                 token, tie = choose_greedy(free)
                 ties += tie
             else:
-                token, tie = self._choose(law, request.noise, place, numbers, settings)
+                token, tie = self._choose(distribution, request.noise, place, numbers, settings)
                 ties += tie
             said.append(token)
-            laws.append(law[token])
+            distributions.append(distribution[token])
             plain.append(bare[token])
             if settings.entropy_top_k is not None:
                 entropy.append(_entropy(bare, settings.entropy_top_k))
@@ -408,7 +415,7 @@ class ScriptedPolicy:
             text=text,
             finish=finish,
             offsets=offsets,
-            logprobs=np.array(laws, dtype=np.float32),
+            logprobs=np.array(distributions, dtype=np.float32),
             logprobs_t1=np.array(plain, dtype=np.float32),
             entropy=None if settings.entropy_top_k is None else np.array(entropy, dtype=np.float32),
             ties=ties,
@@ -417,11 +424,11 @@ class ScriptedPolicy:
         )
 
     def _choose(
-        self, law: Float64, noise: NoiseKey, place: int, numbers: Float64, settings: Sampling
+        self, distribution: Float64, noise: NoiseKey, place: int, numbers: Float64, settings: Sampling
     ) -> tuple[int, bool]:
         if settings.coupling == "inverse":
-            return choose_inverse(law, float(numbers[place]))
-        return choose_gumbel(law, gumbels([noise], place, len(law))[0])
+            return choose_inverse(distribution, float(numbers[place]))
+        return choose_gumbel(distribution, gumbels([noise], place, len(distribution))[0])
 
     def _stops(self, said: list[int], settings: Sampling) -> bool:
         if (said[-1] == END and not settings.ignore_eos) or said[-1] in settings.stop_ids:
@@ -437,7 +444,7 @@ class ScriptedPolicy:
         for row, sequence in enumerate(sequences):
             self._check(sequence, f"sequence {row}")
             ids = [int(t) for t in sequence]
-            values = [self._law(ids[:place])[ids[place]] for place in range(1, len(ids))]
+            values = [self._distribution(ids[:place])[ids[place]] for place in range(1, len(ids))]
             results.append(np.array(values, dtype=np.float32))
         return results
 
@@ -445,11 +452,11 @@ class ScriptedPolicy:
         """Log-probs of every token after each prefix, exact: [vocabulary] each."""
         for row, prefix in enumerate(prefixes):
             self._check(prefix, f"prefix {row}")
-        return [self._law([int(t) for t in prefix]).astype(np.float32) for prefix in prefixes]
+        return [self._distribution([int(t) for t in prefix]).astype(np.float32) for prefix in prefixes]
 
 
-def _entropy(law: Float64, top_k: int) -> float:
-    top = np.sort(law[np.isfinite(law)])[::-1][:top_k]
+def _entropy(distribution: Float64, top_k: int) -> float:
+    top = np.sort(distribution[np.isfinite(distribution)])[::-1][:top_k]
     return float(-(np.exp(top) * top).sum()) + 0.0
 
 
@@ -459,19 +466,19 @@ def _since_special(tokens: Sequence[int], words: Words) -> str:
     return words.pieces(tokens[start:])[0]
 
 
-def _reply_law(said: str, weights: Mapping[str, float], words: Words) -> Law:
+def _distribution(said: str, weights: Mapping[str, float], words: Words) -> Distribution:
     for start in range(len(said) + 1):
         begun = said[start:]
         fitting = {r: w for r, w in weights.items() if w > 0 and r.startswith(begun)}
         if fitting:
             break
-    law: dict[str, float] = {}
+    distribution: dict[str, float] = {}
     total = sum(fitting.values())
     for reply, weight in fitting.items():
         rest = reply[len(begun) :]
         following = words.pieces(words.encode(rest)[:1])[0] if rest else ""
-        law[following] = law.get(following, 0.0) + weight / total
-    return law
+        distribution[following] = distribution.get(following, 0.0) + weight / total
+    return distribution
 
 
 def bare(name: str, argument: str) -> None:

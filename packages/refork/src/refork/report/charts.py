@@ -255,13 +255,13 @@ def legend_columns(names: Sequence[str], width: int) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A value at x with its interval; ``told`` stands in the table and on hover. ``marked``: it has a dot."""
+    """A value at x with its interval; ``tooltip`` is in the table and on hover. ``marked``: has a dot."""
 
     x: float
     y: float | None
     low: float | None = None
     high: float | None = None
-    told: str = ""
+    tooltip: str = ""
     marked: bool = True
 
 
@@ -365,7 +365,7 @@ def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False
     """Values over x, a line for each name. With ``last`` the first line's last value stands beside it."""
     named = [line for line in lines if not line.faint]
     several = len(named) > 1
-    notes = any(dot.told for line in named for dot in line.dots)
+    notes = any(dot.tooltip for line in named for dot in line.dots)
     ranged = any(dot.low is not None for line in named for dot in line.dots)
     columns = [
         *(["Line"] if several else []), plane.x, plane.y, *(["Interval"] if ranged else []),
@@ -374,7 +374,7 @@ def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False
     rows = [
         (
             *([line.name] if several else []), plane.place(dot.x), write(dot.y, plane.unit),
-            *([ends(dot.low, dot.high, plane.unit)] if ranged else []), *([dot.told] if notes else []),
+            *([ends(dot.low, dot.high, plane.unit)] if ranged else []), *([dot.tooltip] if notes else []),
         )
         for line in named for dot in line.dots
     ]  # fmt: skip
@@ -392,14 +392,14 @@ def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
     """A row for each dot; a stretch without gaps is a run of its own, since a line is broken at None."""
     rows: list[Json] = []
     for number, line in enumerate(lines):
-        for piece, stretch in enumerate(runs([_shown(dot.y, plane.log) for dot in line.dots])):
+        for piece, stretch in enumerate(runs([_rendered(dot.y, plane.log) for dot in line.dots])):
             for i in stretch:
                 dot = line.dots[i]
-                low, high = (_shown(end, plane.log) for end in (dot.low, dot.high))
+                low, high = (_rendered(end, plane.log) for end in (dot.low, dot.high))
                 known = low is not None and high is not None
                 told = f"{line.name}, {plane.place(dot.x)}: {write(dot.y, plane.unit)}"
                 told += f" ({ends(dot.low, dot.high, plane.unit)})" if known else ""
-                told += f", {dot.told}" if dot.told else ""
+                told += f", {dot.tooltip}" if dot.tooltip else ""
                 rows.append({
                     "name": line.name, "run": f"{number}.{piece}", "x": dot.x, "y": dot.y,
                     "low": low, "high": high, "told": told,
@@ -477,7 +477,7 @@ def decades(low: float, high: float, most: int = 7) -> list[float]:
     return kept[:: math.ceil(len(kept) / most)]
 
 
-def _shown(value: float | None, log: bool) -> float | None:
+def _rendered(value: float | None, log: bool) -> float | None:
     """A value that the axis can hold."""
     return None if value is None or not math.isfinite(value) or (log and value <= 0) else value
 

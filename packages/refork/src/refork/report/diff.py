@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 #: Longer stretches are cut in their middle: equal ones, and changed ones.
-KEPT, CHANGED = 60, 300
+KEPT_WORDS, CHANGED = 60, 300
 #: Above this many word pairs the changed middle is shown whole, not aligned.
 ALIGNED = 4_000_000
 
@@ -29,8 +29,8 @@ def pieces(before: str, after: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...
     for op, i, j, k, m in _steps(old, new):
         was, now = "".join(old[i:j]), "".join(new[k:m])
         if op == "equal":
-            left.append(Piece(_short(was, KEPT), "same"))
-            right.append(Piece(_short(now, KEPT), "same"))
+            left.append(Piece(_short(was, KEPT_WORDS), "same"))
+            right.append(Piece(_short(now, KEPT_WORDS), "same"))
             continue
         if was:
             left.append(Piece(_short(was, CHANGED), "gone"))

@@ -175,12 +175,12 @@ def layout(nodes: Sequence[TreeNode], tallest: float = 1000) -> Layout:
         roots = twigs_of(nodes, dense=True)
     row = min(27.0, max(7.0, tallest / max(1, endings(roots))))
     placed: list[Placed] = []
-    _place(roots, row, placed)
+    _assign_rows(roots, row, placed)
     height = sum(p.room for p in placed if p.parent is None)
     return Layout(tuple(placed), 1 + max((p.column for p in placed), default=-1), height)
 
 
-def _place(roots: Sequence[Twig], row: float, placed: list[Placed]) -> None:
+def _assign_rows(roots: Sequence[Twig], row: float, placed: list[Placed]) -> None:
     """Parents first; a twig's room is that of its endings, and the swept run's rows never shrink."""
     rooms: dict[int, float] = {}
     order = list(roots)

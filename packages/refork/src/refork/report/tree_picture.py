@@ -95,10 +95,10 @@ def _track(place: Placed, parent: Placed | None, columns: Sequence[Column]) -> s
 
 def _branch(place: Placed, track: str, thick: float) -> Markup:
     drawn = tag("path", d=track, class_=f"branch {shade(place.twig.success)}", stroke_width=thick)
-    return tag("g", tag("title", _told(place.twig)), drawn)
+    return tag("g", tag("title", _tooltip(place.twig)), drawn)
 
 
-def _told(twig: Twig) -> str:
+def _tooltip(twig: Twig) -> str:
     """The tooltip: success, leaves, and every event of the branch."""
     events = "\n".join(f"{e.kind}: {one_line(e.label, 90)}" for e in twig.events[:12])
     more = f"\n… {len(twig.events) - 12} more events" if len(twig.events) > 12 else ""

@@ -130,7 +130,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if not (wanted or outermost):
             return None
         # Those after this one only: another attachment's may stand before it, and ask this one.
-        spec = _found(fullname, path, target, sys.meta_path[sys.meta_path.index(self) + 1 :])
+        spec = _spec_of(fullname, path, target, sys.meta_path[sys.meta_path.index(self) + 1 :])
         loader = None if spec is None else spec.loader
         # Only such a loader is its module's own; another one may be shared.
         if isinstance(loader, _FILES):
@@ -151,7 +151,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return load
 
 
-def _found(
+def _spec_of(
     name: str, path: Sequence[str] | None, target: ModuleType | None, finders: Iterable[Any]
 ) -> importlib.machinery.ModuleSpec | None:
     for finder in finders:

@@ -103,7 +103,7 @@ def _count(run: Run, stack: ExitStack) -> None:
         draws = given.get("draws") or given.get("records") or ()
         if draws:
             run.draws(draws)
-        run.saved(tree.place)
+        run.saved(tree.uri)
 
     def begun(tree: Any, given: Mapping[str, Any]) -> None:
         run.group(given["record"].id)

@@ -49,7 +49,7 @@ class Tasks(RecipePart):
 _LATER = frozenset({"grammar", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"})
 
 
-class Law(RecipePart):
+class SamplingPart(RecipePart):
     """How tokens are drawn; the fields of :class:`Sampling` that a recipe sets."""
 
     #: 0 is greedy; 1 the model's own distribution.
@@ -86,10 +86,10 @@ class Law(RecipePart):
         return Sampling(**self.model_dump())
 
 
-class TurnLaw(Law):
+class TurnSampling(SamplingPart):
     """A law that may hold every turn to a form too: ``grammar`` is a kind and its text, as recorded.
 
-    Training takes a :class:`Law`: its gradients are of the model's own chances.
+    Training takes a :class:`SamplingPart`: its gradients are of the model's own chances.
     """
 
     #: Form of every turn: { kind = "regex", text = "..." }; json_schema and lark are others.
@@ -179,7 +179,7 @@ class GrowRecipe(RecipePart):
     #: Turns of a rollout at most; default: the world's own limit.
     max_turns: int | None = Field(default=None, ge=1)
     #: How tokens are drawn.
-    sampling: TurnLaw = TurnLaw()
+    sampling: TurnSampling = TurnSampling()
     #: Grow trees instead: how points to fork are chosen.
     selector: Selection | None = None
     #: Leaves of each tree; default: draws.

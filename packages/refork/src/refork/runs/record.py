@@ -25,7 +25,7 @@ FORMAT: Final = 1
 BEAT: Final = 5.0
 GONE: Final = 30.0
 #: Finished runs that are kept: so many, and so long (days).
-KEPT: Final = 200
+KEPT_RECORDS: Final = 200
 DAYS: Final = 30
 
 State = Literal["running", "silent", "done", "interrupted", "failed", "killed"]
@@ -40,7 +40,7 @@ def runs_folder() -> Path:
 @final
 @dataclass(slots=True)
 class RunRecord:
-    """One run. ``state`` is what its own process last wrote; :meth:`seen` says what became of it since.
+    """One run. ``state`` is what its own process last wrote; :meth:`state_at` says what became of it since.
 
     Times are seconds since 1970. ``rate`` is units of the stage per second, ``eta`` seconds to its end.
     ``errors`` counts by kind, ``rollouts`` finished draws, ``saved`` is when something was last stored for
@@ -94,7 +94,7 @@ class RunRecord:
         }
         return asdict(self) | shown
 
-    def seen(self, now: float) -> State:
+    def state_at(self, now: float) -> State:
         """Its state to whoever looks now: killed where the process is gone, silent where it says nothing."""
         if self.state != "running":
             return self.state
@@ -223,13 +223,13 @@ def _same_folder(record: RunRecord, name: str) -> bool:
     return record.out is not None and Path(record.folder, record.out).resolve() == Path(name).resolve()
 
 
-def prune(now: float, kept: int = KEPT, days: float = DAYS) -> int:
+def prune(now: float, keep: int = KEPT_RECORDS, days: float = DAYS) -> int:
     """Remove the records of runs that ended long ago, and the oldest beyond a number; how many.
 
     What runs is never removed. Files that a killed writer left are.
     """
-    ended = [r for r in records() if r.seen(now) in ENDED]
-    cut = ended[: max(0, len(ended) - kept)]
+    ended = [r for r in records() if r.state_at(now) in ENDED]
+    cut = ended[: max(0, len(ended) - keep)]
     old = cut + [r for r in ended[len(cut) :] if now - (r.ended or r.updated) > days * 86400]
     for record in old:
         file_of(record).unlink(missing_ok=True)

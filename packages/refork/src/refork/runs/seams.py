@@ -98,14 +98,14 @@ def drawn(before: Before, heard: Heard) -> Wrap:
     return wrap
 
 
-def noticed(told: Callable[[Any, Mapping[str, Any]], None], order: Sequence[str]) -> Wrap:
+def noticed(tell: Callable[[Any, Mapping[str, Any]], None], order: Sequence[str]) -> Wrap:
     """What tells of a call that has succeeded: the object, and its arguments by name."""
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def watched(self: Any, *arguments: Any, **named: Any) -> Any:
             given = method(self, *arguments, **named)
-            told(self, dict(zip(order, arguments, strict=False)) | named)
+            tell(self, dict(zip(order, arguments, strict=False)) | named)
             return given
 
         return watched
@@ -157,7 +157,7 @@ def _asked(policy: Any, settings: Any) -> Json:
     return facts
 
 
-def _said(section: Section, policy: Any, given: Any) -> None:
+def _note_output(section: Section, policy: Any, given: Any) -> None:
     said = given[0] if isinstance(given, tuple) else given  # with its hidden states
     out = len(said.tokens) or said.cost.tokens_out or 0
     section.add("gen_ai.usage.output_tokens", out)
@@ -239,7 +239,7 @@ def _step(episode: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> t
     return WORLD, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": who}
 
 
-def _seen(section: Section, episode: Any, seen: Any) -> None:
+def _note_observation(section: Section, episode: Any, seen: Any) -> None:
     section.attributes["refork.world.done"] = bool(seen.done)
 
 
@@ -248,8 +248,8 @@ def _seen(section: Section, episode: Any, seen: Any) -> None:
 _POLICY: Final = ClassPattern(
     frozenset({"card", "encode", "decode", "render", "sample", "logprobs"}),
     {
-        "sample": drawn(_sampling, _said),
-        "sample_captured": drawn(_sampling, _said),
+        "sample": drawn(_sampling, _note_output),
+        "sample_captured": drawn(_sampling, _note_output),
         "logprobs": timed(SCORING, "model", before=_scoring),
         "next_logprobs": timed(SCORING, "model", before=_scoring),
         "hidden_states": timed(SCORING, "model", before=_scoring),
@@ -260,7 +260,7 @@ _POLICY: Final = ClassPattern(
 )
 _EPISODE: Final = ClassPattern(
     frozenset({"first", "step", "snapshot", "reseed", "close"}),
-    {"step": timed(WORLD, "world", before=_step, heard=_seen), "snapshot": timed(WORLD)},
+    {"step": timed(WORLD, "world", before=_step, heard=_note_observation), "snapshot": timed(WORLD)},
 )
 _WORLD: Final = ClassPattern(
     frozenset({"tasks", "start", "restore", "max_turns", "deterministic"}),

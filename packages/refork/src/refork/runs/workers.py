@@ -146,7 +146,7 @@ class Roster:
 
 def seen_json(record: RunRecord, now: float) -> Json:
     """A run as whoever looks now sees it: workers of one that was killed are gone with it."""
-    state = record.seen(now)
+    state = record.state_at(now)
     data = record.to_json() | {"state": state}
     if state != "killed" or record.workers_together is None:
         return data

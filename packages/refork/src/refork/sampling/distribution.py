@@ -45,14 +45,14 @@ class Drawn:
 class SoFar:
     """The tokens that one request's penalties read: those of its prompt, and how often each was said since.
 
-    ``said`` is how many of the last tokens of the prefix belong to the turn itself. Repetition penalties read
-    both parts, the other two the turn alone, as in vLLM.
+    ``generated`` is how many of the last tokens of the prefix belong to the turn itself. Repetition
+    penalties read both parts, the other two the turn alone, as in vLLM.
     """
 
     __slots__ = ("_place", "counts", "tokens", "used")
 
-    def __init__(self, prefix: IntArray, said: int = 0) -> None:
-        cut = len(prefix) - said
+    def __init__(self, prefix: IntArray, generated: int = 0) -> None:
+        cut = len(prefix) - generated
         known = np.unique(prefix).astype(np.int64)
         self.used = len(known)
         self.tokens: NDArray[np.int64] = known
@@ -271,7 +271,7 @@ def _largest(keys: Tensor) -> tuple[Tensor, Tensor]:
     return tokens, near.any(dim=1)
 
 
-def log_law(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
+def log_probs_of(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
     """Log-probs [B] in nats (float64) of tokens [B] under the law of ``scores`` [B, V]."""
     chosen = scores.gather(1, tokens[:, None])[:, 0].double()
     return chosen - mass.peak - mass.log_total
@@ -326,11 +326,11 @@ def draw(
         # A forced token was not drawn, so no rounding could have changed it.
         ties = ties & (forced < 0)
         tokens = torch.where(forced >= 0, forced, tokens)
-    logprobs_t1 = log_law(plain, logits, tokens)
+    logprobs_t1 = log_probs_of(plain, logits, tokens)
     if settings.temperature == 0.0:
         logprobs = torch.where(tokens == law_choice, 0.0, -torch.inf)
     else:
-        logprobs = logprobs_t1 if mass is plain else log_law(mass, scores, tokens)
+        logprobs = logprobs_t1 if mass is plain else log_probs_of(mass, scores, tokens)
     wanted = settings.entropy_top_k
     entropy = None if wanted is None else entropy_lower_bound(plain, logits, wanted).float()
     return Drawn(tokens, logprobs.float(), logprobs_t1.float(), entropy, ties)
@@ -339,7 +339,7 @@ def draw(
 def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
     """Log-probs [B] in nats (float32) of tokens [B] under logits [B, V], temperature 1."""
     logits = logits.float()
-    return log_law(_mass(logits), logits, tokens).float()
+    return log_probs_of(_mass(logits), logits, tokens).float()
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -43,22 +43,22 @@ _BOOT = BOOT.replace(".zygote import serve", ".command import serve")
 class Bounds:
     """Of a command: seconds of the clock, and of each process as many of the processor and bytes of memory.
 
-    ``file``: bytes of a file that it writes; ``disk``: of all together (in namespaces). ``kept``: bytes of a
-    file that is handed out. ``output``: bytes of each of its two streams. ``processes``: at once.
+    ``file``: bytes of a file that it writes; ``disk``: of all together (in namespaces). ``kept_bytes``:
+    bytes of a file that is handed out. ``output``: bytes of each of its two streams. ``processes``: at once.
     """
 
     seconds: float = 60.0
     memory: int = 1 << 30
     file: int = 64 << 20
     disk: int = 160 << 20
-    kept: int = 8 << 20
+    kept_bytes: int = 8 << 20
     output: int = 1 << 20
     processes: int = 16
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExposedPaths:
     """What a jail shows: files and folders, none within another, and links by where they lead."""
 
     paths: tuple[str, ...]
@@ -81,7 +81,7 @@ class JailResult:
     too_large: str = ""
 
 
-def shown(paths: Iterable[str | Path]) -> Shown:
+def exposed(paths: Iterable[str | Path]) -> ExposedPaths:
     """All that is needed to reach these paths: what they are in the end, and the links on the way."""
     real: set[str] = set()
     links: set[str] = set()
@@ -106,7 +106,7 @@ def shown(paths: Iterable[str | Path]) -> Shown:
     def within(path: str) -> bool:
         return any(str(up) in real for up in Path(path).parents)
 
-    return Shown(
+    return ExposedPaths(
         tuple(sorted(one for one in real if not within(one))),
         tuple(sorted(one for one in links if not within(one))),
     )
@@ -135,7 +135,7 @@ def unconfined(allowed: bool) -> Iterator[None]:
 
 def jailed(
     command: Sequence[str],
-    shows: Shown,
+    shows: ExposedPaths,
     *,
     files: Mapping[str, bytes] | None = None,
     wanted: Sequence[str] = (),
@@ -198,7 +198,7 @@ def _asked(asked: dict[str, Any], files: Mapping[str, bytes], limits: Bounds) ->
                 why = answer["unstarted"]
                 raise CannotDo(f"{asked['command'][0]} cannot be started in a jail: {why}", where="jail")
             out, err = (_exactly(sock, count, limits.output) for count in answer["printed"])
-            kept = {name: _exactly(sock, size, limits.kept) for name, size in answer["files"]}
+            kept = {name: _exactly(sock, size, limits.kept_bytes) for name, size in answer["files"]}
         except (EOFError, OSError) as error:
             raise CannotDo(
                 f"the guard of a command was lost: {error or 'it ended'}", where="jail", hint="try again"

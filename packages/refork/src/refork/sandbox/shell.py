@@ -105,7 +105,7 @@ class Ran:
     ended: Ended
     state: ShellState
 
-    def kept(self) -> Ran:
+    def checked(self) -> Ran:
         """This, for an episode.
 
         Raises:
@@ -136,7 +136,7 @@ class ShellLostError(Exception):
 class Shell:
     """Runs commands; :meth:`close` it, or let it go. Nothing but a state goes from a command to the next.
 
-    ``shown``: folders outside that commands may read. ``unconfined``: run also where the system can hold
+    ``exposed``: folders outside that commands may read. ``unconfined``: run also where the system can hold
     commands back by limits alone, so that they reach whatever this user does; a warning says so.
     ``layers`` says what holds.
 
@@ -145,12 +145,12 @@ class Shell:
     """
 
     def __init__(
-        self, limits: ShellLimits | None = None, *, shown: Sequence[str] = (), unconfined: bool = False,
+        self, limits: ShellLimits | None = None, *, exposed: Sequence[str] = (), unconfined: bool = False,
         ways: Sequence[str] = ("namespaces", "landlock"), environment: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.limits = limits or ShellLimits()
         self.owner = os.getpid()
-        self._shown, self._ways = tuple(shown), (*ways, *(["none"] if unconfined else []))
+        self._shown, self._ways = tuple(exposed), (*ways, *(["none"] if unconfined else []))
         self._environment = ENVIRONMENT | (environment or {})
         self._lock = threading.Lock()
         self._held: ShellState | None = None
@@ -340,11 +340,11 @@ def _sendable(text: str) -> str:
 def _shared(owner: int, limits: ShellLimits, shown: tuple[str, ...], rest: str) -> Shell:
     del owner
     told = json.loads(rest)
-    return Shell(limits, shown=shown, unconfined=told[0], environment=told[1])
+    return Shell(limits, exposed=shown, unconfined=told[0], environment=told[1])
 
 
 def shared_shell(
-    limits: ShellLimits, shown: Sequence[str] = (), *, unconfined: bool = False,
+    limits: ShellLimits, exposed: Sequence[str] = (), *, unconfined: bool = False,
     environment: dict[str, str] | None = None,
 ) -> Shell:  # fmt: skip
     """The shell of this process with these settings; all episodes share it.
@@ -352,4 +352,4 @@ def shared_shell(
     Raises:
         CannotDo: as :class:`Shell`.
     """
-    return _shared(os.getpid(), limits, tuple(shown), json.dumps([unconfined, environment]))
+    return _shared(os.getpid(), limits, tuple(exposed), json.dumps([unconfined, environment]))

@@ -84,7 +84,7 @@ def tokens_of(model: Served, what: str, param: str) -> TokenServed:
     return model
 
 
-def told(body: Body, model: Served, without: Iterable[str] = ()) -> dict[str, str]:
+def ignored_header(body: Body, model: Served, without: Iterable[str] = ()) -> dict[str, str]:
     """The header ``refork-ignored``: fields of a request that have no effect on this model."""
     names = set(body.unknown)
     if speaks_tokens(model):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from refork.policies.base import Sampling
 from refork.sampling.grammar import Grammar
 from refork.serve.api import AllowedTools, ChatRequest, NamedTool, schema_of
-from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.serve.asking import check_choices, holder_of, ignored_header, settings_of, tokens_of
 from refork.serve.exchange import Choice
 from refork.serve.logprobs import chat_logprobs
 from refork.serve.refusal import BadParameter
@@ -38,9 +38,9 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     form = _form(body)
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
-    talk = Talk(body, model, partial(TurnText, asked.tools, calls), service.pins)
+    talk = ChatChoices(body, model, partial(TurnText, asked.tools, calls), service.pins)
     running = await service.open(call_of(service, body.model, asked, "chatcmpl-", body.stream, request))
-    headers = told(body, model)
+    headers = ignored_header(body, model)
     if body.stream:
         return EventStream(running, talk.events(running), headers)
     try:
@@ -164,7 +164,7 @@ class _Choice:
 
 
 @final
-class Talk:
+class ChatChoices:
     """All choices of one conversation, as they are written on the wire."""
 
     def __init__(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from refork.serve.api import CompletionRequest
-from refork.serve.asking import check_choices, holder_of, settings_of, tokens_of, told
+from refork.serve.asking import check_choices, holder_of, ignored_header, settings_of, tokens_of
 from refork.serve.logprobs import Spell, by_id, completion_logprobs
 from refork.serve.refusal import BadParameter
 from refork.serve.served import Asked, Delta, TokenServed
@@ -59,7 +59,7 @@ async def complete(service: Service, body: CompletionRequest, request: Request) 
         holder=holder_of(request),
         headers=request.headers,
     )
-    headers = told(body, model)
+    headers = ignored_header(body, model)
     running = await service.open(call)
     try:
         await page.read_prompts()
@@ -81,7 +81,7 @@ async def _echo_only(
 ) -> Response:
     """The prompts given back with their log-probs, and nothing drawn."""
     page = _Page(body, model, prompts)
-    with service.place(body.model, len(prompts)):
+    with service.admit(body.model, len(prompts)):
         await page.read_prompts()
     read = sum(len(tokens) for tokens, _ in prompts)
     usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}

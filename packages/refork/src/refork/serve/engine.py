@@ -22,7 +22,7 @@ from refork.serve.refusal import Refused
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from refork.decoding.live import DrawRequest, Said
+    from refork.decoding.live import DrawRequest, StepOutput
 
 T = TypeVar("T")
 #: Steps that may fail one after the other before the engine gives up.
@@ -61,7 +61,7 @@ class Live(Protocol):
         """Drop a question."""
         ...
 
-    def step(self) -> list[Said]:
+    def step(self) -> list[StepOutput]:
         """One pass over everything that runs."""
         ...
 
@@ -73,7 +73,7 @@ class Live(Protocol):
 class Listener(Protocol):
     """Who is told what his questions are answered; called in the loop's thread."""
 
-    def hear(self, choice: int, said: Said) -> None:
+    def hear(self, choice: int, output: StepOutput) -> None:
         """One choice said something."""
         ...
 
@@ -111,7 +111,7 @@ class _Work:
 
 
 _Command: TypeAlias = "_Questions | _Drop | _Work | None"
-_News: TypeAlias = "tuple[Listener, int, Said]"
+_News: TypeAlias = "tuple[Listener, int, StepOutput]"
 
 
 @final
@@ -278,7 +278,7 @@ class Engine:
         except Exception as error:
             work.result.set_exception(error)
 
-    def _tell(self, said: Sequence[Said]) -> None:
+    def _tell(self, said: Sequence[StepOutput]) -> None:
         """Hand a step's news to the loops of their listeners: one call each."""
         news: dict[asyncio.AbstractEventLoop, list[_News]] = {}
         for item in said:
@@ -294,7 +294,7 @@ class Engine:
                 if not request_ids:
                     del self._request_ids[questions.listener]
         for loop, items in news.items():
-            self._post(loop, _told, items)
+            self._post(loop, _notify, items)
 
     def _end(self, error: UserError, *, stay: bool = False) -> None:
         """Tell everybody who still waits that nothing more will come; ``stay``: new commands are taken."""
@@ -334,7 +334,7 @@ def _failure(name: str) -> Refused:
     )
 
 
-def _told(news: Sequence[_News]) -> None:
+def _notify(news: Sequence[_News]) -> None:
     for listener, choice, said in news:
         listener.hear(choice, said)
     for listener in {id(item[0]): item[0] for item in news}.values():

@@ -26,7 +26,7 @@ from refork.serve.text import Speech, reader_of
 from refork.types import Finish, IntArray, Message, token_array
 
 if TYPE_CHECKING:
-    from refork.decoding.live import Said
+    from refork.decoding.live import StepOutput
     from refork.decoding.speculator import Speculator
 
 #: Noise of questions with a seed, and of those without one.
@@ -106,7 +106,7 @@ class EngineModel:
         """
         prompt = await self._prompt(asked)
         keys = [self._key(asked.seed, i) for i in range(asked.n)]
-        ask = partial(self.policy.ask, prompt, settings=asked.settings, top=asked.top, said=0)
+        ask = partial(self.policy.ask, prompt, settings=asked.settings, top=asked.top, generated=0)
         if asked.settings.grammar is not None:
             # The first turn of a grammar compiles it, and the first of all reads the vocabulary.
             await asyncio.to_thread(ask, keys[0])
@@ -214,13 +214,13 @@ class EngineModel:
         return values[0].tolist(), tops
 
     def _tops(self, prefixes: list[IntArray], top: int) -> list[Top]:
-        return [likeliest(law, top) for law in self.policy.next_logprobs(prefixes)]
+        return [likeliest(distribution, top) for distribution in self.policy.next_logprobs(prefixes)]
 
 
-def likeliest(law: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
+def likeliest(distribution: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
     """The ``top`` likeliest tokens of a law and their log-probs, best first, equal ones by their ids."""
-    best = np.argsort(-law, kind="stable")[:top]
-    return best.astype(np.int32), law[best]
+    best = np.argsort(-distribution, kind="stable")[:top]
+    return best.astype(np.int32), distribution[best]
 
 
 def _length(message: Message) -> int:
@@ -296,10 +296,10 @@ class EngineAnswer:
             self._open = 0
             self._model.engine.drop(self)
 
-    def hear(self, choice: int, said: Said) -> None:
+    def hear(self, choice: int, output: StepOutput) -> None:
         """One choice said something."""
-        self._voices[choice].hear(said)
-        if said.finish is not None:
+        self._voices[choice].hear(output)
+        if output.finish is not None:
             self._open -= 1
 
     def fail(self, error: UserError) -> None:
@@ -335,7 +335,7 @@ class _Voice:
     def count(self) -> int:
         return len(self._tokens)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: StepOutput) -> None:
         self._tokens += said.tokens.tolist()
         self._logprobs += said.logprobs.tolist()
         self._logprobs_t1 += said.logprobs_t1.tolist()

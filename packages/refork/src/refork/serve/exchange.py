@@ -102,7 +102,7 @@ class Timeline:
         if self.queued is None:
             self.queued = self.now()
 
-    def said(self, tokens: int) -> None:
+    def count_tokens(self, tokens: int) -> None:
         """So many tokens more were drawn."""
         if tokens < 1:
             return

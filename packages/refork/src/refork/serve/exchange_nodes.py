@@ -90,7 +90,7 @@ def _opening(exchange: Exchange) -> NewNode:
         tokens=exchange.prompt,
         message=messages[0] if len(messages) == 1 else None,
         origin="real",
-        extra=({"messages": messages} if len(messages) > 1 else {}) | _told(exchange),
+        extra=({"messages": messages} if len(messages) > 1 else {}) | _tokenizer_facts(exchange),
     )
 
 
@@ -108,7 +108,7 @@ def _following(exchange: Exchange, leaf: Leaf, held: int) -> NewNode:
                 text=exchange.text or _text(messages),
                 tokens=prompt,
                 policy=None if exchange.card is None else exchange.card.name,
-                extra=told | _told(exchange),
+                extra=told | _tokenizer_facts(exchange),
             )
         prompt = prompt[count:]
     return NewNode(
@@ -174,7 +174,7 @@ def _messages(exchange: Exchange) -> list[Message]:
     return found
 
 
-def _told(exchange: Exchange) -> Json:
+def _tokenizer_facts(exchange: Exchange) -> Json:
     name = _tokenizer(exchange)
     return {} if name is None else {"tokenizer": name}
 

@@ -36,7 +36,7 @@ class Admission:
 
     def __init__(self, slots: int, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
-        self.places = waiting
+        self.capacity = waiting
         self._clock = clock
         self._entries: dict[_Entry, None] = {}
         self._inside = 0
@@ -62,10 +62,10 @@ class Admission:
             Refused: 429, there are not so many places; after how long to ask again is estimated from
                 how long answers took of late.
         """
-        if self._inside + choices > self.slots + self.places:
-            if choices > self.slots + self.places:
+        if self._inside + choices > self.slots + self.capacity:
+            if choices > self.slots + self.capacity:
                 raise BadInput(
-                    f"n is {choices}; this server takes {self.slots + self.places} choices at once",
+                    f"n is {choices}; this server takes {self.slots + self.capacity} choices at once",
                     where="request",
                 )
             ahead = self._inside + choices - self.slots

@@ -28,9 +28,9 @@ class Watch:
         """The first choice has a row or a lane: it waits no longer."""
         self.timeline.started()
 
-    def said(self, tokens: int = 1) -> None:
+    def count_tokens(self, tokens: int = 1) -> None:
         """So many tokens more were drawn, of whichever choice."""
-        self.timeline.said(tokens)
+        self.timeline.count_tokens(tokens)
 
     async def ended(self, exchange: Exchange) -> None:
         """The answer is complete. Await it before the client gets its end: then it is on record, too.

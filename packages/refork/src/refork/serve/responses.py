@@ -14,7 +14,7 @@ from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
 from refork.serve.api import FlatAllowedTools, FlatNamedTool, ResponseRequest, SamplingBody, schema_of
-from refork.serve.asking import refuse_unsupported, settings_of, told
+from refork.serve.asking import ignored_header, refuse_unsupported, settings_of
 from refork.serve.chat import call_of
 from refork.serve.exchange import Choice
 from refork.serve.refusal import BadParameter
@@ -139,7 +139,7 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     asked = _asked(body, model, service, form, grammar)
     reply = ResponseWriter(body, asked, calls, service.pins)
     running = await service.open(call_of(service, body.model, asked, "resp_", body.stream, request))
-    headers = told(body, model, ("metadata",))
+    headers = ignored_header(body, model, ("metadata",))
     if body.stream:
         return EventStream(running, reply.events(running), headers)
     try:

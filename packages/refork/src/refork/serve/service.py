@@ -63,7 +63,7 @@ class Service:
             raise UnknownModel(f"there is no model {name[:200]!r}", hint=f"served here: {known}")
         return model
 
-    def place(
+    def admit(
         self, model: str, choices: int, started: Callable[[], None] | None = None
     ) -> AbstractContextManager[None]:
         """Places of a model while inside; ``started`` hears when the first choice has a slot.
@@ -84,7 +84,7 @@ class Service:
         running = Running(model, call, kept)
         try:
             wanted = sum(asked.n for asked in call.asked)
-            running.stack.enter_context(self.place(call.model, wanted, running.started))
+            running.stack.enter_context(self.admit(call.model, wanted, running.started))
             for asked in call.asked:
                 watching = self.observers.watch(
                     call.operation,
@@ -109,9 +109,9 @@ class Service:
 class Running:
     """One request under way. :meth:`close` it, whatever happens."""
 
-    def __init__(self, model: Served, call: ActiveRequest, kept: bool = True) -> None:
+    def __init__(self, model: Served, call: ActiveRequest, keeps_text: bool = True) -> None:
         self.model = model
-        self.kept = kept
+        self.keeps_text = keeps_text
         self.call = call
         self.id = f"{call.prefix}{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -152,7 +152,7 @@ class Running:
     def _heard(self, part: tuple[int, list[Delta]] | None) -> None:
         if part is not None:
             watch = self.watches[part[0]]
-            watch.said(sum(len(delta.tokens) for delta in part[1]))
+            watch.count_tokens(sum(len(delta.tokens) for delta in part[1]))
 
     async def end(self, choices: Sequence[Sequence[Choice]] | None = None) -> None:
         """All is said: put it on record before the client is told that it is the end.
@@ -189,7 +189,7 @@ class Running:
 
     def _text(self, asked: Asked, answer: AnswerStream) -> str:
         """What the prompt's tokens mean, where somebody keeps it."""
-        if not self.kept or answer.prompt is None or not speaks_tokens(self.model):
+        if not self.keeps_text or answer.prompt is None or not speaks_tokens(self.model):
             return asked.text or ""
         return self.model.pieces(answer.prompt.tolist())[0]
 

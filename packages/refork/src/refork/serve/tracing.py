@@ -187,7 +187,7 @@ def _contents(exchange: Exchange) -> Json:
     asked = exchange.messages or ({"role": "user", "content": exchange.text},)
     return {
         "gen_ai.input.messages": json.dumps([_message(m) for m in asked]),
-        "gen_ai.output.messages": json.dumps([_said(c) for c in exchange.choices]),
+        "gen_ai.output.messages": json.dumps([_output_message(c) for c in exchange.choices]),
     }
 
 
@@ -215,7 +215,7 @@ def _message(message: Message) -> Json:
     return {"role": str(message.get("role")), "parts": parts}
 
 
-def _said(choice: Choice) -> Json:
+def _output_message(choice: Choice) -> Json:
     message = choice.message or {"role": "assistant", "content": choice.text}
     return {
         **_message(message),

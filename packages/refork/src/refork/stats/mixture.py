@@ -26,7 +26,7 @@ def binomial_likelihood(
     return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
-def mixture_laws(
+def mixture_distributions(
     likelihood: Float[Array, "patterns grid"], weights: Float[Array, "samples patterns"], steps: int = 300
 ) -> Float[Array, "samples grid"]:
     """Law over the grid for every sample of weighted patterns, by EM steps from the uniform one.
@@ -34,7 +34,7 @@ def mixture_laws(
     Source: Laird, Nonparametric maximum likelihood estimation of a mixing distribution (1978).
     """
     share = weights / weights.sum(axis=1, keepdims=True)
-    law = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
+    distribution = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
     for _ in range(steps):
-        law = law * ((share / (law @ likelihood.T)) @ likelihood)
-    return law
+        distribution = distribution * ((share / (distribution @ likelihood.T)) @ likelihood)
+    return distribution

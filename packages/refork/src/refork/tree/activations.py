@@ -59,7 +59,7 @@ def activations_folder(tree: Tree, name: str) -> Path:
         BadInput: the tree has no file.
     """
     if tree.file is None:
-        where = tree.place or "in memory"
+        where = tree.uri or "in memory"
         raise BadInput(
             "only a tree file has files beside it", where=where, hint="name a folder for the activations"
         )

@@ -25,7 +25,7 @@ class Address:
 
     server: str
     tree: str
-    shown: str
+    safe_text: str
     prefix: str = PREFIX
 
     @property
@@ -34,18 +34,18 @@ class Address:
         return f"{self.prefix}{self.tree}"
 
 
-def is_address(place: str | os.PathLike[str]) -> bool:
+def is_address(uri: str | os.PathLike[str]) -> bool:
     """Whether a place is a tree on a server and not a file."""
-    return _ADDRESS.match(os.fspath(place)) is not None
+    return _ADDRESS.match(os.fspath(uri)) is not None
 
 
-def parse_address(place: str | os.PathLike[str]) -> Address:
+def parse_address(uri: str | os.PathLike[str]) -> Address:
     """The parts of an address.
 
     Raises:
         BadInput: no address, no database, no or a bad name of the tree, or a password.
     """
-    found = _ADDRESS.fullmatch(os.fspath(place))
+    found = _ADDRESS.fullmatch(os.fspath(uri))
     if found is None:
         raise BadInput("this is not the address of a tree", hint=EXAMPLE)
     slashes, place_, query = found.groups()

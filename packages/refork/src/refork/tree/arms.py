@@ -10,7 +10,7 @@ from typing import Any, Final
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import dumps
 from refork.tree.database import Database, Row
-from refork.tree.insert import places
+from refork.tree.insert import parent_rows
 from refork.tree.score import DrawRecord, ForkRecord
 from refork.tree.seal import sealed
 
@@ -63,7 +63,7 @@ def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     where = f"fork {record.id[:12]}"
     if not record.id:
         raise BadInput("a fork needs an id")
-    place = places(db, [record.node]).get(record.node)
+    place = parent_rows(db, [record.node]).get(record.node)
     if place is None:
         raise UnknownNode(f"no node {record.node!r} to fork", where=where)
     if record.token is not None and not 0 <= record.token <= (place.length or 0):
@@ -123,7 +123,7 @@ def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:
         UnknownNode: a leaf that is not in the tree.
         DrawConflict: the same draw ended otherwise before.
     """
-    known = places(db, {record.leaf for record in records})
+    known = parent_rows(db, {record.leaf for record in records})
     arms: dict[str, int] = dict(
         db.lookup("SELECT id, row FROM forks WHERE id IN ({keys})", {record.fork for record in records})
     )

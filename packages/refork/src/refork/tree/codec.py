@@ -108,7 +108,7 @@ def _floats(new_node: NewNode, length: int | None, where: str) -> list[bytes | N
     return packed
 
 
-def check_numbers(bodies: Sequence[Row], places: Sequence[Row]) -> None:
+def check_numbers(bodies: Sequence[Row], positions: Sequence[Row]) -> None:
     """Refuse negative token ids and NaN in a batch of :func:`content`: one pass while all is well.
 
     Raises:
@@ -118,7 +118,7 @@ def check_numbers(bodies: Sequence[Row], places: Sequence[Row]) -> None:
     floats = np.frombuffer(b"".join(data for body in bodies for data in body[3:7] if data), "<f4")
     if not (len(tokens) and tokens.min() < 0) and not np.isnan(floats).any():
         return
-    for body, place in zip(bodies, places, strict=True):
+    for body, place in zip(bodies, positions, strict=True):
         where = f"{place[4]} {place[5]}"
         ids = np.frombuffer(body[1] or b"", "<i4")
         if len(ids) and ids.min() < 0:
@@ -203,10 +203,10 @@ def _utf8(text: str) -> int:
     )
 
 
-def row_of(place: Row, body: Row, snapshot: bytes | None, created: float) -> Row:
-    """A full row: ``place`` is row, id, parent, keep, kind, key, depth; ``body`` is :func:`content`."""
+def row_of(position: Row, body: Row, snapshot: bytes | None, created: float) -> Row:
+    """A full row: ``position`` is row, id, parent, keep, kind, key, depth; ``body`` is :func:`content`."""
     # SQLite gives no negative zero back.
-    return (*place, *body[:9], snapshot, *body[9:18], float(created) + 0.0, body[18])
+    return (*position, *body[:9], snapshot, *body[9:18], float(created) + 0.0, body[18])
 
 
 def _array(data: bytes | None, dtype: str) -> Any:

@@ -56,7 +56,7 @@ def misfits(db: Database) -> Iterator[tuple[str, str]]:
         yield from _kinds(db, table)
     for table, columns in _JSON.items():
         yield from _shapes(db, table, columns)
-    yield from _places(db)
+    yield from _bad_parents(db)
 
 
 def _kinds(db: Database, table: str) -> Iterator[tuple[str, str]]:  # noqa: C901  # a list of checks
@@ -169,7 +169,7 @@ def _is_message(message: Any) -> bool:
     return sound and isinstance(message.get("content"), (str, list, type(None)))
 
 
-def _places(db: Database) -> Iterator[tuple[str, str]]:
+def _bad_parents(db: Database) -> Iterator[tuple[str, str]]:
     """Parents that are no earlier row: a parent is always written before what follows it."""
     bad = (
         "SELECT row, parent FROM nodes WHERE parent >= row OR parent NOT IN (SELECT row FROM nodes) LIMIT 20"

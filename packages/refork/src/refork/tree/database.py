@@ -29,7 +29,7 @@ class Database(Protocol):
     #: The file, if the store is one.
     path: Path | None
     #: What opens it again, a path or an address; None in memory.
-    place: str | None
+    uri: str | None
     #: What messages call it.
     where: str
 
@@ -94,12 +94,12 @@ class Database(Protocol):
         ...
 
 
-def open_database(place: str | os.PathLike[str], mode: Mode, wait: float) -> Database:
+def open_database(uri: str | os.PathLike[str], mode: Mode, wait: float) -> Database:
     """The store at a path or an address; see :meth:`refork.tree.Tree.open`."""
-    if is_address(place):
+    if is_address(uri):
         from refork.tree.server import open_server
 
-        return open_server(os.fspath(place), mode, wait)
+        return open_server(os.fspath(uri), mode, wait)
     from refork.tree.sqlite import open_file
 
-    return open_file(place, mode, wait)
+    return open_file(uri, mode, wait)

@@ -75,9 +75,9 @@ def _difference(connection: sqlite3.Connection, version: int) -> str | None:
         near = min(ours, key=lambda tree: len(tree.items() ^ found.items()))
         for (kind, name), definition in found.items():
             if (kind, name) not in near:
-                return f"it has {_shown(kind)} {_shown(name)}, which no tree has"
+                return f"it has {_name_text(kind)} {_name_text(name)}, which no tree has"
             if near[kind, name] != definition:
-                return f"{_shown(kind)} {_shown(name)} is not defined as in a tree"
+                return f"{_name_text(kind)} {_name_text(name)} is not defined as in a tree"
         return "it lacks " + ", ".join(f"{kind} {name}" for kind, name in near if (kind, name) not in found)
     pages = [page for *_, page in raw]
     if len(raw) != len(found) or len(set(pages)) != len(pages) or 1 in pages:
@@ -106,7 +106,7 @@ def _plain(sql: Any) -> Any:
     return re.sub(r"\s+", " ", sql) if isinstance(sql, str) else sql
 
 
-def _shown(name: Any) -> str:
+def _name_text(name: Any) -> str:
     return repr(name if isinstance(name, str) else type(name).__name__)[:80] if name != "table" else "table"
 
 

@@ -24,7 +24,7 @@ class PendingNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParentRow:
     """What a child needs to know of its parent; ``row`` is 0 while that is not decided."""
 
     row: int
@@ -32,10 +32,12 @@ class Place:
     length: int | None
 
 
-def places(db: Database, ids: Iterable[str]) -> dict[str, Place]:
+def parent_rows(db: Database, ids: Iterable[str]) -> dict[str, ParentRow]:
     """Rows, depths and token counts of the nodes that exist."""
     sql = "SELECT id, row, depth, length(tokens) / 4 FROM nodes WHERE id IN ({keys})"
-    return {id_.hex(): Place(row, depth, length) for id_, row, depth, length in db.lookup(sql, packed(ids))}
+    return {
+        id_.hex(): ParentRow(row, depth, length) for id_, row, depth, length in db.lookup(sql, packed(ids))
+    }
 
 
 def packed(ids: Iterable[str]) -> list[bytes]:
@@ -85,8 +87,8 @@ class _Batch:
     def __init__(self, db: Database, entries: Sequence[PendingNode]) -> None:
         self.db = db
         self.entries = entries
-        self.places = places(db, {e.new_node.parent for e in entries if e.new_node.parent is not None})
-        self.stored = set(self.places)
+        self.parents = parent_rows(db, {e.new_node.parent for e in entries if e.new_node.parent is not None})
+        self.stored = set(self.parents)
         self.here: dict[str, Row] = {}
         self.ordinals: dict[tuple[str | None, int | None, str], int] = {}
         # Keyed drafts may be stored already; one query for all of them asks, once ids are known.
@@ -99,7 +101,7 @@ class _Batch:
         where = f"{new_node.kind} {new_node.key or ''}".strip()
         depth, keep = 0, None
         if new_node.parent is not None:
-            parent = self.places.get(new_node.parent)
+            parent = self.parents.get(new_node.parent)
             if parent is None:
                 raise UnknownNode(
                     f"the parent {new_node.parent!r} is not in this tree",
@@ -113,9 +115,9 @@ class _Batch:
         body = content(new_node, where)
         key = new_node.key if new_node.key is not None else self.ordinal(new_node.parent, keep, new_node.kind)
         id_ = node_id(new_node.parent, keep, new_node.kind, key)
-        if id_ not in self.places:
+        if id_ not in self.parents:
             tokens = body[1]
-            self.places[id_] = Place(0, depth, None if tokens is None else len(tokens) // 4)
+            self.parents[id_] = ParentRow(0, depth, None if tokens is None else len(tokens) // 4)
             if new_node.key is not None:
                 self.unsure.add(id_)
         above = None if new_node.parent is None else bytes.fromhex(new_node.parent)
@@ -130,7 +132,7 @@ class _Batch:
             number = self.first_free(*group) if number is None else number + 1
             key = f"#{number}"
             id_ = node_id(parent, keep, kind, key)
-            if id_ not in self.places and not self.exists(id_):
+            if id_ not in self.parents and not self.exists(id_):
                 self.ordinals[group] = number
                 return key
 
@@ -163,8 +165,8 @@ class _Batch:
         """Write what is new; all rows as they are stored, in order."""
         addressed = [self.address(entry) for entry in self.entries]
         check_numbers([body for _, _, body in addressed], [place for _, place, _ in addressed])
-        known = places(self.db, self.unsure)
-        rows = {id_: place.row for id_, place in self.places.items() if place.row}
+        known = parent_rows(self.db, self.unsure)
+        rows = {id_: place.row for id_, place in self.parents.items() if place.row}
         rows |= {id_: place.row for id_, place in known.items()}
         again = [id_ for id_, _, _ in addressed if id_ in rows]
         old = self.read(again) if again else {}

@@ -14,6 +14,7 @@ from refork.tree.codec import SELECT, content, difference, draft_of, row_of
 from refork.tree.database import Database, Row
 from refork.tree.insert import PendingNode, insert_new, need_blobs, packed, put_blob
 from refork.tree.node import NewNode, Node, node_id
+from refork.tree.node_reader import stream
 from refork.tree.records import Blob, Position, Record, Remark
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.scoring import (
@@ -26,7 +27,6 @@ from refork.tree.scoring import (
 )
 from refork.tree.scoring import retirements as retirements_of
 from refork.tree.scoring import scores as scores_of
-from refork.tree.walks import stream
 
 _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork.tree.database import Database
 from refork.tree.node import Node
-from refork.tree.walks import by_rows, row_number
+from refork.tree.node_reader import by_rows, row_number
 
 _PAGE: Final = 50_000
 #: Guide and node index of a line, or the siblings that are not drawn.
@@ -184,7 +184,7 @@ def outline(db: Database, options: Options) -> Outline:
     start = None if options.under is None else row_number(db, options.under)
     shape, score = shape_of(db, options)
     first = -1 if start is None else int(np.searchsorted(shape.rows, start))
-    places = _places(shape, first, options)
+    places = _placed_lines(shape, first, options)
     whole = shape.children(-1) if first < 0 else np.array([first])
     return _drawn(db, shape, places, score, int(shape.sizes[whole].sum()), whole)
 
@@ -218,7 +218,7 @@ def _drawn(
     return Outline(lines, score, total, total - len(drawn), leaves, simulated)
 
 
-def _places(shape: TreeShape, first: int, options: Options) -> list[_Place]:
+def _placed_lines(shape: TreeShape, first: int, options: Options) -> list[_Place]:
     """Guide and node index of each line, or the undrawn siblings; depth-first without recursion."""
     places: list[_Place] = []
     # Entries: guide of the line itself, guide of what follows it, node or undrawn siblings.

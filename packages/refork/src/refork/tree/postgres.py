@@ -70,8 +70,8 @@ class PostgresDatabase:
     def __init__(self, address: Address, mode: Mode, wait: float) -> None:
         self.path: Path | None = None
         self.mode: Mode = mode
-        self.place: str | None = address.shown
-        self.where = address.shown
+        self.uri: str | None = address.safe_text
+        self.where = address.safe_text
         self._wait = wait
         self._lock = threading.RLock()
         self._held = False
@@ -258,18 +258,18 @@ def connect(address: Address, mode: Mode, wait: float) -> tuple[Connection, Addr
     try:
         given = conninfo_to_dict(address.server)
     except psycopg.Error as error:
-        raise BadInput(f"this address is not one: {error}", where=address.shown) from error
+        raise BadInput(f"this address is not one: {error}", where=address.safe_text) from error
     usual = {"connect_timeout": _CONNECT_SECONDS, "application_name": "refork"}
     known = usual | {name: str(value) for name, value in given.items() if value is not None}
     asked = make_conninfo(**known | {"client_encoding": "utf8"})
     try:
         connection: Connection = psycopg.connect(asked, autocommit=True)
     except psycopg.OperationalError as error:
-        raise unreachable(error, address.shown) from error
+        raise unreachable(error, address.safe_text) from error
     reads = "on" if mode == "r" else "off"
     try:
         _suits(connection, address)
-        with translated(address.shown):
+        with translated(address.safe_text):
             address = _where(connection, address)
             session = _SESSION.format(schema=address.schema, reads=reads, wait=max(1, round(1000 * wait)))
             connection.execute(session.encode())
@@ -291,12 +291,12 @@ def _suits(connection: Connection, address: Address) -> None:
     version = connection.info.server_version
     if version < _OLDEST_SERVER:
         raise TreeError(
-            f"the server is PostgreSQL {version // 10000}; a tree needs 13 or newer", where=address.shown
+            f"the server is PostgreSQL {version // 10000}; a tree needs 13 or newer", where=address.safe_text
         )
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise TreeError(
             f"the database stores {encoding}; a tree needs UTF8",
-            where=address.shown,
+            where=address.safe_text,
             hint="createdb --encoding=UTF8 --template=template0 NAME",
         )

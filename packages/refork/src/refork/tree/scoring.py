@@ -12,10 +12,10 @@ from typing import Any, Final
 from refork.errors import BadInput, UnknownNode
 from refork.tree.codec import dumps, pack_values, unpack_values
 from refork.tree.database import Database, Row
-from refork.tree.insert import packed, places
+from refork.tree.insert import packed, parent_rows
+from refork.tree.node_reader import rows_below
 from refork.tree.score import Producer, Retirement, Score
 from refork.tree.seal import sealed
-from refork.tree.walks import rows_below
 
 _PAGE: Final = 2000
 _SCORE: Final = (
@@ -77,7 +77,7 @@ def add_scores(db: Database, scores: Sequence[Score], *, copying: bool = False) 
         BadInput: unknown or retired producer, a value that is not a number, an array of another
             length than its node, or another value than the stored one.
     """
-    known = places(db, {score.node for score in scores})
+    known = parent_rows(db, {score.node for score in scores})
     sql = "SELECT id, row, retired_at FROM producers WHERE id IN ({keys})"
     producers = {id_: (row, gone) for id_, row, gone in db.lookup(sql, {s.producer for s in scores})}
     rows: list[Row] = []

@@ -299,7 +299,7 @@ def _settle(db: PostgresDatabase) -> None:
         db.write(sql, [sealed("meta", fact) for fact in facts])
 
 
-def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> PostgresDatabase:
+def open_server(uri: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> PostgresDatabase:
     """A tree of an address: ``a`` creates it or appends, ``r`` reads only, ``x`` must not exist.
 
     ``wait`` is how many seconds a write waits for another writer.
@@ -310,9 +310,9 @@ def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> Pos
         TreeVersion: written by another schema version.
         TreeError: no connection, no rights, or ``x`` and the tree exists.
     """
-    address = parse_address(place)
+    address = parse_address(uri)
     if mode not in ("a", "r", "x"):
-        raise BadInput(f"mode is {mode!r}; it must be 'a', 'r' or 'x'", where=address.shown)
+        raise BadInput(f"mode is {mode!r}; it must be 'a', 'r' or 'x'", where=address.safe_text)
     db = PostgresDatabase(address, mode, wait)
     try:
         found = _present(db)
@@ -320,7 +320,7 @@ def open_server(place: str, mode: Mode = "a", wait: float = BUSY_SECONDS) -> Pos
             raise _missing(db)
         made = not found and _create(db)
         if mode == "x" and not made:
-            raise TreeError("the tree exists already", where=address.shown, hint="choose another name")
+            raise TreeError("the tree exists already", where=address.safe_text, hint="choose another name")
         if not made:
             check(db)
             _settle(db)

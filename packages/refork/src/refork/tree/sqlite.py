@@ -125,8 +125,8 @@ class SQLiteDatabase:
     ) -> None:
         self.path = path
         self.mode = mode
-        self.place = str(path) if path else None
-        self.where = self.place or "in memory"
+        self.uri = str(path) if path else None
+        self.where = self.uri or "in memory"
         self._connection = connection
         self._lock = threading.RLock()
         self._wait = wait

@@ -12,7 +12,7 @@ from typing import Self, final
 
 from refork.errors import BadInput, TreeDamaged
 from refork.policies.base import Policy
-from refork.tree import arms, scoring, walks
+from refork.tree import arms, node_reader, scoring
 from refork.tree.codec import decode
 from refork.tree.damage import blamed
 from refork.tree.database import BUSY_SECONDS, Database, Mode, Row, open_database
@@ -65,9 +65,9 @@ class Tree:
         return self._db.path
 
     @property
-    def place(self) -> str | None:
+    def uri(self) -> str | None:
         """What :meth:`open` takes to open it again, a path or an address; None in memory."""
-        return self._db.place
+        return self._db.uri
 
     @property
     def created(self) -> str:
@@ -137,20 +137,20 @@ class Tree:
 
     def node(self, id: str) -> Node:  # noqa: A002
         """The node of an id, or of a beginning that fits one node only; raises UnknownNode."""
-        return walks.by_id(self._db, id)
+        return node_reader.by_id(self._db, id)
 
     def nodes(self, ids: Iterable[str]) -> list[Node]:
         """Nodes of many ids, in order; raises UnknownNode."""
-        return walks.many(self._db, ids)
+        return node_reader.many(self._db, ids)
 
     def has(self, id: str) -> bool:  # noqa: A002
         """Whether a node of this full id is stored."""
-        return bool(walks.present(self._db, [id]))
+        return bool(node_reader.present(self._db, [id]))
 
     def missing(self, ids: Iterable[str]) -> list[str]:
         """Those of many full ids that are not stored, in order."""
         wanted = list(ids)
-        found = walks.present(self._db, wanted)
+        found = node_reader.present(self._db, wanted)
         return [id_ for id_ in wanted if id_ not in found]
 
     def at(self, node: Node | str, token: int | None = None) -> Point:
@@ -160,12 +160,12 @@ class Tree:
             UnknownNode: no such node.
             BadPoint: negative, beyond the step, or the step records no token ids.
         """
-        found = walks.point(self._db, node, token)
+        found = node_reader.point(self._db, node, token)
         return Point(found.node, found.token, self)
 
     def path(self, where: Node | str | Point) -> Trajectory:
         """The walk from the root to a node or point; each step keeps what the walk keeps of it."""
-        return walks.path(self._db, walks.point(self._db, where))
+        return node_reader.path(self._db, node_reader.point(self._db, where))
 
     def paths(self, where: Iterable[Node | str | Point]) -> list[Trajectory]:
         """Walks to many places, in order; a node that they share is read once, and is one object."""
@@ -176,38 +176,38 @@ class Tree:
                 ids.append(item)
                 tokens.append(None)
             else:
-                end = walks.point(self._db, item)
+                end = node_reader.point(self._db, item)
                 ids.append(end.node.id)
                 tokens.append(end.token)
-        return walks.paths(self._db, ids, tokens)
+        return node_reader.paths(self._db, ids, tokens)
 
     def children(self, node: Node | str, keep: int | EllipsisType | None = ...) -> Iterator[Node]:
         """Children in order of writing: all, or those that keep ``keep`` tokens (None: the whole)."""
         found = self.node(node) if isinstance(node, str) else node
-        return walks.children(self._db, found, keep)
+        return node_reader.children(self._db, found, keep)
 
     def leaves(self, under: Node | str | None = None) -> Iterator[Node]:
         """Nodes without children, of the whole tree or at and below one node."""
-        return walks.leaves(self._db, self._row(under))
+        return node_reader.leaves(self._db, self._row(under))
 
     def tasks(self) -> Iterator[Node]:
         """Roots, in order of writing."""
-        return walks.stream(self._db, "n.parent IS NULL")
+        return node_reader.stream(self._db, "n.parent IS NULL")
 
     def walk(self, under: Node | str | None = None) -> Iterator[Node]:
         """Nodes depth-first, parents first, of the whole tree or at and below one node."""
-        return walks.walk(self._db, self._row(under))
+        return node_reader.walk(self._db, self._row(under))
 
     def descendants(self, node: Node | str) -> int:
         """How many nodes lie below one."""
-        return walks.descendants(self._db, walks.row_number(self._db, _id(node)))
+        return node_reader.descendants(self._db, node_reader.row_number(self._db, _id(node)))
 
     def __len__(self) -> int:
         # Not count(*): SQLite counts pages then, and hears no Ctrl-C where those of a damaged file never end.
         return int(self._db.scalar("SELECT count(row) FROM nodes"))
 
     def _row(self, node: Node | str | None) -> int | None:
-        return None if node is None else walks.row_number(self._db, _id(node))
+        return None if node is None else node_reader.row_number(self._db, _id(node))
 
     # Scores
 

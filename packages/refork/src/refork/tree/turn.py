@@ -140,7 +140,7 @@ class Turn:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ContextStep:
     """What a policy was shown: a task, an observation, or a rewritten context."""
 
     step: Step
@@ -185,7 +185,7 @@ class Shown:
         return self.step.keep is not None and self.step.keep < self.step.node.length
 
 
-Part: TypeAlias = Shown | Turn
+Part: TypeAlias = ContextStep | Turn
 
 
 def parts_of(steps: Iterable[Step]) -> list[Part]:
@@ -210,19 +210,19 @@ def parts_of(steps: Iterable[Step]) -> list[Part]:
             carried = _reaches_turn(step)
         if step.node.kind == "rewrite" and isinstance(last, Turn) and PENDING in step.node.extra:
             parts.pop()
-        parts.append(Shown(step))
+        parts.append(ContextStep(step))
         if carried:
             parts.append(Turn((), opening=step))
     return parts
 
 
-def last_said(walk: Trajectory, *, answered: bool = False) -> list[Turn]:
+def last_said(trajectory: Trajectory, *, answered: bool = False) -> list[Turn]:
     """The turns that a walk ends with, verdicts aside; none where it ends with something shown.
 
     ``answered``: the last ones, though something was shown after them.
     """
     found: list[Turn] = []
-    for part in reversed(parts_of(walk)):
+    for part in reversed(parts_of(trajectory)):
         if isinstance(part, Turn):
             found.append(part)
         elif found or not answered:
@@ -266,13 +266,13 @@ def _joined(arrays: Iterable[IntArray | None]) -> IntArray | None:
     return token_array(np.concatenate(found)) if found else _NONE
 
 
-def turn_begun(walk: Trajectory, encode: Callable[[str], IntArray]) -> int:
+def turn_begun(trajectory: Trajectory, encode: Callable[[str], IntArray]) -> int:
     """Tokens at the end of a walk that are of the turn it ends in; 0 where it ends between turns.
 
     ``encode`` is that of the policy: an older tree does not say how long a rewrite's part of a turn is.
     """
     total = 0
-    for step in reversed(walk.context):
+    for step in reversed(trajectory.context):
         if step.node.kind == "action":
             total += 0 if step.tokens is None else len(step.tokens)
             continue

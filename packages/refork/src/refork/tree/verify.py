@@ -18,10 +18,10 @@ from refork.tree.codec import FLOATS, INTS, JSONS
 from refork.tree.damage import misfits
 from refork.tree.database import Database, Row
 from refork.tree.node import Node, Step, Trajectory, node_id
+from refork.tree.node_reader import paths, stream
 from refork.tree.schema import columns
 from refork.tree.seal import SEALED, rows_of, seal
 from refork.tree.turn import turn_begun
-from refork.tree.walks import paths, stream
 from refork.types import FloatArray, IntArray
 
 
@@ -398,7 +398,7 @@ def _requests(cases: Sequence[_Case], policy: Policy) -> list[Request]:
                     exclude_first=extra.get("excluded_first"),
                     # A turn that began before the fork had less room than its settings say.
                     max_tokens=case.node.length if case.node.finish == "length" else None,
-                    said=turn_begun(case.before, policy.encode),
+                    generated=turn_begun(case.before, policy.encode),
                 )
             )
     return requests

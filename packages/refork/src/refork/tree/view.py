@@ -14,20 +14,20 @@ from refork.errors import BadInput
 from refork.tree import browse, versions, window
 from refork.tree.browse import Filter, Order, TaskPage
 from refork.tree.node import Node
+from refork.tree.node_reader import row_number
 from refork.tree.outline import TreeShape, score_names
 from refork.tree.tree import Tree
 from refork.tree.versions import NodeScore, SideBySide
-from refork.tree.walks import row_number
-from refork.tree.window import Found, Lines, NodeExcerpt
+from refork.tree.window import Lines, NodeExcerpt, SearchHits
 
 #: Structures that are kept; the oldest goes first.
-KEPT: Final = 8
+KEPT_LINES: Final = 8
 #: Branches of one node that are listed.
 BRANCHES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LineView:
     """One line with what it shows; see :class:`Lines` for the counts. ``last`` is the id of its last node."""
 
     line: int
@@ -119,7 +119,7 @@ class TreeView:
         made: Lines = self._once(("lines", self.version(), task, known, joined), make)
         return made
 
-    def window(self, lines: Lines, wanted: Sequence[int]) -> list[Shown]:
+    def window(self, lines: Lines, wanted: Sequence[int]) -> list[LineView]:
         """What some lines show; those that do not exist are left out.
 
         Raises:
@@ -131,12 +131,14 @@ class TreeView:
         rows = {line: lines.parts(line) for line in inside}
         tails = {int(lines.tails[line]) for line in inside}
         known = window.parts(self._db, [*tails, *(r for part in rows.values() for r in part)], lines.score)
-        return [self._shown(lines, line, [known[row] for row in rows[line]], known) for line in inside]
+        return [self._line_view(lines, line, [known[row] for row in rows[line]], known) for line in inside]
 
     @staticmethod
-    def _shown(lines: Lines, line: int, parts: list[NodeExcerpt], known: dict[int, NodeExcerpt]) -> Shown:
+    def _line_view(
+        lines: Lines, line: int, parts: list[NodeExcerpt], known: dict[int, NodeExcerpt]
+    ) -> LineView:
         mean = float(lines.means[line])
-        return Shown(
+        return LineView(
             line=line,
             last=known[int(lines.tails[line])].id,
             span=int(lines.spans[line]),
@@ -148,7 +150,9 @@ class TreeView:
             parts=tuple(parts),
         )
 
-    def search(self, lines: Lines, text: str = "", *, kind: str | None = None, errors: bool = False) -> Found:
+    def search(
+        self, lines: Lines, text: str = "", *, kind: str | None = None, errors: bool = False
+    ) -> SearchHits:
         """Lines with a node whose text holds ``text``, of a kind, or that failed.
 
         Raises:
@@ -217,7 +221,7 @@ class TreeView:
         made = make()
         with self._lock:
             self._made[key] = made
-            while len(self._made) > KEPT:
+            while len(self._made) > KEPT_LINES:
                 self._made.popitem(last=False)
         return made
 

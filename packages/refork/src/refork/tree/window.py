@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.tree.database import Database
+from refork.tree.node_reader import row_number
 from refork.tree.outline import TreeShape, score_names
-from refork.tree.walks import row_number
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -92,7 +92,7 @@ class NodeExcerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHits:
     """Lines in which something was found, and whether more nodes match than were looked up."""
 
     lines: list[int]
@@ -212,13 +212,13 @@ def parts(db: Database, rows: Sequence[int], score: str | None) -> dict[int, Nod
 
 def search(
     db: Database,
-    shown: Lines,
+    visible: Lines,
     text: str = "",
     *,
     kind: str | None = None,
     errors: bool = False,
     most: int = 2000,
-) -> Found:
+) -> SearchHits:
     """Lines with a node whose text holds ``text`` (case aside), of a kind, or that failed.
 
     Raises:
@@ -235,11 +235,11 @@ def search(
         conditions.append("n.error IS NOT NULL")
     if not conditions:
         raise BadInput("there is nothing to look for", where="search", hint="give a text, a kind or errors")
-    low, high = int(shown.order.min()), int(shown.order.max())
+    low, high = int(visible.order.min()), int(visible.order.max())
     sql = f"SELECT n.row FROM nodes n WHERE n.row BETWEEN ? AND ? AND {' AND '.join(conditions)}"
     rows = np.array([row for (row,) in db.rows(sql, (low, high, *values))], dtype=np.int64)
-    rows = shown.order[np.isin(shown.order, rows)]
-    return Found(shown.lines_of(rows[:most]).tolist(), rows[:most].tolist(), len(rows) > most)
+    rows = visible.order[np.isin(visible.order, rows)]
+    return SearchHits(visible.lines_of(rows[:most]).tolist(), rows[:most].tolist(), len(rows) > most)
 
 
 def plain(text: str) -> str:

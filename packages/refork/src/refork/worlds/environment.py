@@ -21,7 +21,7 @@ DomainName: TypeAlias = Literal["terminal", "swe", "search", "tools", "phone", "
 DOMAINS: tuple[DomainName, ...] = get_args(DomainName)
 
 #: What was done and what was seen.
-Seen: TypeAlias = tuple[str, str]
+ActionObservation: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class EnvTrajectory:
     split: str | None = None
     extra: Json = field(default_factory=dict)
 
-    def seen(self, before: int | None = None) -> tuple[Seen, ...]:
+    def history(self, before: int | None = None) -> tuple[ActionObservation, ...]:
         """Actions and observations of the turns before one (None: of all)."""
         return tuple((turn.action, turn.observation) for turn in self.turns[:before])
 
@@ -143,10 +143,10 @@ class EnvTrajectory:
 
 
 @runtime_checkable
-class Actor(Protocol):
+class ScriptedAgent(Protocol):
     """Who acts while trajectories are recorded."""
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next action after these turns; None where it has nothing more to do."""
         ...
 
@@ -168,11 +168,11 @@ class Environment(World, Protocol):
         """What a simulator of a task is told."""
         ...
 
-    def actor(self, task: Task, seed: int) -> Actor:
+    def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """A scripted agent that explores, solves and errs; which of it is drawn by the seed."""
         ...
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Whether an episode is over, and its reward: read from its texts alone, as in the real world.
 
         So a simulated episode is graded by the same rule.

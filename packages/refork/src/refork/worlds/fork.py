@@ -64,17 +64,23 @@ def step_again(episode: Episode, turn: int, action: str, *, where: str) -> Obser
 
 
 def check_answer(
-    turn: int, action: str, expected: str, seen: Observation | None, *, where: str, key: str | None = None
+    turn: int,
+    action: str,
+    expected: str,
+    observation: Observation | None,
+    *,
+    where: str,
+    key: str | None = None,
 ) -> None:
-    """Raise ReplayDiverged unless a replayed action was answered as recorded (``seen`` None: not at all).
+    """Raise ReplayDiverged unless a replayed action was answered as recorded (None: not at all).
 
     ``key`` is the recorded state key; where both sides have one, equal text behind another state diverges.
     """
-    if seen is None:
+    if observation is None:
         got = "the end of the episode"
-    elif seen.text != expected:
-        got = repr(seen.text)
-    elif key is not None and seen.state_key is not None and key != seen.state_key:
+    elif observation.text != expected:
+        got = repr(observation.text)
+    elif key is not None and observation.state_key is not None and key != observation.state_key:
         got = "the same text from another state"
     else:
         return

@@ -6,7 +6,7 @@ uniformly for each lock. Reward 1 where the action is well formed and all four a
 space is ignored.
 The answer is ``the lock opens`` or ``the lock stays shut``.
 
-:func:`lock_law` is a policy for it whose success probabilities are known exactly: at a pivot it says
+:func:`lock_distribution` is a policy for it whose success probabilities are known exactly: at a pivot it says
 a, b, c, d with probabilities 0.4, 0.3, 0.2, 0.1. So a lock is opened with the product of its
 four right ones' probabilities, 1/256 on average.
 
@@ -47,7 +47,7 @@ class LockWorld:
     deterministic = True
 
     def vocabulary(self) -> tuple[str, ...]:
-        """The characters of an action: each is one token of :func:`lock_law`."""
+        """The characters of an action: each is one token of :func:`lock_distribution`."""
         return (FORCED, *CHOICES)
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
@@ -113,7 +113,7 @@ def lock_action(choices: str) -> str:
     return "".join(marks.get(place, FORCED) for place in range(LENGTH))
 
 
-def lock_law(text: str) -> dict[str, float]:
+def lock_distribution(text: str) -> dict[str, float]:
     """The next character's probabilities after a prompt and the beginning of an action.
 
     The action is what follows the last colon, white space left out; after 32 characters the turn ends
@@ -128,15 +128,15 @@ def lock_law(text: str) -> dict[str, float]:
 
 
 def lock_success(right: str, begun: str = "", probabilities: Sequence[float] = PROBABILITIES) -> float:
-    """The exact probability that an action begun like this opens the lock under :func:`lock_law`.
+    """The exact probability that an action begun like this opens the lock under :func:`lock_distribution`.
 
     ``probabilities`` are those of a, b, c and d at a pivot.
     """
     goal = lock_action(right)
     if not goal.startswith(begun):
         return 0.0
-    law = dict(zip(CHOICES, probabilities, strict=True))
-    return prod(law[goal[place]] for place in PIVOTS if place >= len(begun))
+    distribution = dict(zip(CHOICES, probabilities, strict=True))
+    return prod(distribution[goal[place]] for place in PIVOTS if place >= len(begun))
 
 
 def open_lock(spec: Spec) -> LockWorld:
@@ -149,4 +149,4 @@ def open_lock(spec: Spec) -> LockWorld:
 def lock_player(argument: str) -> ScriptedPolicy:
     """``lock``: plays the lock world with the known law."""
     bare("lock", argument)
-    return ScriptedPolicy.from_text(lock_law, name="scripted:lock")
+    return ScriptedPolicy.from_text(lock_distribution, name="scripted:lock")

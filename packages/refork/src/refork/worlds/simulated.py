@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from refork.types import Json
 from refork.worlds.base import Episode, Observation, Task, World
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 
 
 @runtime_checkable
@@ -24,7 +24,9 @@ class Simulator(Protocol):
         """What its answers depend on (weights, settings, control), as plain JSON."""
         ...
 
-    def resume(self, task: Task, world: World | None, seen: Sequence[Seen], seed: int) -> Episode:
+    def resume(
+        self, task: Task, world: World | None, history: Sequence[ActionObservation], seed: int
+    ) -> Episode:
         """An episode that goes on after these turns; ``world`` is the real one, where it is known.
 
         The world is asked for its brief and its grading, never for an answer. Where there is none,

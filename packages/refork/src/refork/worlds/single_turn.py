@@ -16,11 +16,11 @@ class SingleTurnEpisode:
     """Waits for one action and gives the grader's observation; later actions get the same one again."""
 
     def __init__(
-        self, task: Task, grade: Callable[[str], Observation], seen: Observation | None = None
+        self, task: Task, grade: Callable[[str], Observation], observation: Observation | None = None
     ) -> None:
         self.task = task
         self._grade = grade
-        self._seen = seen
+        self._seen = observation
 
     @property
     def first(self) -> Observation:

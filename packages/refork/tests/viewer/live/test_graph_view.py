@@ -7,7 +7,7 @@ import pytest
 from refork import Tree
 from refork.errors import BadInput
 from refork.tree.view import TreeView
-from refork_methods.credit.graph.view import layers, merged_states
+from refork_methods.credit.graph.view import layers, state_nodes
 
 
 def test_columns_are_distances_and_ends_stand_last():
@@ -33,7 +33,7 @@ def test_what_no_start_leads_to_stands_behind():
 
 def test_merged_states_of_a_task(told):
     with Tree.open(told.file, "r") as tree:
-        found = merged_states(TreeView(tree), told.task, None)
+        found = state_nodes(TreeView(tree), told.task, None)
         assert found["score"] == "success"
         starts = [state for state in found["states"] if state["column"] == 0]
         assert [state["name"] for state in starts] == ["Well?"]
@@ -43,4 +43,4 @@ def test_merged_states_of_a_task(told):
         )
         assert tree.has(starts[0]["leaf"])
         with pytest.raises(BadInput, match="no rollout"):
-            merged_states(TreeView(tree), told.evil, None)
+            state_nodes(TreeView(tree), told.evil, None)

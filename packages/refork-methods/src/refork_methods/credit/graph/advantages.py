@@ -232,8 +232,8 @@ def hgpo(graph: StateGraph, settings: CreditSettings) -> Float64:
     got = returns(graph, settings.gamma)
     total, weights = np.zeros(len(graph)), np.zeros(len(graph))
     for depth in range(1, settings.history + 2):
-        whole = np.flatnonzero(graph.places >= depth - 1)
-        shared = last_states(graph.nodes, graph.places, depth)[whole]
+        whole = np.flatnonzero(graph.positions >= depth - 1)
+        shared = last_states(graph.nodes, graph.positions, depth)[whole]
         many = np.bincount(shared)[shared] > 1
         weight = (depth + 1.0) ** settings.length_power * many
         total[whole] += weight * standardise(got[whole], shared, settings.norm, spare=0)

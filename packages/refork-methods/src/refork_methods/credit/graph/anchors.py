@@ -120,12 +120,12 @@ def apply_anchor(observations: Sequence[Any], anchor: Anchor) -> tuple[Int64, li
     return labels[numbers], names
 
 
-def last_states(labels: Int64, places: Int64, depth: int) -> Int64:
+def last_states(labels: Int64, positions: Int64, depth: int) -> Int64:
     """Numbers of the last ``depth`` labels together, [n]; at a trajectory's start fewer, which is different.
 
     Args:
         labels: integers of at least 0, trajectory by trajectory, [n].
-        places: each step's place in its trajectory, from 0, [n].
+        positions: each step's place in its trajectory, from 0, [n].
         depth: 1 is the present label alone.
 
     Raises:
@@ -137,7 +137,7 @@ def last_states(labels: Int64, places: Int64, depth: int) -> Int64:
     for back in range(1, depth):
         before = np.full(len(labels), -1, dtype=np.int64)
         before[back:] = labels[:-back]
-        found = _pairs(found, np.where(places >= back, before, -1) + 1)
+        found = _pairs(found, np.where(positions >= back, before, -1) + 1)
     return found
 
 

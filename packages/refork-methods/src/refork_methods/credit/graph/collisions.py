@@ -60,7 +60,7 @@ def compared_steps(graph: StateGraph) -> NDArray[np.bool_]:
     return different[graph.nodes] > 1
 
 
-def collision_report(graph: StateGraph, *, rare: float = RARE, places: int = 20) -> CollisionReport:
+def collision_report(graph: StateGraph, *, rare: float = RARE, top: int = 20) -> CollisionReport:
     """How often states merge, with a warning in words for every reason not to use graph credit.
 
     Worth a look on the first batch: it needs no training.
@@ -68,10 +68,10 @@ def collision_report(graph: StateGraph, *, rare: float = RARE, places: int = 20)
     Args:
         graph: the graph.
         rare: warn where a smaller share of the steps behind the start merges.
-        places: how many places of trajectories to tell apart in ``by_place``.
+        top: how many places of trajectories to tell apart in ``by_place``.
     """
     merged, compared = merged_steps(graph), compared_steps(graph)
-    later = graph.places > 0
+    later = graph.positions > 0
     visits = np.bincount(graph.nodes, minlength=len(graph.graphs))
     size = np.bincount(graph.step_graphs)
     # A graph of a few steps has no crowd.
@@ -81,7 +81,7 @@ def collision_report(graph: StateGraph, *, rare: float = RARE, places: int = 20)
     low, high = np.full(len(group_size), np.inf), np.full(len(group_size), -np.inf)
     np.minimum.at(low, graph.groups, graph.outcomes)
     np.maximum.at(high, graph.groups, graph.outcomes)
-    place = np.minimum(graph.places, places - 1)
+    place = np.minimum(graph.positions, top - 1)
     at_place = np.bincount(place, merged) / np.bincount(place)
     report = CollisionReport(
         graphs=len(size),

@@ -21,7 +21,7 @@ from refork.tree.tree import Tree
 from refork_methods.credit.graph.advantages import METHODS, CreditSettings, step_advantages
 from refork_methods.credit.graph.anchors import Anchor
 from refork_methods.credit.graph.state_graph import StateGraph
-from refork_methods.credit.graph.walk_steps import Float64, WalkSteps, size_of, walk_steps
+from refork_methods.credit.graph.trajectory_steps import Float64, TrajectorySteps, size_of, walk_steps
 from refork_methods.credit.on_tree import tree_credit
 
 #: On a tree every walk counts once in its group's mean: forks cut turns into steps, and must not weigh.
@@ -29,7 +29,7 @@ ON_TREE = CreditSettings(over="trajectories")
 
 
 def graph_advantages(
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     outcomes: ArrayLike,
     *,
     method: str = "g2po",
@@ -46,12 +46,12 @@ def graph_advantages(
     lean towards the forked branch.
 
     Args:
-        walks: root-to-leaf walks.
+        trajectories: root-to-leaf walks.
         outcomes: rewards [walks]; NaN: not graded, and so without an advantage, and not counted.
         method: ``grpo``, ``gigpo``, ``hgpo``, ``graphgpo`` or ``g2po``.
         settings: norm, step weight and so on.
         anchor: what makes two observations one state, see
-            :func:`refork_methods.credit.graph.walk_steps.walk_steps`.
+            :func:`refork_methods.credit.graph.trajectory_steps.walk_steps`.
         history: how many of the last states must be equal.
         fuzzy: merge observations that share at least this part of their words.
 
@@ -60,10 +60,10 @@ def graph_advantages(
     """
     _known(method)
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
-    if len(earned) == len(walks) and not _acted(walks, earned):
-        return [np.full(_length(walk), np.nan) for walk in walks]
-    found = walk_steps(walks, earned, anchor=anchor, history=history, fuzzy=fuzzy)
-    return _along(walks, found, found.per_token(step_advantages(found.graph, method, settings)))
+    if len(earned) == len(trajectories) and not _acted(trajectories, earned):
+        return [np.full(_length(walk), np.nan) for walk in trajectories]
+    found = walk_steps(trajectories, earned, anchor=anchor, history=history, fuzzy=fuzzy)
+    return _along(trajectories, found, found.per_token(step_advantages(found.graph, method, settings)))
 
 
 #: Credit methods of these names, see :mod:`refork_methods.credit.methods`.
@@ -89,8 +89,8 @@ def _length(walk: Trajectory) -> int:
     return sum(len(s.tokens) for s in walk if s.node.kind != "verdict" and s.tokens is not None)
 
 
-def _along(walks: Sequence[Trajectory], found: WalkSteps, tokens: Float64) -> list[Float64]:
-    graded = set(found.walks)
+def _along(walks: Sequence[Trajectory], found: TrajectorySteps, tokens: Float64) -> list[Float64]:
+    graded = set(found.trajectories)
     rows = []
     for i, walk in enumerate(walks):
         parts = [np.zeros(0)]
@@ -108,13 +108,13 @@ def _along(walks: Sequence[Trajectory], found: WalkSteps, tokens: Float64) -> li
 class GraphCredit:
     """Graph credit of recorded tasks.
 
-    ``walks`` and ``outcomes`` [walks] are what it was computed from, ``steps`` [steps] the advantage of each
-    step of ``graph``, ``advantages`` one array per walk with one number per token (see
+    ``trajectories`` and ``outcomes`` [walks] are what it was computed from, ``steps`` [steps] the advantage
+    of each step of ``graph``, ``advantages`` one array per walk with one number per token (see
     :func:`graph_advantages`). ``scores`` are ready to be written: under ``advantage``, one value per token
     of an action node (one in all where its tokens were not recorded).
     """
 
-    walks: tuple[Trajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     outcomes: Float64
     graph: StateGraph
     steps: Float64
@@ -159,7 +159,7 @@ def graph_credit(
             :func:`graph_advantages` refuses.
     """
     _known(method)
-    walks, outcomes, reads, draws = graded_walks(tree, tasks, score, forks)
+    walks, outcomes, reads, draws = graded_trajectories(tree, tasks, score, forks)
     found = walk_steps(walks, outcomes, anchor=anchor, history=history, fuzzy=fuzzy)
     steps = step_advantages(found.graph, method, settings)
     tokens = found.per_token(steps)
@@ -174,7 +174,7 @@ def graph_credit(
     }
     producer = Producer("graph-credit", "1", config, tuple(sorted(reads)))
     return GraphCredit(
-        walks=tuple(walks),
+        trajectories=tuple(walks),
         outcomes=np.asarray(outcomes, dtype=np.float64),
         graph=found.graph,
         steps=steps,
@@ -184,7 +184,7 @@ def graph_credit(
     )
 
 
-def graded_walks(
+def graded_trajectories(
     tree: Tree,
     tasks: Iterable[Node | str] | None = None,
     score: str = "success",
@@ -208,20 +208,20 @@ def graded_walks(
             if named or not error.what.startswith("no rollout below"):
                 raise
             continue
-        walks += credit.walks
+        walks += credit.trajectories
         outcomes += credit.outcomes.tolist()
         reads.update(credit.producer.reads)
         draws.append(str(credit.producer.config["draws"]))
     if not walks:
         raise BadInput(
             f"no task of this tree has a rollout with a {score!r} score",
-            where=tree.place or "in memory",
+            where=tree.uri or "in memory",
             hint="`refork tree stats` lists the scores",
         )
     return walks, outcomes, reads, draws
 
 
-def _scores(found: WalkSteps, tokens: Float64, producer: str) -> list[Score]:
+def _scores(found: TrajectorySteps, tokens: Float64, producer: str) -> list[Score]:
     """One score per action node whose tokens all have an advantage."""
     scores = []
     for name, node in found.nodes.items():

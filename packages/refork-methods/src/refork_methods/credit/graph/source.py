@@ -17,10 +17,10 @@ from refork.tree.sqlite import is_database
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.credit.graph.advantages import CreditSettings, edge_gains, node_values
-from refork_methods.credit.graph.on_tree import graded_walks, graph_credit
+from refork_methods.credit.graph.on_tree import graded_trajectories, graph_credit
 from refork_methods.credit.graph.records import Recorded, read_records
 from refork_methods.credit.graph.state_graph import Scope, StateGraph
-from refork_methods.credit.graph.walk_steps import walk_steps
+from refork_methods.credit.graph.trajectory_steps import walk_steps
 
 Float64 = NDArray[np.float64]
 
@@ -67,18 +67,18 @@ def read_source(path: Path, how: Reading) -> Source:
     Raises:
         BadInput: what cannot be read, a setting that means nothing for this kind of file, and what
             :func:`refork_methods.credit.graph.records.parse_records` or
-            :func:`refork_methods.credit.graph.walk_steps.walk_steps` refuse.
+            :func:`refork_methods.credit.graph.trajectory_steps.walk_steps` refuse.
     """
     if is_tree(path):
         if how.scope != "group":
             raise BadInput("on a tree every task is one group", where=str(path), hint="leave --scope out")
         with Tree.open(path, "r") as tree:
             tasks = None if how.task is None else [tree.node(how.task)]
-            walks, outcomes, _, _ = graded_walks(tree, tasks, how.score)
+            walks, outcomes, _, _ = graded_trajectories(tree, tasks, how.score)
         found = walk_steps(
             walks, outcomes, anchor=how.anchor or "state", history=how.history, fuzzy=how.fuzzy
         )
-        return Source(found.graph, tuple(walks[i].leaf.id for i in found.walks), None)
+        return Source(found.graph, tuple(walks[i].leaf.id for i in found.trajectories), None)
     if how.task is not None:
         raise BadInput("a task is named by a tree's node; this is no tree", where=str(path))
     records = read_records(path)
@@ -112,7 +112,7 @@ def step_rows(source: Source, advantages: Float64, settings: CreditSettings) -> 
         }
         for trajectory, place, node, gain, advantage in zip(
             graph.trajectories.tolist(),
-            graph.places.tolist(),
+            graph.positions.tolist(),
             graph.nodes.tolist(),
             gains.tolist(),
             advantages.tolist(),

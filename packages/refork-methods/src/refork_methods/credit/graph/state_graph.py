@@ -37,7 +37,7 @@ class StateGraph:
 
     A node is a state of one graph, or an end: the trajectories of a graph that ended with one outcome
     share one. An end has no steps. Per step [steps]: ``nodes`` it leaves, ``nexts`` it reaches,
-    ``trajectories``, ``places`` (from 0), ``togo`` (turns left, this one included: what values are
+    ``trajectories``, ``positions`` (from 0), ``togo`` (turns left, this one included: what values are
     discounted by), ``valid``. Per trajectory [trajectories]: ``outcomes``, ``groups``. Per node [nodes]:
     ``graphs``, ``labels`` (number of its state; -1: an end), ``ends`` (outcome of an end; NaN: a state).
     ``rewards`` [steps] where they were recorded per step, else None: then the outcome is the last step's.
@@ -47,7 +47,7 @@ class StateGraph:
     nodes: Int64
     nexts: Int64
     trajectories: Int64
-    places: Int64
+    positions: Int64
     togo: Int64
     valid: Bools
     rewards: Float64 | None
@@ -138,7 +138,7 @@ class StateGraph:
             nodes=nodes.astype(np.int64),
             nexts=nexts,
             trajectories=trajectories,
-            places=places,
+            positions=places,
             togo=np.repeat(sizes, sizes) - places if togo is None else _togo(togo, len(steps)),
             valid=np.ones(len(steps), dtype=bool) if valid is None else _flags(valid, len(steps)),
             rewards=None if rewards is None else _rewards(rewards, trajectories, earned),

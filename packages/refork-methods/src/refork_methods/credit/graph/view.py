@@ -13,8 +13,8 @@ from refork.tree.view import TreeView
 from refork.types import Json
 from refork.viewer.live.answers import number
 from refork_methods.credit.graph.export import graph_json
-from refork_methods.credit.graph.on_tree import graded_walks
-from refork_methods.credit.graph.walk_steps import WalkSteps, walk_steps
+from refork_methods.credit.graph.on_tree import graded_trajectories
+from refork_methods.credit.graph.trajectory_steps import TrajectorySteps, walk_steps
 
 Int64 = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ _SWEEPS: Final = 6
 _NAME: Final = 400
 
 
-def merged_states(view: TreeView, task: str, score: str | None) -> Json:
+def state_nodes(view: TreeView, task: str, score: str | None) -> Json:
     """States that several rollouts of a task saw, as one node each: value, visits, edges, column and place.
 
     A state's value is the mean outcome of its visits, undiscounted; rollouts that a change led to are out.
@@ -35,7 +35,7 @@ def merged_states(view: TreeView, task: str, score: str | None) -> Json:
         BadInput: no rollout below it has a score of that name.
     """
     name = score or next(iter(view.score_names()), "success")
-    walks, outcomes, _, _ = graded_walks(view.tree, [task], name)
+    walks, outcomes, _, _ = graded_trajectories(view.tree, [task], name)
     found = walk_steps(walks, outcomes)
     told = graph_json(found.graph, gamma=1.0)
     leaves = [walk.leaf.id for walk in walks]
@@ -54,12 +54,17 @@ def merged_states(view: TreeView, task: str, score: str | None) -> Json:
     ends = [at[node] for node in kept if told["nodes"][node]["kind"] == "end"]
     columns, places = layers(len(kept), [(e["source"], e["target"]) for e in edges], _starts(found, at), ends)
     states = [
-        _state(told["nodes"][node], columns[place], places[place], leaves[found.walks[_example(found, node)]])
+        _state(
+            told["nodes"][node],
+            columns[place],
+            places[place],
+            leaves[found.trajectories[_example(found, node)]],
+        )
         for place, node in enumerate(kept)
     ]
     return {
         "score": name,
-        "rollouts": len(found.walks),
+        "rollouts": len(found.trajectories),
         "steps": len(found.graph),
         "all": len(told["nodes"]),
         "states": states,
@@ -73,13 +78,13 @@ def _most_visited(nodes: Sequence[Json]) -> list[int]:
     return sorted(ranked[:DRAWN])
 
 
-def _starts(found: WalkSteps, at: dict[int, int]) -> list[int]:
+def _starts(found: TrajectorySteps, at: dict[int, int]) -> list[int]:
     """Drawn states in which rollouts begin."""
-    first = np.unique(found.graph.nodes[found.graph.places == 0]).tolist()
+    first = np.unique(found.graph.nodes[found.graph.positions == 0]).tolist()
     return [at[node] for node in first if node in at]
 
 
-def _example(found: WalkSteps, node: int) -> int:
+def _example(found: TrajectorySteps, node: int) -> int:
     """A trajectory through a node, the first."""
     graph = found.graph
     return int(graph.trajectories[np.argmax((graph.nodes == node) | (graph.nexts == node))])

@@ -167,5 +167,5 @@ def _print_erase(found: WouldErase, dry_run: bool) -> None:
     verb = "would vanish" if dry_run else "vanished"
     typer.echo(f"judge {found.judge[:12]} of slot {found.slot}, epoch {found.epoch}")
     typer.echo(f"{found.verdicts:,} verdicts and {derived:,} scores that read them {verb}; "
-               f"{found.kept:,} records stay")  # fmt: skip
+               f"{found.remaining:,} records stay")  # fmt: skip
     typer.echo(f"{found.rescore:,} cached artifacts to judge again")

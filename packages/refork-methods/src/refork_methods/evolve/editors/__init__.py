@@ -2,6 +2,7 @@
 
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.by_command import CommandDrafter
+from refork_methods.evolve.editors.editor_view import EditorView, editor_view
 from refork_methods.evolve.editors.edits import Edit, EditResult, FolderEditor
 from refork_methods.evolve.editors.folder import FolderLimits, diff, read_folder, write_folder
 from refork_methods.evolve.editors.judges import (
@@ -12,7 +13,6 @@ from refork_methods.evolve.editors.judges import (
     read_verdict,
 )
 from refork_methods.evolve.editors.material import Artifacts, Example, Task, read_lines
-from refork_methods.evolve.editors.seen import Seen, seen
 from refork_methods.evolve.editors.world import Bench, open_folder
 
 __all__ = [
@@ -23,19 +23,19 @@ __all__ = [
     "CommandDrafter",
     "Edit",
     "EditResult",
+    "EditorView",
     "Example",
     "FolderEditor",
     "FolderLimits",
     "Judgement",
     "PartJudge",
-    "Seen",
     "ShellRunner",
     "Task",
     "diff",
+    "editor_view",
     "open_folder",
     "read_folder",
     "read_lines",
     "read_verdict",
-    "seen",
     "write_folder",
 ]

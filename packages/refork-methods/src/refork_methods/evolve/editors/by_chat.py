@@ -12,9 +12,9 @@ from refork.chat import ChatModel
 from refork.errors import BadInput, ServerError
 from refork.thoughts import without_thoughts
 from refork.types import Message
+from refork_methods.evolve.editors.editor_view import EditorView
 from refork_methods.evolve.editors.edits import EditResult
 from refork_methods.evolve.editors.folder import check_path
-from refork_methods.evolve.editors.seen import Seen
 
 SYSTEM: Final = """You improve a small directory of prompts or code. You are shown its files, and how often it
 and its forerunners passed in each of their roles. Make one change that should raise those shares honestly; a
@@ -51,7 +51,7 @@ class ChatDrafter:
         """The model's."""
         return f"chat:{self._model.name}"
 
-    def draft(self, told: Seen, step: int) -> EditResult:
+    def draft(self, view: EditorView, step: int) -> EditResult:
         """The files with the model's changes.
 
         Raises: ServerError where the model never answered: a run that stops can be resumed, and a server
@@ -59,7 +59,7 @@ class ChatDrafter:
         """
         messages: list[Message] = [
             {"role": "system", "content": SYSTEM + (f"\n\n{self._brief}" if self._brief else "")},
-            {"role": "user", "content": question(told)},
+            {"role": "user", "content": question(view)},
         ]
         wrong, silent = "", None
         for attempt in range(1 + self._retries):
@@ -70,7 +70,7 @@ class ChatDrafter:
                 continue
             silent = None
             try:
-                return _changed(told.files, text)
+                return _changed(view.files, text)
             except BadInput as error:
                 wrong = error.what
             messages += [
@@ -85,9 +85,9 @@ class ChatDrafter:
         return EditResult(None, refused=f"no usable answer: {wrong}")
 
 
-def question(told: Seen) -> str:
+def question(view: EditorView) -> str:
     """All that the model is told, but for the system's words."""
-    return json.dumps({"files": told.files, **told.to_json()}, ensure_ascii=False, indent=1)
+    return json.dumps({"files": view.files, **view.to_json()}, ensure_ascii=False, indent=1)
 
 
 def _changed(files: dict[str, str], text: str) -> EditResult:

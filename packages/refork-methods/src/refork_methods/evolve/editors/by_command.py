@@ -8,12 +8,12 @@ from typing import Final, final
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.sandbox.shell import Shell, ShellState
+from refork_methods.evolve.editors.editor_view import EditorView
 from refork_methods.evolve.editors.edits import EditResult
-from refork_methods.evolve.editors.seen import Seen
 
 #: Where the copy and what the editor is told lie in the sandbox.
 FOLDER: Final = "workspace"
-TOLD: Final = "told.json"
+TASK_FILE: Final = "told.json"
 
 
 @final
@@ -35,12 +35,12 @@ class CommandDrafter:
         """With the command's digest."""
         return f"command:{content_hash(self._command)[:8]}"
 
-    def draft(self, told: Seen, step: int) -> EditResult:
+    def draft(self, view: EditorView, step: int) -> EditResult:
         """What the command left."""
-        files = {f"{FOLDER}/{path}": text for path, text in told.files.items()}
-        state = ShellState.of_files({**files, TOLD: json.dumps(told.to_json(), indent=1)}, [FOLDER])
+        files = {f"{FOLDER}/{path}": text for path, text in view.files.items()}
+        state = ShellState.of_files({**files, TASK_FILE: json.dumps(view.to_json(), indent=1)}, [FOLDER])
         # RAMIFY_*: commands written while the package was called Ramify read them.
-        path = f'"$HOME/{TOLD}"'
+        path = f'"$HOME/{TASK_FILE}"'
         names = f"REFORK_TOLD={path} REFORK_STEP={step} RAMIFY_TOLD={path} RAMIFY_STEP={step}"
         head = f"cd {FOLDER} && export {names} && "
         ran = self._shell.run(state, f"{head}{{ {self._command}\n}}")

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias, final
 from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
+from refork_methods.evolve.editors.editor_view import EditorView, editor_view
 from refork_methods.evolve.editors.folder import Files, FolderLimits, check_files, diff, workspace
-from refork_methods.evolve.editors.seen import Seen, seen
 
 
 @final
@@ -19,7 +19,7 @@ class EditResult:
     """What an editor came to: changed files and a word on them, or ``refused``, why there are none."""
 
     files: dict[str, str] | None
-    told: str = ""
+    note: str = ""
     refused: str = ""
 
 
@@ -48,7 +48,7 @@ class Drafter(Protocol):
         """Who edits, for the record."""
         ...
 
-    def draft(self, told: Seen, step: int) -> EditResult:
+    def draft(self, view: EditorView, step: int) -> EditResult:
         """Changed files; ``step`` seeds whatever is random."""
         ...
 
@@ -77,7 +77,7 @@ class FolderEditor:
 
     def edit(self, archive: Archive, parent: int, step: int) -> Json | None:
         """A child of a node's directory; None where the edit is invalid."""
-        told = seen(archive, parent)
+        told = editor_view(archive, parent)
         draft = self._drafter.draft(told, step)
         refused, changed = draft.refused, ""
         if draft.files is not None and not refused:
@@ -92,8 +92,8 @@ class FolderEditor:
         elif not refused:
             refused = "there is no draft"
         name = self._drafter.name
-        self._listener(Edit(step, parent, name, changed, draft.told, refused))
-        return None if refused else workspace(child, name, draft.told, changed)
+        self._listener(Edit(step, parent, name, changed, draft.note, refused))
+        return None if refused else workspace(child, name, draft.note, changed)
 
     def _touched(self, before: Files, after: Files) -> str:
         gone = sorted(path for path in self._fixed if before.get(path) != after.get(path))

@@ -160,9 +160,9 @@ def diff(before: Files, after: Files) -> str:
     return "\n".join(parts) + "\n" if parts else ""
 
 
-def workspace(files: Files, by: str = "", told: str = "", changed: str = "") -> Json:
+def workspace(files: Files, by: str = "", note: str = "", changed: str = "") -> Json:
     """A workspace as the archive keeps it: the files, who made it, what they said, and the diff."""
-    return {"files": dict(sorted(files.items())), "by": by, "told": told, "diff": changed}
+    return {"files": dict(sorted(files.items())), "by": by, "told": note, "diff": changed}
 
 
 def files_of(body: Json) -> dict[str, str]:

@@ -220,7 +220,7 @@ class Shop:
         labels = {key: label for key in accepted if (label := self.label(archive, key)) is not None}
         return trap_set(accepted.items(), labels, ANCHOR, seed=self.world.seed)
 
-    def shown(self, archive: Archive) -> tuple[list[str], Int[Array, "traps"]]:
+    def trap_labels(self, archive: Archive) -> tuple[list[str], Int[Array, "traps"]]:
         """Keys and labels of the traps and controls that editors were shown: those that have a cell."""
         tasks = [cell.task for cell in archive.cells if cell.task.startswith(TRAP)]
         keys = [task.removeprefix(TRAP) for task in tasks]
@@ -228,7 +228,7 @@ class Shop:
 
     def material(self, archive: Archive) -> Material:
         """All that editors may train on: the labelled human reports, and the traps and controls shown."""
-        keys, labels = self.shown(archive)
+        keys, labels = self.trap_labels(archive)
         human = self.training
         table = np.concatenate([human.table, self.table(archive, keys)])
         return Material(table, np.concatenate([human.verdicts, labels]), len(human.verdicts))

@@ -177,10 +177,10 @@ class ReviewExaminer:
 
     def _candidates(self, archive: Archive, slot: EvaluatorSlot) -> list[TextReviewer]:
         """The reviewers that do best on all that editors are shown: to ask such a reviewer costs nothing."""
-        human, (keys, labels) = self._shop.validation, self._shop.shown(archive)
+        human, (keys, labels) = self._shop.validation, self._shop.trap_labels(archive)
         table = self._shop.table(archive, keys)
 
-        def shown(reviewer: TextReviewer) -> float:
+        def agreement_with(reviewer: TextReviewer) -> float:
             parts = [np.mean(reviewer.accepts(human.table) == human.verdicts)]
             if keys:
                 parts.append(np.mean(reviewer.accepts(table) == labels))
@@ -188,7 +188,7 @@ class ReviewExaminer:
 
         rivals = {one.id: one for one in (reviewer_of(archive, node) for node in range(len(archive)))}
         rivals.pop(slot.judge, None)
-        ranked = sorted(rivals.values(), key=lambda one: (-shown(one), one.id))
+        ranked = sorted(rivals.values(), key=lambda one: (-agreement_with(one), one.id))
         return ranked[: self._shop.world.challengers]
 
 

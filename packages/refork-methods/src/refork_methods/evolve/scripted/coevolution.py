@@ -133,7 +133,7 @@ class Shop:
         labels = {key: label for key in accepted if (label := self.label(archive, key)) is not None}
         return trap_set(accepted.items(), labels, _ANCHOR, seed=self.world.seed)
 
-    def shown(self, archive: Archive) -> tuple[list[str], NDArray[np.bool_]]:
+    def trap_labels(self, archive: Archive) -> tuple[list[str], NDArray[np.bool_]]:
         """Keys and labels of the traps and controls that editors were shown: those that have a cell."""
         keys = [cell.task.removeprefix(_TRAP) for cell in archive.cells if cell.task.startswith(_TRAP)]
         return keys, np.array([self.label(archive, key) == 1 for key in keys], dtype=bool)
@@ -170,7 +170,7 @@ class ScriptedEditor:
     def _retrained(self, archive: Archive, rng: np.random.Generator) -> JudgeRule:
         """A rule fitted to the work that editors are shown, weighted at random, so that no two are alike."""
         work, labels, weigh = self._shop.training, self._shop.training.good, np.ones(len(self._shop.training))
-        keys, marks = self._shop.shown(archive)
+        keys, marks = self._shop.trap_labels(archive)
         if keys:
             work, labels = work.beside(self._shop.papers(archive, keys)), np.concatenate([labels, marks])
             # Traps and controls weigh as much as human work together, once there are enough of them.
@@ -226,7 +226,7 @@ class ScriptedExaminer:
     @property
     def fingerprint(self) -> str:
         """Digest of the anchor."""
-        return content_hash([self._anchor.seen.tolist(), self._anchor.quality.tolist()])
+        return content_hash([self._anchor.observed.tolist(), self._anchor.quality.tolist()])
 
     def examine(self, archive: Archive, slot: EvaluatorSlot) -> tuple[Tally, Sequence[Tally], Json]:
         """Counts on the anchor, and with traps on held-out traps and controls."""

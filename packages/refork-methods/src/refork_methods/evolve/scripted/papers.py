@@ -25,12 +25,12 @@ _NEWTON = 12
 @final
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """Features in [0, 1] (``seen`` may leave it), arrays of one length; ``quality`` is hidden from judges."""
+    """Features in [0, 1] (``observed`` may leave it), arrays of one length; judges see no ``quality``."""
 
     quality: Float[Array, "papers"]
     gloss: Float[Array, "papers"]
     length: Float[Array, "papers"]
-    seen: Float[Array, "papers"]
+    observed: Float[Array, "papers"]
 
     @property
     def good(self) -> Bool[Array, "papers"]:
@@ -43,12 +43,12 @@ class Papers:
 
     def beside(self, other: Papers) -> Papers:
         """These papers, then the other ones."""
-        names = ("quality", "gloss", "length", "seen")
+        names = ("quality", "gloss", "length", "observed")
         return Papers(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
 
     def take(self, which: NDArray[np.int64]) -> Papers:
         """The papers at these places."""
-        return Papers(self.quality[which], self.gloss[which], self.length[which], self.seen[which])
+        return Papers(self.quality[which], self.gloss[which], self.length[which], self.observed[which])
 
 
 def _papers(
@@ -92,7 +92,7 @@ def mean_quality(effort: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class JudgeRule:
-    """Accepts where ``seen + gloss * g + length * l > threshold``: a logistic rule cut at one half."""
+    """Accepts where ``observed + gloss * g + length * l > threshold``: a logistic rule cut at one half."""
 
     gloss: float
     length: float
@@ -106,7 +106,7 @@ class JudgeRule:
     def accepts(self, papers: Papers) -> Bool[Array, "papers"]:
         """Which papers it accepts; the same ones every time."""
         found: NDArray[np.bool_] = (
-            papers.seen + self.gloss * papers.gloss + self.length * papers.length > self.threshold
+            papers.observed + self.gloss * papers.gloss + self.length * papers.length > self.threshold
         )
         return found
 
@@ -120,7 +120,7 @@ class JudgeRule:
 def calibrated(gloss: float, length: float, accept: float) -> JudgeRule:
     """The rule with these weights that accepts a share ``accept`` of human work (100,000 papers)."""
     papers = human_papers(100_000, np.random.default_rng(0))
-    points = papers.seen + gloss * papers.gloss + length * papers.length
+    points = papers.observed + gloss * papers.gloss + length * papers.length
     return JudgeRule(gloss, length, float(np.quantile(points, 1 - accept)))
 
 
@@ -133,7 +133,7 @@ def fitted(
     """
     if labels.all() or not labels.any():
         raise BadInput("all papers have one label", hint="show good and bad work")
-    table = np.column_stack([papers.seen, papers.gloss, papers.length, np.ones(len(papers))])
+    table = np.column_stack([papers.observed, papers.gloss, papers.length, np.ones(len(papers))])
     share, penalty = weights / weights.sum(), ridge * np.eye(4)
     penalty[3, 3] = 0.0
     slopes = np.zeros(4)

@@ -77,7 +77,7 @@ def open_world(**options: Any) -> Opened:
             return f"{cell.role} on {cell.task}"
         paper = shop.paper(archive, key)
         # What a reader sees; the hidden quality stays hidden.
-        shown = {"seen": paper.seen, "gloss": paper.gloss, "length": paper.length}
+        shown = {"seen": paper.observed, "gloss": paper.gloss, "length": paper.length}
         return canonical({name: round(float(column[0]), 3) for name, column in shown.items()})
 
     runtime = Runtime(ScriptedEditor(shop), ScriptedEvaluator(shop), ScriptedExaminer(shop))

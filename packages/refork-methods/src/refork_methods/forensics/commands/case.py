@@ -100,7 +100,7 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
 def _print(told: dict[str, Any]) -> None:
     from refork.cli.screen import open_console
-    from refork_methods.forensics.markdown import figure, places
+    from refork_methods.forensics.markdown import figure, locations
 
     console = open_console()
     if told["rows"]:
@@ -114,7 +114,7 @@ def _print(told: dict[str, Any]) -> None:
         ratio = figure(pair["ratio"], "value")
         typer.echo(f"log ratio {pair['first']} : {pair['second']} {ratio} over {pair['groups']} groups")
     for concern in told["concerns"]:
-        typer.echo(f"{concern['kind']}: {concern['words']} ({places(concern)})")
+        typer.echo(f"{concern['kind']}: {concern['words']} ({locations(concern)})")
     typer.echo(told["verdict"])
 
 

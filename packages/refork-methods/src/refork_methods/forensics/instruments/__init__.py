@@ -7,7 +7,7 @@ from refork_methods.forensics.instruments.audit_notes import AuditNotes, edit_no
 from refork_methods.forensics.instruments.follow_up import follow_up, forced_choice
 from refork_methods.forensics.instruments.logprob_prefill import logprob_prefill
 from refork_methods.forensics.instruments.reading import AskModel, Patterns, Reader, ReaderJudge
-from refork_methods.forensics.instruments.redraw_law import chain_rates, judge_quality
+from refork_methods.forensics.instruments.redraw_distribution import chain_rates, judge_quality
 from refork_methods.forensics.instruments.reflective_prefill import reflective_prefill
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.replies import Replies

@@ -144,24 +144,24 @@ class AuditNotes:
         return AuditedEpisode(self.inner.restore(task, inner), self.is_target, self.asks, notes, held)
 
 
-def notes_of(walks: Sequence[Trajectory]) -> list[tuple[str, str | None]]:
+def notes_of(trajectories: Sequence[Trajectory]) -> list[tuple[str, str | None]]:
     """Every target call that went through: the node of the answer, and the note (None: none was given)."""
     return [
         (step.node.id, step.node.extra.get("audit_note"))
-        for walk in walks
+        for walk in trajectories
         for step in walk
         if step.node.kind == "observation" and step.node.extra.get("audit") == "let through"
     ]
 
 
-def stated_motives(walks: Sequence[Trajectory], reader: Reader) -> list[Arm]:
+def stated_motives(trajectories: Sequence[Trajectory], reader: Reader) -> list[Arm]:
     """How often each motive is stated in the notes, an arm per label; calls without a note are failed.
 
     This is the prevalence of *stated* motives: what moves the behaviour is for the edits to show.
 
     Raises: BadInput where no target call went through.
     """
-    found = notes_of(walks)
+    found = notes_of(trajectories)
     if not found:
         raise BadInput("no target call went through in these rollouts: there is no note to read")
     given = iter(reader.read([note for _, note in found if note is not None]))
@@ -176,12 +176,12 @@ def stated_motives(walks: Sequence[Trajectory], reader: Reader) -> list[Arm]:
     ]
 
 
-def edit_noticed(walks: Sequence[Trajectory], mention: str) -> Arm:
+def edit_noticed(trajectories: Sequence[Trajectory], mention: str) -> Arm:
     """In how many notes an edit's text is mentioned: that the agent read it, not that it mattered.
 
     Raises: BadInput where no target call went through.
     """
-    found = notes_of(walks)
+    found = notes_of(trajectories)
     if not found:
         raise BadInput("no target call went through in these rollouts: there is no note to read")
     ends = [

@@ -101,10 +101,10 @@ def same_model(grader: object, policy: Policy) -> tuple[str, ...]:
     return ()
 
 
-def said(walk: Trajectory) -> str:
+def reply_text(trajectory: Trajectory) -> str:
     """Text that the policy said after the last message it saw."""
     parts: list[str] = []
-    for step in walk:
+    for step in trajectory:
         if step.node.kind == "action":
             parts.append(step.text)
         elif step.node.kind in ("observation", "task", "rewrite"):

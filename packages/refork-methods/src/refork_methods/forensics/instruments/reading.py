@@ -154,7 +154,7 @@ class ReaderJudge:
         inner = self.reader.producer
         return Producer(inner.name, inner.version, inner.config | {"hit": self.hit, "score": self.score})
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a walk."""
-        label = self.reader.read([self.text(walk)])[0]
+        label = self.reader.read([self.text(trajectory)])[0]
         return Verdict(None) if label is None else Verdict(float(label == self.hit), label)

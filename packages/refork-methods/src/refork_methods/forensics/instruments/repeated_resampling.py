@@ -1,8 +1,8 @@
 """Repeated resampling: rollouts in which every sentence of a class is redrawn until it is of another.
 
 A redraw is a fork at the sentence's first token, so a rollout is kept up to there, exactly. The result is an
-*intervention* (see :mod:`refork_methods.forensics.instruments.redraw_law`); rollouts that never needed a
-redraw are a sample of the conditioned law, and are reported beside it.
+*intervention* (see :mod:`refork_methods.forensics.instruments.redraw_distribution`); rollouts that never
+needed a redraw are a sample of the conditioned law, and are reported beside it.
 
 Source: arXiv:2606.26071, appendix E. There the filtered rollouts that survive are compared with all
 unfiltered ones; here what failed is counted either way, and pairs share their beginning.
@@ -31,7 +31,7 @@ from refork_methods.forensics.arm import Arm, Outcome
 from refork_methods.forensics.evidence import Result
 from refork_methods.forensics.instruments.outcomes import grade, outcome_of, same_model
 from refork_methods.forensics.instruments.reading import Reader
-from refork_methods.forensics.instruments.redraw_law import JudgeQuality, judge_quality
+from refork_methods.forensics.instruments.redraw_distribution import JudgeQuality, judge_quality
 from refork_methods.forensics.instruments.replies import subject_of
 from refork_methods.forensics.instruments.sentences import Piece, Unit, pieces
 from refork_methods.forensics.statistics import difference
@@ -184,17 +184,17 @@ def repeated_resample(
     first = run_jobs([job], judge=grader, progress=progress, stage="rollouts")[0]
     begun = [d for d in first.draws if d.draw < n]
     # What is forced or banned at the start of a turn is so once, not again at every redraw.
-    law = None if settings is None else settings.but(forced=(), banned_first=())
+    sampling = None if settings is None else settings.but(forced=(), banned_first=())
     rollouts = [_Rollout(i, draw) for i, draw in enumerate(begun)]
-    loop = _Redrawing(tree, policy, reader, label, unit, world, law, seed, max_tries)
+    loop = _Redrawing(tree, policy, reader, label, unit, world, sampling, seed, max_tries)
     number = 0
     while any(not (r.clean or r.gave_up or r.draw.end == "error") for r in rollouts):
         number += 1
         loop.round(rollouts, progress, number)
-    return _told(loop, rollouts, begun, grader, labelled)
+    return _redrawn(loop, rollouts, begun, grader, labelled)
 
 
-def _told(
+def _redrawn(
     loop: _Redrawing,
     rollouts: Sequence[_Rollout],
     begun: Sequence[DrawRecord],

@@ -141,9 +141,9 @@ def last_said(end: Point) -> Point:
     raise BadInput("the policy said nothing on this walk", where=f"node {end.node.id[:12]}")
 
 
-def said_so_far(walk: Trajectory) -> tuple[Message, ...]:
+def said_so_far(trajectory: Trajectory) -> tuple[Message, ...]:
     """The whole conversation of a walk, an open or finished turn of the policy at its end included."""
-    talk = conversation(walk)
+    talk = conversation(trajectory)
     if talk.pending is None:
         return talk.messages
     return (*talk.messages, {"role": "assistant", "content": talk.pending})

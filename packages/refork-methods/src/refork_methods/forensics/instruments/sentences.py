@@ -80,7 +80,7 @@ class Piece:
     after: Point
 
 
-def _places(step: Step, kept: int) -> NDArray[np.int64]:
+def _positions(step: Step, kept: int) -> NDArray[np.int64]:
     """End of every kept token in the step's text; inserted text is never cut inside."""
     node = step.node
     if node.tokens is None or (node.offsets is None and "edit" not in node.extra):
@@ -110,7 +110,7 @@ class _Turn:
         """End of every kept token in the turn's text."""
         parts, base = [], 0
         for step, kept in zip(self.steps, self.lengths(), strict=True):
-            parts.append(_places(step, kept) + base)
+            parts.append(_positions(step, kept) + base)
             base += len(step.text)
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
@@ -123,7 +123,7 @@ class _Turn:
             left -= kept
         raise BadInput(f"the turn has no cut at token {cut}")
 
-    def said(self, index: int, keep: int) -> int | None:
+    def tokens_before(self, index: int, keep: int) -> int | None:
         """Tokens of the turn that stand before ``keep`` tokens of the context's step; None where all do."""
         here = index - self.first
         if here >= len(self.steps):
@@ -174,7 +174,7 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
             raise BadInput("the walk does not pass this point", where=behind.address)
     found: list[Piece] = []
     for number, (turn, answer) in enumerate(turns):
-        said = turn.said(index, behind.keep) if behind is not None else 0
+        said = turn.tokens_before(index, behind.keep) if behind is not None else 0
         if said is None:
             continue
         last = turn.steps[-1]
@@ -189,7 +189,7 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
 
 
 def _pieces_of(turn: _Turn, number: int, after: Point, tree: Tree, unit: Unit, said: int) -> list[Piece]:
-    """Pieces of one turn behind its first ``said`` tokens."""
+    """Pieces of one turn behind its first ``tokens_before`` tokens."""
     first = turn.steps[0]
     text = "".join(step.text for step in turn.steps)
     if unit == "turn" and said:

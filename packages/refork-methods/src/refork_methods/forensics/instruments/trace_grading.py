@@ -22,7 +22,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.evidence import Result
-from refork_methods.forensics.instruments.outcomes import grade, said, same_model
+from refork_methods.forensics.instruments.outcomes import grade, reply_text, same_model
 from refork_methods.forensics.instruments.reading import ask
 from refork_methods.forensics.statistics import scale as scale_result
 
@@ -47,7 +47,7 @@ class ScaleJudge:
     low: int = 1
     high: int = 5
     score: str = "grade"
-    text: Callable[[Trajectory], str] = said
+    text: Callable[[Trajectory], str] = reply_text
     settings: Sampling = field(default_factory=lambda: Sampling(temperature=0.0, max_tokens=32))
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class ScaleJudge:
         config |= {"scale": [self.low, self.high], "settings": self.settings.to_json()}
         return Producer(f"scale:{card.name}", "1", config)
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """The grade of a trace."""
-        prompt = self.question.replace("{text}", self.text(walk))
+        prompt = self.question.replace("{text}", self.text(trajectory))
         answer = ask(self.policy, [prompt], self.settings)[0]
         found = read_grade(answer, self.low, self.high)
         return Verdict(None if found is None else float(found), answer.strip()[:500])

@@ -32,7 +32,7 @@ from refork_methods.forensics.instruments.replies import (
 _PROBES = ("Apple", "8 = zebra")
 
 
-def user_header(policy: Policy, walk: Trajectory) -> IntArray:
+def user_header(policy: Policy, trajectory: Trajectory) -> IntArray:
     """Token ids that open a user's turn behind a walk: what renderings of two messages share, maybe none.
 
     Raises: CannotDo for a policy that takes messages only, or a template that rewrites the context.
@@ -42,11 +42,11 @@ def user_header(policy: Policy, walk: Trajectory) -> IntArray:
             f"{policy.card.name!r} takes chat messages only: it cannot be made to write the user's turn",
             hint="use a policy that takes token ids (hf:DIR, or a server with a completions endpoint)",
         )
-    before = said_so_far(walk)
+    before = said_so_far(trajectory)
     found: list[IntArray] = []
     for content in _PROBES:
         message: Message = {"role": "user", "content": content}
-        rendered = policy.render(list(before), walk.tokens, [message])
+        rendered = policy.render(list(before), trajectory.tokens, [message])
         if rendered.rewrites:
             raise CannotDo(
                 "the chat template rewrites the context, so the user's turn has no place behind it"

@@ -150,7 +150,7 @@ def judge(
     problem: Problem,
     host: Host,
     batch: Batch,
-    found: Arrays,
+    result: Arrays,
     expected: Arrays,
     *,
     scales: Mapping[str, float] | None = None,
@@ -170,20 +170,20 @@ def judge(
             continue
         theirs = None if beside is None else beside[one.name]
         near = compare(
-            found[one.name], expected[one.name], problem.rtol * slack, problem.atol * slack,
+            result[one.name], expected[one.name], problem.rtol * slack, problem.atol * slack,
             scale=(scales or {}).get(one.name, 0.0), beside=theirs,
         )  # fmt: skip
         if not near.passed:
-            raise RejectedError("check", _told(host.memory, batch, one.name, near), error=near.error)
+            raise RejectedError("check", _difference(host.memory, batch, one.name, near), error=near.error)
         worst = max(worst, near.error)
     return worst
 
 
-def _told(memory: Memory, batch: Batch, name: str, near: Compared) -> str:
-    place = name if name == RESULT else f"{name}[{near.place}]"
+def _difference(memory: Memory, batch: Batch, name: str, near: Compared) -> str:
+    place = name if name == RESULT else f"{name}[{near.index}]"
     one = next(region for region in memory.layout.regions if region.name == name)
     given = memory.given(batch, one)
-    held = given[min(near.slot or 0, len(given) - 1), near.place or 0]
+    held = given[min(near.slot or 0, len(given) - 1), near.index or 0]
     if one.role == "out" and (near.got == held or np.isnan([near.got, held]).all()):
         return f"{place} was not written"
     return f"{place} is {near.got:.9g}, expected {near.expected:.9g}"

@@ -91,7 +91,7 @@ class Programs:
             return known
         screen_source(source)
         checked = check_flags(flags)
-        kept = self._kept(source, self.problem.suffix)
+        kept = self._cached_source(source, self.problem.suffix)
         try:
             built = compile_object(kept, self.folder, flags=checked, seconds=self.seconds)
         except OpenedError as error:
@@ -125,7 +125,7 @@ class Programs:
             raise BadInput("it made no file", where=where)
         return done.files[wanted]
 
-    def _kept(self, source: str, suffix: str) -> Path:
+    def _cached_source(self, source: str, suffix: str) -> Path:
         folder = self.folder / "sources"
         folder.mkdir(exist_ok=True)
         path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}{suffix}"

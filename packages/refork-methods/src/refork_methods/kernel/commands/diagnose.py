@@ -132,11 +132,11 @@ def _whole(number: str, name: str) -> int:
 
 def _print(found: Diagnosed | GpuDiagnosed) -> None:
     from refork_methods.kernel.diagnose import Diagnosed
-    from refork_methods.kernel.diagnose_told import told, told_gpu
+    from refork_methods.kernel.diagnose_told import diagnosis_lines, told_gpu
 
     width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
     lines: list[Line] = (
-        told(found, width=width) if isinstance(found, Diagnosed) else told_gpu(found, width=width)
+        diagnosis_lines(found, width=width) if isinstance(found, Diagnosed) else told_gpu(found, width=width)
     )
     for line in lines:
         secho(line.text, **_STYLES[line.kind])

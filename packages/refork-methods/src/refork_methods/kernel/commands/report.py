@@ -31,7 +31,7 @@ def report(folder: Folder, out: Out = None, as_json: AsJson = False) -> None:
 
 
 def _print(written: Written) -> None:
-    from refork_methods.kernel.report.told import headline, standing, tried
+    from refork_methods.kernel.report.sentences import headline, standing, tried
 
     typer.echo(headline(written.figures))
     typer.echo(" ".join(part for part in (tried(written.figures), standing(written.figures)) if part))

@@ -31,7 +31,7 @@ _BARRED = re.compile(
 #: An object of a kernel has some kilobytes; one of this many bytes is read by nobody here.
 LARGEST = 8 << 20
 #: What a compiler may use.
-BOUNDS = Bounds(kept=LARGEST)
+BOUNDS = Bounds(kept_bytes=LARGEST)
 #: What lists the instructions of an object, or models them, prints more than a compiler.
 LISTED = replace(BOUNDS, output=16 << 20)
 #: A rule of make, as compiler and assembler tell what they opened: words, spaces in them escaped.
@@ -130,7 +130,7 @@ def run_tool(
         lines = said.strip().splitlines() or [_ending(command[0], done.status)]
         raise BadInput((first[1] if first else lines[-1]).strip()[:500], where=where)
     if done.ended == "size":
-        raise BadInput(f"{command[0]} makes over {bounds.kept} bytes of {done.too_large}", where=where)
+        raise BadInput(f"{command[0]} makes over {bounds.kept_bytes} bytes of {done.too_large}", where=where)
     return done
 
 

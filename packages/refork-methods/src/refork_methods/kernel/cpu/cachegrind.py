@@ -36,7 +36,7 @@ class _Read:
     own: Counter[str] = field(default_factory=Counter)
     by_line: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
     cache: tuple[int, int] | None = None
-    found: bool = False
+    has_counts: bool = False
 
 
 def parse(
@@ -52,7 +52,7 @@ def parse(
     if calls < 1:
         raise BadInput(f"{calls} calls", where=WHERE, hint="how often the profiled run called the kernel")
     read = _read(text, entry, file)
-    if not read.found:
+    if not read.has_counts:
         raise BadInput(
             f"no function {entry}", where=WHERE, hint="compile the kernel with -g, and not into its caller"
         )
@@ -89,7 +89,7 @@ def _read(text: str, entry: str, file: str | None) -> _Read:
             at, mine = rest.strip(), False
         elif key == "fn":
             mine = rest.strip().split(".")[0] == entry or (file is not None and PurePath(at).name == file)
-            read.found |= mine
+            read.has_counts |= mine
         elif line.startswith("events:"):
             read.events = line.split()[1:]
         elif line.startswith("summary:"):

@@ -148,7 +148,7 @@ def static_signals(built: Built, entry: str, *, lines: range | None = None, cpu:
     values: dict[Source, dict[str, float]] = {}
     cited: dict[Source, tuple[str, ...]] = {}
     absent: dict[Source, str] = {}
-    text, why = _said(("objdump", "-dr", "--no-show-raw-insn", "kernel.o"), read_whole(built.path))
+    text, why = _last_word(("objdump", "-dr", "--no-show-raw-insn", "kernel.o"), read_whole(built.path))
     if text is None:
         absent["objdump"] = why
         absent["mca"] = "no disassembly to model"
@@ -175,7 +175,7 @@ def _modelled(text: str, entry: str, cpu: str) -> tuple[dict[str, float], tuple[
     if re.search("^call", loop, re.MULTILINE):
         raise BadInput("the loop calls a function, which the model does not follow")
     chosen = _stand_in() if cpu == "native" else None
-    report, why = _said(("llvm-mca", f"-mcpu={chosen or cpu}", "loop.s"), loop.encode())
+    report, why = _last_word(("llvm-mca", f"-mcpu={chosen or cpu}", "loop.s"), loop.encode())
     if report is None:
         raise BadInput(why)
     values, cites = parse_mca(report)
@@ -188,7 +188,7 @@ def _stand_in() -> str | None:
 
     It would take a processor of 2011 otherwise, whose divisions wait for no result but for each other.
     """
-    known, _ = _said(("llvm-mca", "--version"))
+    known, _ = _last_word(("llvm-mca", "--version"))
     if known is None or "Host CPU: (unknown)" not in known:
         return None
     return next((name for vendor, name in _NEAREST.items() if vendor in _cpu_info()), None)
@@ -205,7 +205,7 @@ def _cpu_flags() -> str:
     return next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
 
 
-def _said(command: Sequence[str], given: bytes = b"") -> tuple[str | None, str]:
+def _last_word(command: Sequence[str], given: bytes = b"") -> tuple[str | None, str]:
     """What a tool printed of a file, its last word; None and the reason where it is not here or failed."""
     name, files = command[0], {command[-1]: given} if given else {}
     try:

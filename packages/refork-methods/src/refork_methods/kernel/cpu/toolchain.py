@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from refork.sandbox.jailed import Bounds, JailResult, Shown, jailed, shown
+from refork.sandbox.jailed import Bounds, ExposedPaths, JailResult, exposed, jailed
 
 #: Programs of gcc and binutils, and llvm-mca; those that are not installed are not shown.
 TOOLS = ("gcc", "g++", "as", "ld", "objcopy", "objdump", "addr2line", "llvm-mca")
@@ -37,14 +37,14 @@ _SEARCH = re.compile(r"^#include .* search starts here:$(.*?)^End of search list
 class Toolchain:
     """What the tools may see, the folders of headers as gcc names them, and the path that they search."""
 
-    shows: Shown
+    shows: ExposedPaths
     headers: tuple[str, ...]
     search: str
 
 
 def toolchain() -> Toolchain:
     """Of the tools that are on the path now."""
-    return _found(os.environ.get("PATH", os.defpath), os.environ.get("LD_LIBRARY_PATH", ""))
+    return _toolchain_at(os.environ.get("PATH", os.defpath), os.environ.get("LD_LIBRARY_PATH", ""))
 
 
 def run(
@@ -76,20 +76,20 @@ def run(
 
 
 @lru_cache(maxsize=8)
-def _with(shows: Shown, more: tuple[str, ...]) -> Shown:
+def _with(shows: ExposedPaths, more: tuple[str, ...]) -> ExposedPaths:
     programs = [one for one in more if os.access(one, os.X_OK) and Path(one).is_file()]
-    return shown([*shows.paths, *shows.links, *more, *_libraries(programs)])
+    return exposed([*shows.paths, *shows.links, *more, *_libraries(programs)])
 
 
 @lru_cache(maxsize=8)
-def _found(path: str, libraries: str) -> Toolchain:
+def _toolchain_at(path: str, libraries: str) -> Toolchain:
     del libraries
     programs = [Path(one).absolute() for name in TOOLS if (one := shutil.which(name, path=path))]
     needed, headers = {str(one) for one in programs}, []
     for name, language in (("gcc", "c"), ("g++", "c++")):
         driver = shutil.which(name, path=path)
         if driver is not None:
-            told = _said([driver, "-v", "-E", f"-x{language}", os.devnull])
+            told = _output_of([driver, "-v", "-E", f"-x{language}", os.devnull])
             found = _SEARCH.search(told)
             headers += [line.strip() for line in (found[1] if found else "").splitlines() if line[:1] == " "]
             needed |= _behind(told)
@@ -100,7 +100,7 @@ def _found(path: str, libraries: str) -> Toolchain:
         needed.add("/proc/cpuinfo")
     search = list(dict.fromkeys(str(one.parent) for one in programs))
     return Toolchain(
-        shown(needed), tuple(dict.fromkeys(map(os.path.normpath, headers))), os.pathsep.join(search)
+        exposed(needed), tuple(dict.fromkeys(map(os.path.normpath, headers))), os.pathsep.join(search)
     )
 
 
@@ -122,10 +122,10 @@ def _behind(told: str) -> set[str]:
 def _libraries(programs: Iterable[str]) -> set[str]:
     """Shared libraries that programs load, and what loads them."""
     ldd, told = shutil.which("ldd") or shutil.which("ldd", path=os.defpath), sorted(programs)
-    return set(_LIBRARY.findall(_said([ldd, *told]))) if ldd and told else set()
+    return set(_LIBRARY.findall(_output_of([ldd, *told]))) if ldd and told else set()
 
 
-def _said(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     """Both streams of a command of ours, which reads nothing of others'."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

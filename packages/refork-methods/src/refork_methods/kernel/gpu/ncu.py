@@ -289,20 +289,20 @@ def launches(text: str, *, name: str = "ncu export") -> list[Launch]:
     return found
 
 
-def choose(found: list[Launch], kernel: str | None = None) -> Launch:
+def choose(result: list[Launch], kernel: str | None = None) -> Launch:
     """The last launch of the kernel that is named (whole, or a part of one name only), or of the only one.
 
     Raises:
         BadInput: no kernel, or several, answer to it; with their names.
     """
-    names = list(dict.fromkeys(one.kernel for one in found))
+    names = list(dict.fromkeys(one.kernel for one in result))
     fitting = [one for one in names if kernel is None or kernel == one] or [
         one for one in names if kernel is not None and kernel in one
     ]
     if len(fitting) != 1:
         asked = f"{kernel!r} fits {len(fitting)} kernels" if kernel else f"{len(fitting)} kernels"
         raise BadInput(asked, where="ncu export", hint="name one of: " + "; ".join(fitting or names))
-    return [one for one in found if one.kernel == fitting[0]][-1]
+    return [one for one in result if one.kernel == fitting[0]][-1]
 
 
 def ncu_signals(text: str, kernel: str | None = None, *, name: str = "ncu export") -> Signals:

@@ -55,7 +55,7 @@ class Timing:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoofPosition:
     """Where a kernel stands under the roof: useful flop and compulsory bytes a second, share of the roof.
 
     ``roof_share``: least possible seconds over its own, 1 at the roof.
@@ -100,8 +100,8 @@ class Figures:
     best: int | None
     path: tuple[int, ...]
     timing: Timing | None
-    original: Place | None
-    reached: Place | None
+    original: RoofPosition | None
+    reached: RoofPosition | None
     compared: tuple[Compared, ...] | None
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
@@ -138,8 +138,8 @@ def figures(search: Search) -> Figures:
         granted=granted(search, best),
         path=() if best is None else search.path(best.number),
         timing=_timing(search, best),
-        original=place(nodes[0].evaluated.seconds, search.work, search.ceilings) if nodes else None,
-        reached=place(_seconds(search, best), search.work, search.ceilings),
+        original=roof_position(nodes[0].evaluated.seconds, search.work, search.ceilings) if nodes else None,
+        reached=roof_position(_seconds(search, best), search.work, search.ceilings),
         compared=compare(nodes[0].findings, best.findings) if nodes and best else None,
         hits=hit_table(nodes),
         failures=failures,
@@ -162,12 +162,14 @@ def best_of(search: Search) -> Node | None:
     return max(right, key=lambda node: (node.evaluated.speedup or 0.0, -node.number), default=None)
 
 
-def place(seconds: float | None, work: Work | None, ceilings: Ceilings | None) -> Place | None:
+def roof_position(seconds: float | None, work: Work | None, ceilings: Ceilings | None) -> RoofPosition | None:
     """What a time means under the roof; None where the time or the work is not known."""
     if seconds is None or work is None or seconds <= 0:
         return None
     least = None if ceilings is None else roof(work, ceilings)
-    return Place(work.flops / seconds, work.bytes / seconds, None if least is None else least / seconds)
+    return RoofPosition(
+        work.flops / seconds, work.bytes / seconds, None if least is None else least / seconds
+    )
 
 
 def compare(

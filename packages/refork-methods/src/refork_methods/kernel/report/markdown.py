@@ -20,20 +20,20 @@ _CELL = 160
 _ACTS = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 
 
-def markdown(search: Search, told: Figures) -> str:
+def markdown(search: Search, report: Figures) -> str:
     """The report as Markdown; equal data give equal text, and foreign text acts on nothing."""
     parts = [
-        f"# {text(says.headline(told))}",
-        text(" ".join(part for part in (says.tried(told), says.standing(told)) if part)),
-        *_section("Timing", table(("", "original", "best"), says.timing_rows(search, told))),
+        f"# {text(says.headline(report))}",
+        text(" ".join(part for part in (says.tried(report), says.standing(report)) if part)),
+        *_section("Timing", table(("", "original", "best"), says.timing_rows(search, report))),
         *_section(
-            "Under the roof", text(f"{says.roof_words(search, told)} {says.no_roofline(search, told)}")
+            "Under the roof", text(f"{says.roof_words(search, report)} {says.no_roofline(search, report)}")
         ),
-        *_section("The way to the best kernel", _way(search, told)),
-        *_section("The best kernel against the original", _best(search, told)),
-        *_section("Findings before and after", _findings(told)),
-        *_section("What the tools' advice brought", _hits(told)),
-        *_section("What failed, and why", _failures(told)),
+        *_section("The way to the best kernel", _way(search, report)),
+        *_section("The best kernel against the original", _best(search, report)),
+        *_section("Findings before and after", _findings(report)),
+        *_section("What the tools' advice brought", _hits(report)),
+        *_section("What failed, and why", _failures(report)),
         *_section("Again", "\n\n".join(fence(command, "console") for command in says.commands(search))),
         *_section("Problem", _facts(says.problem(search))),
         *_section("Search", _facts(flat(search.settings))),

@@ -29,7 +29,7 @@ from refork_methods.kernel.report.tree_rows import Row, tree_rows
 #: Lines of a kernel's difference to its parent, and characters of all of them together.
 PANEL_LINES, PANEL_TEXT = 80, 1_200_000
 #: Characters of what a compiler or a writer said.
-SAID = 1200
+OUTPUT_CHARACTERS = 1200
 
 _TEMPLATES = "refork_methods.kernel.report"
 
@@ -44,21 +44,22 @@ class Panel:
 
     node: Node
     name: str
-    told: str
+    detail: str
     gain: float | None
     failed: str
-    said: str
+    output: str
     change: Change | None
     flags: str
 
 
-def render(search: Search, told: Figures) -> str:
+def render(search: Search, report: Figures) -> str:
     """The page as one HTML text; equal data give equal bytes."""
     script = files(_TEMPLATES).joinpath("templates", "report.js").read_text(encoding="utf-8").strip()
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    rows = tree_rows(search.nodes, told.path)
+    rows = tree_rows(search.nodes, report.path)
     page = _environment().get_template("report.html.j2").render(
-        t=told, search=search, script=Markup(script), digest=digest, rows=rows, **_drawn(search, told, rows)
+        t=report, search=search, script=Markup(script), digest=digest, rows=rows,
+        **_drawn(search, report, rows)
     )  # fmt: skip
     return page + "\n"
 
@@ -117,7 +118,7 @@ def panels(search: Search, rows: Sequence[Row]) -> list[Panel]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SAID else text[:SAID] + " …"
+    return text if len(text) <= OUTPUT_CHARACTERS else text[:OUTPUT_CHARACTERS] + " …"
 
 
 @cache

@@ -40,7 +40,7 @@ def tree_rows(nodes: Sequence[Node], path: Sequence[int], most: int = MOST) -> l
     for node in nodes:
         if node.parent is not None:
             children[node.parent].append(node)
-    kept = _kept(nodes, path, most)
+    kept = _selected_nodes(nodes, path, most)
     below = _below(nodes)
     rows: list[Row] = []
     waiting: list[tuple[Node | list[Node], int, int]] = [(nodes[0], 0, -1)]
@@ -61,7 +61,7 @@ def tree_rows(nodes: Sequence[Node], path: Sequence[int], most: int = MOST) -> l
     return rows
 
 
-def _kept(nodes: Sequence[Node], path: Sequence[int], most: int) -> set[int]:
+def _selected_nodes(nodes: Sequence[Node], path: Sequence[int], most: int) -> set[int]:
     """Numbers with a row; with each also all above it."""
     known = {node.number: node for node in nodes}
     kept = {nodes[0].number, *path}

@@ -191,7 +191,7 @@ class _Reader:
         yield replace(first, write=True)
         yield from found
 
-    def _place(self, expr: At, above: tuple[Loop, ...], lanes: int) -> Iterator[Access]:
+    def _accesses(self, expr: At, above: tuple[Loop, ...], lanes: int) -> Iterator[Access]:
         """A subscript, then what it reads."""
         array = root(expr)
         if array is None:
@@ -211,7 +211,7 @@ class _Reader:
                 if name not in self.fixed:
                     yield Access(name, (), False, above)
             case At():
-                yield from self._place(expr, above, lanes)
+                yield from self._accesses(expr, above, lanes)
             case Unary(op="*", arg=Cast(type=kind, arg=Unary(op="&", arg=At() as aimed))):
                 wide = kind.replace("*", "").split()[-1].rpartition("x")[2]
                 if not kind.replace("const ", "").startswith("refork_") or not wide.isdigit():

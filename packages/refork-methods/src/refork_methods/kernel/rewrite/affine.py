@@ -81,9 +81,9 @@ def poly(expr: Expr, values: Mapping[str, Expr]) -> Poly | None:
             return {(show_expr(expr),): 1}
 
 
-def words(found: Poly) -> set[str]:
+def words(result: Poly) -> set[str]:
     """The variables in a sum, those inside of opaque terms too."""
-    return {word for term in found for atom in term for word in _words(atom)}
+    return {word for term in result for atom in term for word in _words(atom)}
 
 
 @lru_cache(maxsize=4096)
@@ -170,9 +170,9 @@ class Facts:
                     found[free[0][0]] = max(found.get(free[0][0], 0), lower.get((), 0) - high.get((), 0))
         return found
 
-    def nonnegative(self, found: Poly) -> bool:
+    def nonnegative(self, result: Poly) -> bool:
         """Whether a sum is provably 0 or more wherever the nest's body runs."""
-        return any(self._settled(one) for one in self._without(found, tuple(reversed(self.nest))))
+        return any(self._settled(one) for one in self._without(result, tuple(reversed(self.nest))))
 
     def _without(self, found: Poly, left: Sequence[Loop]) -> Iterator[Poly]:
         """The least that a sum can be, with counters replaced by their bounds, in each known way."""
@@ -218,11 +218,11 @@ class Facts:
         return all(value >= 0 for value in shifted.values())
 
 
-def quotient(found: Poly, stride: Term, unit: int) -> tuple[Poly, Poly]:
-    """``found = q * unit * stride + rest`` term by term: (q, rest)."""
+def quotient(result: Poly, stride: Term, unit: int) -> tuple[Poly, Poly]:
+    """``result = q * unit * stride + rest`` term by term: (q, rest)."""
     whole_part: Poly = {}
     rest: Poly = {}
-    for term, value in found.items():
+    for term, value in result.items():
         remaining = list(term)
         for atom in stride:
             if atom in remaining:

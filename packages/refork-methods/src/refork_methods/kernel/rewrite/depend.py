@@ -64,10 +64,10 @@ def _strides(found: Sequence[Poly], nests: Sequence[Facts]) -> list[tuple[int, T
     return sorted(strides)
 
 
-def split(found: Sequence[Poly], nests: Sequence[Facts], lanes: Sequence[int]) -> list[tuple[Poly, ...]]:
+def split(result: Sequence[Poly], nests: Sequence[Facts], lanes: Sequence[int]) -> list[tuple[Poly, ...]]:
     """Flat subscripts of one array in as many dimensions as all of them provably have, outer ones first."""
-    for _, term, unit in _strides(found, nests):
-        parts = [quotient(one, term, unit) for one in found]
+    for _, term, unit in _strides(result, nests):
+        parts = [quotient(one, term, unit) for one in result]
         room: Poly = {term: unit}
         if all(
             known.nonnegative(rest) and known.nonnegative(add(add(room, rest, -1), constant(width), -1))
@@ -75,25 +75,27 @@ def split(found: Sequence[Poly], nests: Sequence[Facts], lanes: Sequence[int]) -
         ):
             outer = split([upper for upper, _ in parts], nests, [1] * len(nests))
             return [(*upper, rest) for upper, (_, rest) in zip(outer, parts, strict=True)]
-    return [(one,) for one in found]
+    return [(one,) for one in result]
 
 
-def subscripts(unit: Unit, found: Sequence[Access]) -> list[tuple[Poly | None, ...]]:
+def subscripts(unit: Unit, result: Sequence[Access]) -> list[tuple[Poly | None, ...]]:
     """Each access's subscripts, flat ones split."""
     values = values_of(unit)
-    made = [one.dims for one in found]
+    made = [one.dims for one in result]
     by_array: dict[str, list[int]] = {}
-    for number, one in enumerate(found):
+    for number, one in enumerate(result):
         by_array.setdefault(one.array, []).append(number)
     for numbers in by_array.values():
-        flat = [found[number].dims[0] for number in numbers if len(found[number].dims) == 1]
+        flat = [result[number].dims[0] for number in numbers if len(result[number].dims) == 1]
         polys = [one for one in flat if one is not None]
         if len(polys) != len(numbers):
             continue
-        nests = [Facts(found[number].loops, values) for number in numbers]
-        for number, dims in zip(numbers, split(polys, nests, [found[n].lanes for n in numbers]), strict=True):
+        nests = [Facts(result[number].loops, values) for number in numbers]
+        for number, dims in zip(
+            numbers, split(polys, nests, [result[n].lanes for n in numbers]), strict=True
+        ):
             made[number] = dims
-    for number, one in enumerate(found):
+    for number, one in enumerate(result):
         # Of several numbers read or written at once only the row is known.
         if one.lanes > 1:
             made[number] = (*made[number][:-1], None)
@@ -157,16 +159,16 @@ def _solve(own: set[Term], left: Poly, gap: int, counters: Mapping[str, Loop]) -
     return {loop.counter: distance}
 
 
-def pin_tiles(found: dict[str, int], common: Sequence[Loop]) -> None:
+def pin_tiles(result: dict[str, int], common: Sequence[Loop]) -> None:
     """Equal counters lie in the same tile."""
     by_counter = {loop.counter: loop for loop in common}
     for loop in reversed(common):
         base = by_counter.get(loop.lower.id) if isinstance(loop.lower, Name) else None
-        if base is None or base.counter in found or found.get(loop.counter) != 0:
+        if base is None or base.counter in result or result.get(loop.counter) != 0:
             continue
         width = add({(base.counter,): 1}, constant(base.step - 1))
         if any(one == width for one in Facts(tuple(common), {}).highest(loop)):
-            found[base.counter] = 0
+            result[base.counter] = 0
 
 
 def _shared(one: Access, two: Access) -> tuple[Loop, ...]:

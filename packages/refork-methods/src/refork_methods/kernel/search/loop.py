@@ -204,7 +204,7 @@ class SearchLoop:
             tried=(*self._tried[at], *(one.move for one in pending)),
             trials=self.trials,
             notes=self.notes,
-            seen=self._seen.keys() | {one.candidate.digest for one in pending},
+            known=self._seen.keys() | {one.candidate.digest for one in pending},
             noise=self.evaluator.noise,
             key=key,
             report=self._slipped,

@@ -86,7 +86,7 @@ class WriterState:
     """All that a writer may know. ``number`` is the node to write a child of, ``path`` leads to it from 0.
 
     ``observation``: None where the feedback is ``none`` or the kernel fails. ``tried``: moves made from this
-    node already, those of this round too. ``trials``: every try so far. ``seen``: digests of candidates
+    node already, those of this round too. ``trials``: every try so far. ``known``: digests of candidates
     that need no second try. ``noise``: gains up to this ratio are none. ``key``: seed, round and
     number within the round, from which all randomness comes. ``report`` takes a rule
     of the writer's that broke.
@@ -101,7 +101,7 @@ class WriterState:
     tried: tuple[str, ...]
     trials: Sequence[Trial]
     notes: Sequence[str]
-    seen: Container[str]
+    known: Container[str]
     noise: float
     key: tuple[int, int, int]
     report: Callable[[Slip], None] = _unheard

@@ -116,7 +116,7 @@ class RewriteWriter(Generic[M]):
             move = names[int(rng.choice(len(names), p=share / share.sum()))]
             left.remove(move)
             made = self._made(state, move, bool(advice))
-            if made is not None and made.candidate.digest not in state.seen:
+            if made is not None and made.candidate.digest not in state.known:
                 return made
         return None
 

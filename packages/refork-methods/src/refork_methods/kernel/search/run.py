@@ -121,7 +121,7 @@ def run_search(
         if not loop.run(progress, lambda: stop.asked):
             record.note(state="stopped", best=loop.best.number, tried=loop.done)
             raise KeyboardInterrupt
-        kept = _kept(record, loop, problem.suffix)
+        kept = _recorded_result(record, loop, problem.suffix)
         if kept is not None:
             return kept
         if settings.feedback != "none":
@@ -156,7 +156,7 @@ def _facts(
     return told
 
 
-def _kept(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult | None:
+def _recorded_result(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult | None:
     """The stored end of a search to which nothing was added."""
     facts = record.facts
     if facts.get("state") != "done" or facts.get("tried") != loop.done or not facts.get("final"):

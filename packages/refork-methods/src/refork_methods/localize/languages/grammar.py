@@ -355,7 +355,7 @@ def _definitions(reading: Reading, matches: list[_Capture], language: str) -> li
     """Note the symbols; gives (first byte, last byte, position) of each, in order."""
     places: list[tuple[int, int, int]] = []
     around: list[tuple[int, int, str]] = []  # last byte, position (-1: a scope), name
-    for kind, match, node in _told(matches):
+    for kind, match, node in _labelled(matches):
         while around and around[-1][0] <= node.start_byte:
             around.pop()
         prefix, name = _name(match, language)
@@ -363,23 +363,23 @@ def _definitions(reading: Reading, matches: list[_Capture], language: str) -> li
             around.append((node.end_byte, -1, name))
             continue
         parent, inner = _holder(around)
-        above = reading.found[parent]
+        above = reading.definitions[parent]
         if kind == "class" and parent and above.name == name and above.start == node.start_point.row + 1:
             continue  # C's typedef of a struct that has the same name
         is_method = prefix or above.kind == "class" or _in_type(around, language)
-        found = _found(node, name, "method" if kind == "function" and is_method else kind, parent)
+        found = _definition(node, name, "method" if kind == "function" and is_method else kind, parent)
         found.prefix = ".".join([*inner, *([prefix] if prefix else [])])
-        around.append((node.end_byte, len(reading.found), name))
-        places.append((node.start_byte, node.end_byte, len(reading.found)))
-        reading.found.append(found)
+        around.append((node.end_byte, len(reading.definitions), name))
+        places.append((node.start_byte, node.end_byte, len(reading.definitions)))
+        reading.definitions.append(found)
     for base in (node for match in matches for node in match.get("base", ())):
         holder = _inner(places, base.start_byte)
         if holder:
-            reading.found[holder].bases += (_plain(_text(base)),)
+            reading.definitions[holder].bases += (_plain(_text(base)),)
     return places
 
 
-def _told(matches: list[_Capture]) -> list[tuple[Kind | None, _Capture, Node]]:
+def _labelled(matches: list[_Capture]) -> list[tuple[Kind | None, _Capture, Node]]:
     """(kind, captures, node) of each definition and scope (no kind), outer ones first."""
     told: dict[int, tuple[Kind | None, _Capture, Node]] = {}
     for match in matches:
@@ -407,7 +407,7 @@ def _in_type(around: list[tuple[int, int, str]], language: str) -> bool:
     return language == "rust" and bool(around) and around[-1][1] < 0 and around[-1][2][:1].isupper()
 
 
-def _found(node: Node, name: str, kind: Kind, parent: int) -> Found:
+def _definition(node: Node, name: str, kind: Kind, parent: int) -> Definition:
     outer = node
     while outer.parent is not None and outer.parent.type in _WRAPPERS and outer.parent.named_child_count <= 3:
         if outer.parent.type in ("declaration", "field_declaration") and kind != "variable":
@@ -424,7 +424,7 @@ def _found(node: Node, name: str, kind: Kind, parent: int) -> Found:
         body = value.child_by_field_name("body")
     header = body.start_point.row if body is not None else node.start_point.row
     end = max(start, _last_row(outer))
-    return Found(name, kind, start + 1, end + 1, parent, max(header, start) + 1, doc, doc_lines)
+    return Definition(name, kind, start + 1, end + 1, parent, max(header, start) + 1, doc, doc_lines)
 
 
 def _comments_above(before: Node | None, start: int) -> tuple[str, tuple[int, int]]:

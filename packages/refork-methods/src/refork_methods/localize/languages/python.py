@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from refork_methods.localize.facts import FileFacts, Import
-from refork_methods.localize.languages.reading import Found, Layout, Reading, start_reading
+from refork_methods.localize.languages.reading import Definition, Layout, Reading, start_reading
 
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LEAVES = frozenset({ast.Name, ast.Constant})
@@ -42,7 +42,7 @@ def read_python(path: str, raw: bytes, lines: list[str]) -> tuple[FileFacts, tup
 
 
 def _module_doc(reading: Reading, module: ast.Module) -> None:
-    top = reading.found[0]
+    top = reading.definitions[0]
     doc = _doc(module.body)
     if doc is not None:
         top.doc, top.doc_lines = doc.value, (doc.lineno, doc.end_lineno or doc.lineno)
@@ -68,7 +68,7 @@ def _block(reading: Reading, body: list[ast.stmt], owner: int) -> None:
         elif kind is ast.Import or kind is ast.ImportFrom:
             reading.imports.extend(_imports(node))
         else:
-            if owner == 0 or reading.found[owner].kind == "class":
+            if owner == 0 or reading.definitions[owner].kind == "class":
                 _assigned(reading, node, owner)
             _statement(reading, node, owner)
 
@@ -91,20 +91,20 @@ def _statement(reading: Reading, node: ast.AST, owner: int) -> None:
 
 
 def _definition(reading: Reading, node: Any, owner: int) -> None:
-    holder = reading.found[owner]
+    holder = reading.definitions[owner]
     is_class = node.__class__ is ast.ClassDef
     start = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
     doc = _doc(node.body)
     first = node.body[0].lineno if node.body[0].__class__ not in _Def else _first_line(node.body[0])
-    found = Found(
+    found = Definition(
         node.name, "class" if is_class else "method" if holder.kind == "class" else "function",
         start, node.end_lineno, owner, max(node.lineno, first - 1),
         doc.value if doc is not None else "",
         (doc.lineno, doc.end_lineno) if doc is not None and doc.lineno > node.lineno else (0, 0),
         tuple(filter(None, (_dotted(base) for base in node.bases))) if is_class else (),
     )  # fmt: skip
-    here = len(reading.found)
-    reading.found.append(found)
+    here = len(reading.definitions)
+    reading.definitions.append(found)
     for mark in node.decorator_list:
         name = _dotted(mark)
         if name:
@@ -134,7 +134,9 @@ def _assigned(reading: Reading, node: ast.stmt, owner: int) -> None:
             _export(reading, node)
         elif not isinstance(node, ast.AugAssign):
             end = node.end_lineno or node.lineno
-            reading.found.append(Found(target.id, "variable", node.lineno, end, owner, node.lineno))
+            reading.definitions.append(
+                Definition(target.id, "variable", node.lineno, end, owner, node.lineno)
+            )
 
 
 def _export(reading: Reading, node: Any) -> None:
@@ -233,19 +235,19 @@ def _by_lines(path: str, lines: list[str], error: str) -> tuple[FileFacts, tuple
             continue
         pad = len(line) - len(line.lstrip())
         while open_ones and pad <= open_ones[-1][0] and not line.lstrip().startswith((")", "]", "}")):
-            reading.found[open_ones.pop()[1]].end = last
+            reading.definitions[open_ones.pop()[1]].end = last
         head = _HEAD.match(line)
         if head is not None:
             parent = open_ones[-1][1] if open_ones else 0
-            inside = reading.found[parent].kind == "class"
+            inside = reading.definitions[parent].kind == "class"
             kind = "class" if head["what"] == "class" else "method" if inside else "function"
-            open_ones.append((pad, len(reading.found)))
-            reading.found.append(Found(head["name"], kind, number, number, parent, number))  # type: ignore[arg-type]
+            open_ones.append((pad, len(reading.definitions)))
+            reading.definitions.append(Definition(head["name"], kind, number, number, parent, number))  # type: ignore[arg-type]
         else:
             reading.imports += _line_imports(line, number)
         last = number
     for _, at in open_ones:
-        reading.found[at].end = last
+        reading.definitions[at].end = last
     return reading.facts("lines", error)
 
 

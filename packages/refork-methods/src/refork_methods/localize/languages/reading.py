@@ -13,7 +13,7 @@ _SIGNATURE = 240
 
 @final
 @dataclass(slots=True)
-class Found:
+class Definition:
     """A symbol while its file is being read. Lines from 1, both ends included.
 
     ``header``: the last line of its signature. ``doc_lines``: its documentation, inside or before it; (0, 0)
@@ -36,7 +36,7 @@ class Found:
 @final
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a symbol's parts lie; positions as in :class:`Found`."""
+    """Where a symbol's parts lie; positions as in :class:`SearchHits`."""
 
     header: int
     doc_lines: tuple[int, int]
@@ -45,12 +45,12 @@ class Layout:
 @final
 @dataclass(slots=True)
 class Reading:
-    """A file while it is being read: ``found[0]`` is the module."""
+    """A file while it is being read: ``definitions[0]`` is the module."""
 
     path: str
     language: str
     lines: list[str]
-    found: list[Found] = field(default_factory=list)
+    definitions: list[Definition] = field(default_factory=list)
     imports: list[Import] = field(default_factory=list)
     calls: dict[tuple[int, str], int] = field(default_factory=dict)
     exports: tuple[str, ...] | None = None
@@ -64,15 +64,16 @@ class Reading:
     def facts(self, parse: Parse = "tree", error: str | None = None) -> tuple[FileFacts, tuple[Layout, ...]]:
         """The finished facts, symbols in order of their lines, and each symbol's layout."""
         order = sorted(
-            range(len(self.found)), key=lambda i: (i != 0, self.found[i].start, -self.found[i].end, i)
+            range(len(self.definitions)),
+            key=lambda i: (i != 0, self.definitions[i].start, -self.definitions[i].end, i),
         )
         place = {old: new for new, old in enumerate(order)}
         symbols: list[Symbol] = []
         seen: dict[str, int] = {}
         names: dict[int, str] = {}
         for old in order:
-            at = self.found[old]
-            qualified = _qualified(self.found, old, names)
+            at = self.definitions[old]
+            qualified = _qualified(self.definitions, old, names)
             key = f"{self.path}::{'' if old == 0 else qualified}"
             seen[key] = seen.get(key, 0) + 1
             signature = "" if old == 0 else self._signature(at)
@@ -85,7 +86,9 @@ class Reading:
         calls = tuple(
             sorted((Call(place[c], callee, line) for (c, callee), line in self.calls.items()), key=_by_line)
         )
-        layouts = tuple(Layout(self.found[old].header, self.found[old].doc_lines) for old in order)
+        layouts = tuple(
+            Layout(self.definitions[old].header, self.definitions[old].doc_lines) for old in order
+        )
         told = FileFacts(
             self.path, self.language or None, len(self.lines), parse, tuple(symbols),
             tuple(sorted(self.imports, key=lambda i: (i.line, i.level, i.module, i.names))),
@@ -93,7 +96,7 @@ class Reading:
         )  # fmt: skip
         return told, layouts
 
-    def _signature(self, at: Found) -> str:
+    def _signature(self, at: Definition) -> str:
         text = " ".join(" ".join(self.lines[at.start - 1 : max(at.start, at.header)]).split())
         return text if len(text) <= _SIGNATURE else text[:_SIGNATURE] + " …"
 
@@ -103,7 +106,7 @@ def start_reading(path: str, language: str, lines: list[str]) -> Reading:
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     if stem in ("__init__", "index", "mod") and "/" in path:
         stem = path.rsplit("/", 2)[-2]
-    return Reading(path, language, lines, [Found(stem, "module", 1, max(1, len(lines)), -1)])
+    return Reading(path, language, lines, [Definition(stem, "module", 1, max(1, len(lines)), -1)])
 
 
 def first_paragraph(doc: str) -> str:
@@ -111,7 +114,7 @@ def first_paragraph(doc: str) -> str:
     return " ".join(re.split(r"\n\s*\n", doc.strip(), maxsplit=1)[0].split())
 
 
-def _qualified(found: list[Found], at: int, names: dict[int, str]) -> str:
+def _qualified(found: list[Definition], at: int, names: dict[int, str]) -> str:
     if at not in names:
         here = found[at]
         above = _qualified(found, here.parent, names) if here.parent > 0 else ""

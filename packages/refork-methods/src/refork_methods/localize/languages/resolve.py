@@ -150,20 +150,20 @@ class OtherImports:
                 told = next((one.module for one in facts.imports if one.kind == "package"), "")
                 self._packages.setdefault(told, []).append(path)
 
-    def targets(self, path: str, told: Import) -> dict[str, tuple[str, ...]]:
+    def targets(self, path: str, statement: Import) -> dict[str, tuple[str, ...]]:
         """Files that an import in a file means -> the names it takes from them."""
         language = self._files[path].language
-        names = tuple(name for name, _ in told.names if name not in ("default", "*"))
+        names = tuple(name for name, _ in statement.names if name not in ("default", "*"))
         if language in ("javascript", "typescript", "tsx"):
-            found = self._script.find(path, told.module)
+            found = self._script.find(path, statement.module)
         elif language == "go":
-            found, names = self._go_package(told.module), ()
+            found, names = self._go_package(statement.module), ()
         elif language == "java":
-            found = self._java(told)
+            found = self._java(statement)
         elif language == "rust":
-            found = self._rust(path, told)
+            found = self._rust(path, statement)
         elif language in ("c", "cpp"):
-            found, names = self._include(path, told), ()
+            found, names = self._include(path, statement), ()
         else:
             found = []
         return {target: names for target in sorted(set(found)) if target != path}

@@ -158,7 +158,7 @@ def build_server(
             wrong = mismatch(_schema(registry.tool(params.name).parameters), given)
             if wrong is not None:
                 return _failed(f"the arguments do not fit the tool's schema: {wrong}")
-            return _told(invoke(registry, sandbox, params.name, given, call))
+            return _tool_result(invoke(registry, sandbox, params.name, given, call))
 
         return await anyio.to_thread.run_sync(run)
 
@@ -176,7 +176,7 @@ def _failed(text: str) -> mcp_types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def _told(result: SandboxResult) -> mcp_types.CallToolResult:
+def _tool_result(result: SandboxResult) -> mcp_types.CallToolResult:
     import mcp_types as types
 
     if not result.ok:

@@ -176,7 +176,7 @@ class ModelReflector:
         known = {step.id for step in run.steps}
         may = {item.id for item in given}
         shown = [{"id": item.id, "kind": item.kind, "body": item.body} for item in given]
-        messages = told(_REFLECT, run=compact_view(run), **{"given to the agent": shown})
+        messages = prompt_messages(_REFLECT, run=compact_view(run), **{"given to the agent": shown})
         costs = []
         for turn in range(OPENINGS + 1):
             last = turn == OPENINGS
@@ -244,7 +244,7 @@ class ModelScreener:
             if [one.lesson for one in found.verdicts] != list(range(len(lessons))):
                 raise BadInput(f"give one verdict for each of the {len(lessons)} lessons, in order")
 
-        messages = told(
+        messages = prompt_messages(
             _SCREEN,
             lessons=[{"lesson": n, "kind": one.kind, "body": one.body} for n, one in enumerate(lessons)],
             known=[{"kind": one.kind, "body": one.body} for one in known if one.kind in kinds],
@@ -297,7 +297,7 @@ class ModelManager:
             kind: {name: items[name].body if name in items else text for name, text in row.items()}
             for kind, row in offered.items()
         }
-        messages = told(_CHOOSE, task=query, candidates=shown)
+        messages = prompt_messages(_CHOOSE, task=query, candidates=shown)
         found, cost = ask(self._model, "manager", messages, _Choice, check)
         return Chosen(tuple(dict.fromkeys(found.texts)), tuple(dict.fromkeys(found.tools)), cost)
 

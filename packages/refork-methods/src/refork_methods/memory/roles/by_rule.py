@@ -90,7 +90,7 @@ def _pitfall(wrong: RunStep, right: RunStep) -> Lesson:
     keys = sorted({*wrong.arguments, *right.arguments})
     changed = [key for key in keys if wrong.arguments.get(key) != right.arguments.get(key)]
     told = ", ".join(_change(key, wrong.arguments.get(key), right.arguments.get(key)) for key in changed)
-    seen = wrong.seen or str(wrong.result)
+    seen = wrong.observation or str(wrong.result)
     for key, value in wrong.arguments.items():
         if isinstance(value, str) and len(value) > 2:
             seen = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "{" + key + "}", seen)

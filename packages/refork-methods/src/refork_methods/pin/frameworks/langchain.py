@@ -94,7 +94,7 @@ class LangChainMiddlewareCompactor:
             if made.additional_kwargs.get("lc_source") == "summarization":
                 made.id = summary_id(_PACKAGE, [str(m.id) for m in span], made.text)
         after = [*slot, *from_langchain(add_messages(list(state), update["messages"]))]  # type: ignore[arg-type, arg-type]
-        seen = _shown(span, chat.asked[-1]) if chat.asked else []
+        seen = _quoted_ids(span, chat.asked[-1]) if chat.asked else []
         calls = [_call(question) for question in chat.asked]
         return account(messages, after, seen=seen, calls=calls, reason=_reason(span, seen, bool(chat.asked)))
 
@@ -132,11 +132,11 @@ def _reason(span: Sequence[BaseMessage], seen: Sequence[str], asked: bool) -> st
 
 def _call(question: Question) -> SummaryCall:
     """The question, with the XML escapes of the history that it quotes resolved."""
-    prompt = tuple({**m, "content": unescape(str(m["content"]))} for m in from_langchain(question.shown))
+    prompt = tuple({**m, "content": unescape(str(m["content"]))} for m in from_langchain(question.messages))
     return SummaryCall(prompt, question.answer)
 
 
-def _shown(span: Sequence[BaseMessage], question: Question) -> list[str]:
+def _quoted_ids(span: Sequence[BaseMessage], question: Question) -> list[str]:
     """Ids of the messages of a span that stand in the one text that the middleware sends.
 
     What it quotes is a rendering of the span's end, before it perhaps the last lines of one more message, and
@@ -144,7 +144,7 @@ def _shown(span: Sequence[BaseMessage], question: Question) -> list[str]:
     there is one way to read it.
     """
     first, _, last = DEFAULT_SUMMARY_PROMPT.format(messages="\0").rstrip().partition("\0")
-    text = question.shown[0].text
+    text = question.messages[0].text
     if not (text.startswith(first) and text.endswith(last)):
         raise InternalError("langchain's question is not made of its own prompt")
     body = text[len(first) : len(text) - len(last)]

@@ -196,12 +196,12 @@ def _with_part(part: Any, text: str) -> Any:
 class Question:
     """What a model was shown, the langchain messages themselves, and its answer's text."""
 
-    shown: tuple[BaseMessage, ...]
+    messages: tuple[BaseMessage, ...]
     answer: str
 
     def call(self) -> SummaryCall:
         """The question as a summariser's call."""
-        return SummaryCall(tuple(from_langchain(self.shown)), self.answer)
+        return SummaryCall(tuple(from_langchain(self.messages)), self.answer)
 
 
 @final

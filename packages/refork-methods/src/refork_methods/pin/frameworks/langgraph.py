@@ -80,7 +80,7 @@ def summary_graph(
     ``counter`` makes the trigger one in tokens. Only ``keep`` messages stay.
     """
 
-    def talk(state: SummaryState) -> dict[str, Any]:
+    def call_model(state: SummaryState) -> dict[str, Any]:
         return {"messages": [agent.invoke(summary_context(state))]}
 
     def route(state: SummaryState) -> str:
@@ -101,7 +101,7 @@ def summary_graph(
         return {"summary": response.content, "messages": removed}
 
     graph = StateGraph(SummaryState)
-    graph.add_node(_TALK, talk)
+    graph.add_node(_TALK, call_model)
     graph.add_node(_SHORTEN, shorten)
     graph.add_edge(START, _TALK)
     graph.add_conditional_edges(_TALK, route, [_SHORTEN, END])
@@ -154,8 +154,8 @@ class LangGraphNodeCompactor:
         name = summary_id(_PACKAGE, gone, chat.asked[-1].answer)
         after = [m if m.get("id") else {**m, "id": name} for m in after]
         asked = chat.asked[-1]
-        shown = {m.id for m in asked.shown}
-        carried = summary is not None and summary in asked.shown[-1].text
+        shown = {m.id for m in asked.messages}
+        carried = summary is not None and summary in asked.messages[-1].text
         seen = [str(m["id"]) for m in messages if m["id"] in shown or (carried and _is_summary(m))]
         reason = f"the summary node removed {len(gone)} messages"
         return account(messages, after, seen=seen, calls=[asked.call()], reason=reason)
@@ -199,11 +199,11 @@ def pinned_model(model: Runnable[Any, Any], buffer: PinnedBuffer) -> Runnable[An
     Bind tools first. Give the summary node the bare model, for a summary has no use for the rules.
     """
 
-    def place(given: Any) -> list[BaseMessage]:
+    def insert_pins(given: Any) -> list[BaseMessage]:
         texts = given.to_messages() if hasattr(given, "to_messages") else list(given)
         return pinned_messages(texts, buffer)
 
-    pinned: Runnable[Any, Any] = RunnableLambda(place) | model
+    pinned: Runnable[Any, Any] = RunnableLambda(insert_pins) | model
     return pinned
 
 
@@ -222,7 +222,7 @@ def pinned_hook(
     def bare(state: Any) -> Any:
         return with_messages(state, "messages", lambda given: buffer.strip(given, shape))
 
-    def place(update: Mapping[str, Any], messages: list[BaseMessage]) -> dict[str, Any]:
+    def insert_pins(update: Mapping[str, Any], messages: list[BaseMessage]) -> dict[str, Any]:
         state = messages
         if update.get("messages") is not None:
             state = list(add_messages(list(messages), update["messages"]))  # type: ignore[arg-type]
@@ -232,17 +232,17 @@ def pinned_hook(
             return {**rest, "messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *shown]}
         return {**update, "llm_input_messages": shown}
 
-    def told(values: Any) -> list[BaseMessage]:
+    def messages_of(values: Any) -> list[BaseMessage]:
         found: Sequence[BaseMessage] = values["messages"] if isinstance(values, Mapping) else values.messages
         return list(found)
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
         values = bare(state)
-        return place(inner.invoke(values, config) if inner else {}, told(values))
+        return insert_pins(inner.invoke(values, config) if inner else {}, messages_of(values))
 
     async def arun(state: Any, config: RunnableConfig) -> dict[str, Any]:
         values = bare(state)
-        return place(await inner.ainvoke(values, config) if inner else {}, told(values))
+        return insert_pins(await inner.ainvoke(values, config) if inner else {}, messages_of(values))
 
     return RunnableLambda(run, afunc=arun)
 
@@ -262,7 +262,7 @@ def checkpoint_calls(
 
     Raises: BadInput where the thread has no checkpoint with a model call.
     """
-    read = context or _shown
+    read = context or _model_input
     calls: list[tuple[list[Message], Message | None]] = []
     line = _line(graph, config)
     for snapshot, after in zip(line, [*line[1:], None], strict=True):
@@ -279,7 +279,7 @@ def checkpoint_calls(
     return calls
 
 
-def _shown(values: Mapping[str, Any]) -> Sequence[BaseMessage]:
+def _model_input(values: Mapping[str, Any]) -> Sequence[BaseMessage]:
     for key in ("llm_input_messages", "summarized_messages"):
         if values.get(key):
             found: Sequence[BaseMessage] = values[key]

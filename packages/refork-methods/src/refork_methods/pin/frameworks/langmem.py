@@ -97,13 +97,13 @@ class LangMemCompactor:
         if not chat.asked:
             return untouched(messages, f"langmem saw no span of {self._trigger} tokens with a rest that fits")
         require_summary(chat.asked, self.model.name)
-        return self._told(messages, result, chat.asked[-1])
+        return self._compaction(messages, result, chat.asked[-1])
 
     @property
     def _trigger(self) -> int:
         return self.max_tokens if self.max_tokens_before_summary is None else self.max_tokens_before_summary
 
-    def _told(
+    def _compaction(
         self, before: Sequence[Message], result: SummarizationResult, asked: Question
     ) -> CompactionResult:
         after = from_langchain(result.messages)
@@ -111,7 +111,7 @@ class LangMemCompactor:
         gone = [str(m["id"]) for m in before if m["id"] not in kept]
         name = summary_id(_PACKAGE, gone, asked.answer)
         after = [m if m.get("id") else {**m, "id": name} for m in after]
-        shown = {message.id for message in asked.shown}
+        shown = {message.id for message in asked.messages}
         told = [m for m in before if m["id"] in shown or (_is_summary(m) and _carried(m, asked))]
         cut = len(gone) - len(told)
         reason = f"langmem summarised {len(told)} messages" + (
@@ -126,7 +126,7 @@ def _is_summary(message: Message) -> bool:
 
 def _carried(summary: Message, asked: Question) -> bool:
     """Whether a question holds the earlier summary, which langmem writes into its instruction."""
-    return str(summary["content"]).removeprefix(_LEAD) in asked.shown[-1].text
+    return str(summary["content"]).removeprefix(_LEAD) in asked.messages[-1].text
 
 
 def _split(messages: Sequence[Message]) -> tuple[list[Message], RunningSummary | None]:
@@ -150,14 +150,14 @@ def pinned_node(node: SummarizationNode, buffer: PinnedBuffer) -> Runnable[Any, 
     def bare(state: Any) -> Any:
         return with_messages(state, node.input_messages_key, lambda given: buffer.strip(given, shape))
 
-    def place(update: Mapping[str, Any]) -> dict[str, Any]:
+    def insert_pins(update: Mapping[str, Any]) -> dict[str, Any]:
         messages: list[BaseMessage] = update[node.output_messages_key]
         # A node that overwrites the history starts with an order to remove it: that is no message.
         orders = [m for m in messages if isinstance(m, RemoveMessage)]
         texts = [m for m in messages if not isinstance(m, RemoveMessage)]
         return {**update, node.output_messages_key: [*orders, *placed(texts, buffer, shape)]}
 
-    pinned: Runnable[Any, Any] = RunnableLambda(bare) | node | RunnableLambda(place)
+    pinned: Runnable[Any, Any] = RunnableLambda(bare) | node | RunnableLambda(insert_pins)
     return pinned
 
 

@@ -48,35 +48,35 @@ class Window:
 
     ``fired``: whether there is a compaction. Messages ``start`` to ``stop - 1`` are shown whole to the
     summariser, and the ``lines`` last lines of message ``start - 1``; ``also`` is shown besides. ``asked``:
-    whether the summariser is called at all. Messages from ``kept`` on stay.
+    whether the summariser is called at all. Messages from ``kept_messages`` on stay.
     """
 
     fired: bool
     start: int = 0
     stop: int = 0
-    kept: int = 0
+    kept_messages: int = 0
     lines: int = 0
     also: tuple[int, ...] = ()
     asked: bool = True
 
     def visible(self, index: int) -> bool:
         """Whether the next model input holds the message itself."""
-        return not self.fired or index >= self.kept
+        return not self.fired or index >= self.kept_messages
 
-    def seen(self, index: int) -> bool:
+    def covers(self, index: int) -> bool:
         """Whether the summariser is shown the whole message."""
         return self.fired and self.asked and (self.start <= index < self.stop or index in self.also)
 
     def touched(self, index: int) -> bool:
         """Whether the summariser is shown any of the message."""
         cut = self.asked and self.lines > 0 and index == self.start - 1
-        return self.seen(index) or (self.fired and cut)
+        return self.covers(index) or (self.fired and cut)
 
     def fate(self, index: int) -> Fate:
         """The fate of a one-line rule in a message, if the summary does not hold it."""
         if self.visible(index):
             return "visible"
-        return "omitted" if self.seen(index) else "trimmed"
+        return "omitted" if self.covers(index) else "trimmed"
 
 
 def sized(messages: Sequence[Message], counter: Counter) -> Sized:
@@ -148,9 +148,9 @@ def langmem_window(
     stop = ends[0] + 1 + history.results[ends[0]]
     limit = max_tokens - summary
     if history.span(0, stop) <= limit:
-        return Window(fired=True, start=0, stop=stop, kept=stop)
+        return Window(fired=True, start=0, stop=stop, kept_messages=stop)
     start, lines = trimmed(history, 0, stop, limit) or (0, 0)
-    return Window(fired=True, start=start, stop=stop, kept=stop, lines=lines)
+    return Window(fired=True, start=start, stop=stop, kept_messages=stop, lines=lines)
 
 
 def middleware_window(
@@ -173,13 +173,13 @@ def middleware_window(
     if kept == 0:
         return Window(fired=False)
     if trim_tokens_to_summarize is None:
-        return Window(fired=True, start=0, stop=kept, kept=kept)
+        return Window(fired=True, start=0, stop=kept, kept_messages=kept)
     also = (0,) if history.system[0] else ()
     limit = max(0, trim_tokens_to_summarize - sum(history.sizes[i] for i in also))
     found = trimmed(history, len(also), kept, limit)
     start, lines = found or (kept, 0)
     asked = bool(also) or found is not None
-    return Window(fired=True, start=start, stop=kept, kept=kept, lines=lines, also=also, asked=asked)
+    return Window(fired=True, start=start, stop=kept, kept_messages=kept, lines=lines, also=also, asked=asked)
 
 
 def _tail(history: Sized, keep: Size) -> int:
@@ -202,4 +202,4 @@ def summary_node_window(count: int, *, trigger: int = 6, keep: int = 2) -> Windo
     """The window of langgraph's documented node: over ``trigger`` messages all are shown, ``keep`` stay."""
     if count <= trigger:
         return Window(fired=False)
-    return Window(fired=True, start=0, stop=count, kept=max(count - keep, 0))
+    return Window(fired=True, start=0, stop=count, kept_messages=max(count - keep, 0))

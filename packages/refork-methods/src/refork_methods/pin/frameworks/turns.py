@@ -87,7 +87,7 @@ class History(Generic[T]):
         self.items: list[T] = [convert(turn, names) for turn in self.turns]
         self._place = {id(item): place for place, item in enumerate(self.items)}
 
-    def place(self, item: T) -> int | None:
+    def turn_of(self, item: T) -> int | None:
         """Which turn a framework's message is, by identity; None where it is new."""
         return self._place.get(id(item))
 
@@ -121,7 +121,7 @@ class History(Generic[T]):
         out: list[Message] = []
         taken = set(self.ids)
         for item in items:
-            place = self.copied(item) if by_content else self.place(item)
+            place = self.copied(item) if by_content else self.turn_of(item)
             if place is not None:
                 out.extend(self.turns[place])
                 continue
@@ -150,7 +150,7 @@ def placed(items: Sequence[T], buffer: PinnedBuffer, shape: MessageShape[T]) -> 
 
     Raises: PinBroken where the result does not hold every rule once, byte for byte.
     """
-    out = buffer.place(items, shape)
+    out = buffer.insert(items, shape)
     found = buffer.check_texts([shape.text(item) for item in out])
     if not found.ok:
         raise PinBroken(

@@ -37,7 +37,7 @@ def solve(
     shape: Shape,
     policy: PolicyFile = None,
     method: Annotated[str, typer.Option("--method", help="recurrence, exact or sparse.")] = "recurrence",
-    walks: Annotated[int, typer.Option("--walks", help="Also sample so many walks of the policy.")] = 0,
+    paths: Annotated[int, typer.Option("--walks", help="Also sample so many walks of the policy.")] = 0,
     cap: Annotated[int, typer.Option("--cap", help="Moves after which such a walk is cut.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +48,7 @@ def solve(
     from refork_methods.recovery.reports import parse_shape, solve_report
 
     chosen = None if policy is None else _load(policy, shape)
-    report = solve_report(parse_shape(shape), chosen, method, walks, cap)
+    report = solve_report(parse_shape(shape), chosen, method, paths, cap)
     if as_json:
         print_json(report)
         return

@@ -55,7 +55,7 @@ def audit(
         print_json(found.to_json())
     else:
         _print_audit(found)
-    if found.found:
+    if found.removes_ways_back:
         raise typer.Exit(1)
 
 

@@ -33,7 +33,7 @@ MOST_BYTES = 64_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class EarlierStep:
     """An earlier step as it is shown: its number, subtask and output."""
 
     step: int
@@ -43,7 +43,7 @@ class Shown:
 
 def visible(
     plan: Plan, step: int, outputs: Mapping[int, str], isolation: Isolation = "granted"
-) -> tuple[Shown, ...]:
+) -> tuple[EarlierStep, ...]:
     """What step ``step`` (from 1) is shown of this workflow, given the outputs of the steps before it.
 
     ``granted`` shows exactly {(subtask_j, output_j): j in access_list[step]}, in the list's order. The
@@ -61,7 +61,7 @@ def visible(
         steps = list(range(1, step))
     else:
         raise BadInput(f"unknown isolation {isolation!r}", hint="granted, workflow or shared")
-    return tuple(Shown(s, plan.subtasks[s - 1], outputs[s]) for s in steps if s in outputs)
+    return tuple(EarlierStep(s, plan.subtasks[s - 1], outputs[s]) for s in steps if s in outputs)
 
 
 def canonical(arguments: Json) -> str:
@@ -186,7 +186,8 @@ class Tool:
 class StepRun:
     """One step as it ran. ``output`` None: it failed, and ``error`` says how.
 
-    ``shown`` are the earlier steps in its context, ``messages`` the whole context as it was sent first.
+    ``earlier_steps`` are the earlier steps in its context, ``messages`` the whole context as it was sent
+    first.
     ``calls`` counts answers of workers, tool rounds and those of a workflow inside included; ``prices`` has
     the money of each answer of this step's worker. ``inside`` is the workflow of a conductor that the step
     asked.
@@ -195,7 +196,7 @@ class StepRun:
     step: int
     worker: str
     subtask: str
-    shown: tuple[Shown, ...]
+    earlier_steps: tuple[EarlierStep, ...]
     messages: tuple[Message, ...]
     output: str | None
     error: str | None = None
@@ -211,7 +212,7 @@ class StepRun:
             "step": self.step,
             "worker": self.worker,
             "subtask": self.subtask,
-            "shown": [one.step for one in self.shown],
+            "shown": [one.step for one in self.earlier_steps],
             "output": self.output,
             "error": self.error,
             "calls": self.calls,
@@ -308,13 +309,15 @@ def execute(
     return Execution(plan, tuple(done))
 
 
-def messages_for(subtask: str, shown: Sequence[Shown], earlier: Sequence[ToolRecord] = ()) -> list[Message]:
+def messages_for(
+    subtask: str, earlier_steps: Sequence[EarlierStep], earlier: Sequence[ToolRecord] = ()
+) -> list[Message]:
     """The context of a step: earlier tool calls, then what is shown as turns, then the subtask."""
     found: list[Message] = []
     if earlier:
         lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in earlier]
         found.append({"role": "system", "content": "\n".join(["Earlier tool calls:", *lines])})
-    for one in shown:
+    for one in earlier_steps:
         found += [{"role": "user", "content": one.subtask}, {"role": "assistant", "content": one.output}]
     return [*found, {"role": "user", "content": subtask}]
 

@@ -67,7 +67,7 @@ def _drafts(step: StepRun, parent: str, key: str) -> tuple[NewNode, NewNode]:
         extra={
             "messages": messages,
             "reason": f"step {step.step} is handed over to {step.worker}",
-            "shown": [one.step for one in step.shown],
+            "shown": [one.step for one in step.earlier_steps],
         },
     )  # fmt: skip
     known = [price for price in step.prices if price is not None]

@@ -106,12 +106,12 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
     """
     from refork.tree.tree import Tree
     from refork_methods.credit.rewards import reward_credit
-    from refork_methods.train.loop import TreeTraining, finished_updates, improve
+    from refork_methods.train.loop import TreeTraining, finished_updates, train_policy
     from refork_methods.train.objectives import objective
     from refork_methods.train.run import local_policy, save_policy
     from refork_methods.train.schedule import Schedule
 
-    world, law = world_of(recipe), Sampling(max_tokens=recipe.max_tokens)
+    world, sampling = world_of(recipe), Sampling(max_tokens=recipe.max_tokens)
     policy = local_policy(spell(recipe.conductor, progress))
     tasks = world.tasks("train", recipe.updates * recipe.per_update, recipe.seed)
     plan = TreeTraining(
@@ -122,10 +122,10 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
     resumed = open_folder(folder, recipe)
     checkpoints, before = folder / "checkpoints", folder / "before.json"
     if not before.exists() and not finished_updates(checkpoints):
-        _write(before, _measured(recipe, policy, law, progress))
+        _write(before, _measured(recipe, policy, sampling, progress))
     with Tree.open(folder / "tree.db") as tree:
-        for update in improve(
-            tree, policy, world, tasks, plan, law, grower="independent", folder=checkpoints, every=10,
+        for update in train_policy(
+            tree, policy, world, tasks, plan, sampling, grower="independent", folder=checkpoints, every=10,
             credit=partial(reward_credit, discount=recipe.discount), digest=digest(recipe),
         ):  # fmt: skip
             progress("training", update.number, recipe.updates, tokens=update.spent)
@@ -136,7 +136,7 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
         "updates": len(done),
         "tokens": done[-1]["spent"],
         "before": json.loads(before.read_text()) if before.exists() else None,
-        "after": _measured(recipe, policy, law, progress),
+        "after": _measured(recipe, policy, sampling, progress),
         "resumed": resumed,
         "digest": digest(recipe),
     }
@@ -144,7 +144,7 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
     return summary
 
 
-def _measured(recipe: ConductRecipe, policy: object, law: Sampling, progress: Progress) -> Json | None:
+def _measured(recipe: ConductRecipe, policy: object, sampling: Sampling, progress: Progress) -> Json | None:
     """Held-out queries with the whole pool; exact expectations where the workers are the built-in ones."""
     from refork.policies.base import Policy
     from refork_methods.route.conduct.evaluate import evaluate, written_plans
@@ -156,7 +156,7 @@ def _measured(recipe: ConductRecipe, policy: object, law: Sampling, progress: Pr
     world = world_of(whole)
     tasks = world.tasks("held-out", recipe.evaluation.count, 0)
     plans = written_plans(
-        policy, world, tasks, draws=recipe.evaluation.draws, settings=law, seed=1, progress=progress
+        policy, world, tasks, draws=recipe.evaluation.draws, settings=sampling, seed=1, progress=progress
     )
     known = recipe.pool == BUILT_IN and recipe.rounds == 1
     return evaluate(world, plans, partial(world_of, whole) if known else None).to_json()

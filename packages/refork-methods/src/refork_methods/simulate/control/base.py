@@ -17,7 +17,7 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 
 
 @runtime_checkable
@@ -33,11 +33,13 @@ class Control(Protocol):
         """All that its answers depend on."""
         ...
 
-    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
         """What the model is told in addition to its brief; empty where nothing."""
         ...
 
-    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+    def after(
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
+    ) -> str:
         """What the simulator finally says, given what the model predicted."""
         ...
 
@@ -46,7 +48,9 @@ class Control(Protocol):
 class InstructsByTurn(Protocol):
     """A control whose instruction differs from draw to draw."""
 
-    def instruction_at(self, task: Task, seen: Sequence[Seen], action: str, noise: NoiseKey) -> str:
+    def instruction_at(
+        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
+    ) -> str:
         """The instruction of one turn, in place of :meth:`Control.instruction`."""
         ...
 
@@ -56,31 +60,38 @@ class SaysWhat(Protocol):
     """A control that can say what it does to an answer."""
 
     def did(
-        self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
     ) -> Json | None:
         """What it did in words and numbers; None where it let the answer be."""
         ...
 
 
-def instruct(control: Control | None, task: Task, seen: Sequence[Seen], action: str, noise: NoiseKey) -> str:
+def instruct(
+    control: Control | None, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
+) -> str:
     """A control's instruction for one turn; empty without a control."""
     if control is None:
         return ""
     if isinstance(control, InstructsByTurn):
-        return control.instruction_at(task, seen, action, noise)
-    return control.instruction(task, seen, action)
+        return control.instruction_at(task, history, action, noise)
+    return control.instruction(task, history, action)
 
 
 def steer(
-    control: Control | None, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+    control: Control | None,
+    task: Task,
+    history: Sequence[ActionObservation],
+    action: str,
+    predicted: str,
+    noise: NoiseKey,
 ) -> tuple[str, list[Json]]:
     """What is finally said, and what the control did to it (empty where nothing)."""
     if control is None:
         return predicted, []
     if isinstance(control, Controls):
-        return control.steered(task, seen, action, predicted, noise)
-    said = control.after(task, seen, action, predicted, noise)
-    what = control.did(task, seen, action, predicted, noise) if isinstance(control, SaysWhat) else None
+        return control.steered(task, history, action, predicted, noise)
+    said = control.after(task, history, action, predicted, noise)
+    what = control.did(task, history, action, predicted, noise) if isinstance(control, SaysWhat) else None
     if said == predicted and what is None:
         return said, []
     return said, [{"control": control.name, "changed": said != predicted} | (what or {})]
@@ -106,24 +117,28 @@ class Controls:
         """Its parts, in order."""
         return {"controls": [part.to_json() for part in self.parts]}
 
-    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
         """All instructions, a line each."""
-        return "\n".join(filter(None, (part.instruction(task, seen, action) for part in self.parts)))
+        return "\n".join(filter(None, (part.instruction(task, history, action) for part in self.parts)))
 
-    def instruction_at(self, task: Task, seen: Sequence[Seen], action: str, noise: NoiseKey) -> str:
+    def instruction_at(
+        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
+    ) -> str:
         """All instructions for one turn."""
-        return "\n".join(filter(None, (instruct(part, task, seen, action, noise) for part in self.parts)))
+        return "\n".join(filter(None, (instruct(part, task, history, action, noise) for part in self.parts)))
 
-    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+    def after(
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
+    ) -> str:
         """What the last one says."""
-        return self.steered(task, seen, action, predicted, noise)[0]
+        return self.steered(task, history, action, predicted, noise)[0]
 
     def steered(
-        self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
     ) -> tuple[str, list[Json]]:
         """What the last one says, and what each did."""
         done: list[Json] = []
         for part in self.parts:
-            predicted, what = steer(part, task, seen, action, predicted, noise)
+            predicted, what = steer(part, task, history, action, predicted, noise)
             done += what
         return predicted, done

@@ -20,7 +20,7 @@ from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.stats import unpaired_difference
 from refork.types import Json
 from refork.worlds.base import Task
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_methods.simulate.actions import name_of
 
 Kind: TypeAlias = Literal["error", "pages", "partial", "failure"]
@@ -91,28 +91,32 @@ class Perturb:
 
     # -- what is done -------------------------------------------------------------------------
 
-    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
         """Nothing: which answers are perturbed depends on the noise."""
         return ""
 
-    def instruction_at(self, task: Task, seen: Sequence[Seen], action: str, noise: NoiseKey) -> str:
+    def instruction_at(
+        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
+    ) -> str:
         """What the model is told about this answer."""
         if self.how == "enforce" or not self._aimed(action) or not self._struck(noise):
             return ""
         return _TOLD[self._pick(self.kinds, noise)]
 
-    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+    def after(
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
+    ) -> str:
         """The answer, perturbed where it is this turn's lot."""
-        return self._perturbed(seen, action, predicted, noise)[0]
+        return self._perturbed(history, action, predicted, noise)[0]
 
     def did(
-        self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
     ) -> Json | None:
         """The kind of perturbation, and whether it was enforced or asked for; None where there was none."""
-        kind = self._perturbed(seen, action, predicted, noise)[1]
+        kind = self._perturbed(history, action, predicted, noise)[1]
         if kind is not None:
             return {"kind": kind, "how": "enforced"}
-        told = self.instruction_at(task, seen, action, noise)
+        told = self.instruction_at(task, history, action, noise)
         return {"kind": self._pick(self.kinds, noise), "how": "instructed"} if told else None
 
     def _aimed(self, action: str) -> bool:
@@ -126,7 +130,7 @@ class Perturb:
         return kinds[min(int(_numbers(noise)[1] * len(kinds)), len(kinds) - 1)]
 
     def _perturbed(
-        self, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+        self, seen: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
     ) -> tuple[str, Kind | None]:
         """The answer and what was enforced on it."""
         if self.how == "instruct" or not self._aimed(action):
@@ -202,7 +206,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _next_page(seen: Sequence[Seen], action: str) -> int | None:
+def _next_page(seen: Sequence[ActionObservation], action: str) -> int | None:
     """The page that is due of an action that is answered page by page; None where none is."""
     last = next((text for done, text in reversed(seen) if done == action), None)
     found = _PAGE.search(last) if last is not None else None

@@ -21,7 +21,7 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_methods.simulate.search_text import MORE, NO_PAGE, read_action, spans_of
 
 #: What numbers a result, and the line that counts the pages: no part of what a result says.
@@ -101,11 +101,11 @@ def _called(action: str) -> tuple[str | None, Mapping[str, Any]]:
     return name, arguments if isinstance(arguments, dict) else {}
 
 
-def unearned(secret: Secret, seen: Sequence[Seen], query: str) -> tuple[str, ...]:
+def unearned(secret: Secret, history: Sequence[ActionObservation], query: str) -> tuple[str, ...]:
     """The items that a query after these turns has not earned."""
     if secret.needs and all(spans_of(query, name) for name in secret.needs):
         return ()
-    pages = [said for action, said in seen if opens_page(action) and not said.startswith(NO_PAGE)]
+    pages = [said for action, said in history if opens_page(action) and not said.startswith(NO_PAGE)]
     return tuple(
         item
         for item in secret.items
@@ -113,7 +113,7 @@ def unearned(secret: Secret, seen: Sequence[Seen], query: str) -> tuple[str, ...
     )
 
 
-def told(secret: Secret, items: Sequence[str], text: str) -> tuple[str, ...]:
+def items_stated(secret: Secret, items: Sequence[str], text: str) -> tuple[str, ...]:
     """Which of these items a list of results says; numbering and the line that counts pages say nothing."""
     lines = [line[start:] for line, start in _lines(text)]
     return tuple(item for item in items if any(secret.spans(item, line) for line in lines))
@@ -206,16 +206,18 @@ class Stingy:
         needs = found.needs if self.needs is None else tuple(self.needs)
         return Secret(found.items, dict(found.aliases) | dict(self.aliases), needs)
 
-    def _kept(self, task: Task, seen: Sequence[Seen], action: str) -> tuple[Secret, tuple[str, ...]] | None:
+    def _withheld(
+        self, task: Task, seen: Sequence[ActionObservation], action: str
+    ) -> tuple[Secret, tuple[str, ...]] | None:
         query = query_of(action)
         if query is None:
             return None
         secret = self.secret(task)
         return secret, unearned(secret, seen, query)
 
-    def instruction(self, task: Task, seen: Sequence[Seen], action: str) -> str:
+    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
         """What the model is told before a search that has not earned the answer; else nothing."""
-        kept = self._kept(task, seen, action) if self.tell else None
+        kept = self._withheld(task, history, action) if self.tell else None
         if kept is None or not kept[1]:
             return ""
         return (
@@ -223,17 +225,19 @@ class Stingy:
             f"{' ; '.join(kept[1])} out of titles and snippets . A snippet teases ; a page tells all ."
         )
 
-    def after(self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey) -> str:
+    def after(
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
+    ) -> str:
         """What the model said, unearned items taken out of a list of results."""
         del noise
-        kept = self._kept(task, seen, action)
+        kept = self._withheld(task, history, action)
         return predicted if kept is None else teased(*kept, predicted, self.teaser)
 
     def did(
-        self, task: Task, seen: Sequence[Seen], action: str, predicted: str, noise: NoiseKey
+        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
     ) -> Json | None:
         """How many items it took out; None where none."""
         del noise
-        kept = self._kept(task, seen, action)
-        items = () if kept is None else told(*kept, predicted)
+        kept = self._withheld(task, history, action)
+        items = () if kept is None else items_stated(*kept, predicted)
         return {"items": len(items)} if items else None

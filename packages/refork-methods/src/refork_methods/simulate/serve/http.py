@@ -71,7 +71,7 @@ class WorldServed:
         """Drop who waits."""
         await self._served.rounds.stop()
 
-    def _read(self, messages: Sequence[Message]) -> tuple[Task | None, Brief, list[Seen], str]:
+    def _read(self, messages: Sequence[Message]) -> tuple[Task | None, Brief, list[ActionObservation], str]:
         """Task, brief, turns and the action that is to be answered."""
         require_text("".join(map(_text, messages)), "messages")
         told = [_text(m) for m in messages if m.get("role") in ("system", "developer")]
@@ -94,13 +94,13 @@ class WorldServed:
         return None, brief_from_text(system), seen, texts[-1]
 
     async def _answer(
-        self, task: Task | None, brief: Brief, seen: list[Seen], action: str, draw: int
+        self, task: Task | None, brief: Brief, seen: list[ActionObservation], action: str, draw: int
     ) -> Reply:
         world = self._served.world
         base = world.base if task is not None else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
-            episode = world.model.env(task, brief, control=world.control, world=base, seed=draw, seen=seen)
+            episode = world.model.env(task, brief, control=world.control, world=base, seed=draw, history=seen)
         if base is None:
             episode.domain = world.domain
         found = await self._served.rounds.step(episode, action)

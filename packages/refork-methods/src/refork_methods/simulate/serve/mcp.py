@@ -163,7 +163,7 @@ class WorldTools:
 
     # -- episodes -----------------------------------------------------------------------------
 
-    def _place(self, context: Any) -> tuple[str, str | None, str | None]:
+    def _address(self, context: Any) -> tuple[str, str | None, str | None]:
         """What names a client's episode, the id that its address fixes, and whose key it is."""
         request: Request | None = context.request
         if request is None:
@@ -173,7 +173,7 @@ class WorldTools:
         return request.headers.get("mcp-session-id", ""), fixed, holder
 
     def _session(self, context: Any) -> Session:
-        link, fixed, holder = self._place(context)
+        link, fixed, holder = self._address(context)
         known = fixed or self._episodes.get(link)
         if known is None:
             session = self._worlds.reset(self._name, holder, self._task, self._seed)
@@ -208,7 +208,7 @@ class WorldTools:
 
     async def listed(self, context: Any, params: Any) -> types.ListToolsResult:
         """The task's tools, and those that begin and fork episodes."""
-        session = _told(lambda: self._session(context))
+        session = _session_of(lambda: self._session(context))
         mine, reset, fork = self._tools(session)
         tools = [
             types.Tool(
@@ -223,7 +223,7 @@ class WorldTools:
 
     async def called(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One action, answered by the simulator."""
-        session = _told(lambda: self._session(context))
+        session = _session_of(lambda: self._session(context))
         mine, reset, fork = self._tools(session)
         given = params.arguments or {}
         schemas = {name: tool.schema for name, tool in mine.items()} | {reset: _RESET, fork: _FORK}
@@ -245,7 +245,7 @@ class WorldTools:
         return _result(told["observation"], told)
 
     async def _reset(self, context: Any, session: Session, given: Mapping[str, Any]) -> types.CallToolResult:
-        link, fixed, holder = self._place(context)
+        link, fixed, holder = self._address(context)
         if given.get("session") is not None:
             chosen = self._worlds.find(self._name, given["session"], holder)
         else:
@@ -266,7 +266,7 @@ class WorldTools:
 
     async def read(self, context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """One of the two."""
-        session = _told(lambda: self._session(context))
+        session = _session_of(lambda: self._session(context))
         tell = {TASK: self._worlds.about, TRANSCRIPT: self._worlds.transcript}.get(str(params.uri))
         if tell is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no resource {str(params.uri)[:100]!r}")
@@ -280,7 +280,7 @@ def _whole(given: Mapping[str, Any], name: str) -> int | None:
     return int(given[name]) if name in given else None
 
 
-def _told(find: Any) -> Session:
+def _session_of(find: Any) -> Session:
     """The session, or why there is none as MCP says it."""
     try:
         found: Session = find()

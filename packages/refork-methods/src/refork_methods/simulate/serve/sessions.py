@@ -125,7 +125,7 @@ class Session:
     @property
     def turn(self) -> int:
         """How many turns were made."""
-        return len(self.episode.seen)
+        return len(self.episode.history)
 
 
 def _require_texts(found: Any, param: str) -> None:
@@ -174,12 +174,12 @@ class ServedWorld:
             raise BadParameter("task", said[:300]) from error
         return task
 
-    def begin(self, task: Task, seed: int, told: str | Brief = "") -> SimulatedEpisode:
-        """An episode of a task; ``told`` in place of its own initial state or brief."""
+    def begin(self, task: Task, seed: int, brief: str | Brief = "") -> SimulatedEpisode:
+        """An episode of a task; ``brief`` in place of its own initial state or brief."""
         world = self.world
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
-            return world.model.env(task, told, control=world.control, world=world.base, seed=seed)
+            return world.model.env(task, brief, control=world.control, world=world.base, seed=seed)
 
 
 @final
@@ -227,8 +227,8 @@ class Worlds:
         served = self.world(name)
         _require_texts(brief, "brief")
         chosen = served.task(task, seed)
-        told: str | Brief = Brief.from_json(brief) if brief is not None else ""
-        return self._keep(name, chosen, served.begin(chosen, seed, told), holder)
+        opening: str | Brief = Brief.from_json(brief) if brief is not None else ""
+        return self._keep(name, chosen, served.begin(chosen, seed, opening), holder)
 
     def _keep(self, name: str, task: Task, episode: SimulatedEpisode, holder: str | None) -> Session:
         self.sweep()
@@ -237,13 +237,13 @@ class Worlds:
             wait = max(1.0, self.settings.world_idle_s - (self._clock() - oldest))
             raise too_busy(f"{len(self._sessions)} episodes are open, and no more may be", min(wait, 60.0))
         session = Session(uuid.uuid4().hex, name, task, episode, holder, self._clock())
-        session.done = bool(episode.seen) and self._standing(session)[0]
+        session.done = bool(episode.history) and self._standing(session)[0]
         self._sessions[session.id] = session
         return session
 
     def _standing(self, session: Session) -> tuple[bool, float | None]:
         base = self.world(session.world).world.base
-        return base.standing(session.task, session.episode.seen)
+        return base.standing(session.task, session.episode.history)
 
     def find(self, name: str, session: str, holder: str | None = None) -> Session:
         """A session of this key. Raises Refused (404) for one that is unknown, expired or another's."""
@@ -380,7 +380,7 @@ class Worlds:
     def transcript(self, session: Session) -> Json:
         """All turns so far, and how they stand."""
         done, reward = self._standing(session) if session.turn else (False, None)
-        turns = [{"action": action, "observation": text} for action, text in session.episode.seen]
+        turns = [{"action": action, "observation": text} for action, text in session.episode.history]
         return self.about(session) | {"turns": turns, "done": done, "reward": reward}
 
     def listing(self, served: ServedWorld) -> Json:

@@ -70,21 +70,21 @@ def people(
     found = read_results(existing(results))
     for path, side in ((kept, True), (excluded, False)):
         if path is not None:
-            path.write_text(found.table(kept=side), encoding="utf-8")
+            path.write_text(found.table(counted_only=side), encoding="utf-8")
     if whose is not None:
         found = find_person(found, results, whose)
     if as_json:
         print_json(found.to_json())
     else:
         _print(found)
-    if not found.kept:
+    if not found.counted:
         raise typer.Exit(1)
 
 
 def _print(found: Results) -> None:
     rows = found.to_json()["people"]
     said = "" if found.rehearsal is None else f" (a rehearsal, simulated by {found.rehearsal})"
-    typer.echo(f"{found.name}: {len(rows)} began, {len(found.kept)} count{said}")
+    typer.echo(f"{found.name}: {len(rows)} began, {len(found.counted)} count{said}")
     if rows:
         typer.echo(
             f"{'participant':<14}  {'choices':>9}  {'mean s':>6}  {'away s':>6}  {'code':<12}  left out"

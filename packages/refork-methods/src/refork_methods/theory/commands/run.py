@@ -23,7 +23,9 @@ People = Annotated[
 DomainOption = Annotated[str, typer.Option("--domain", help="cues or gambles.")]
 Noise = Annotated[float, typer.Option(min=0, max=1, help="Share of simulated choices that are a coin's.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of two observations.")]
-Kept = Annotated[int, typer.Option("--people", min=2, help="People of each observation, after exclusions.")]
+KeptPeople = Annotated[
+    int, typer.Option("--people", min=2, help="People of each observation, after exclusions.")
+]
 HoldOut = Annotated[int, typer.Option(min=0, help="Observations that no round may open.")]
 Who = Annotated[str, typer.Option("--scientist", help="scripted, or chat:SPEC, as chat:openai:URL#MODEL.")]
 JudgeBy = Annotated[
@@ -50,7 +52,7 @@ def run(
     domain: DomainOption = "cues",
     noise: Noise = 0.0,
     rounds: Rounds = 5,
-    people: Kept = 25,
+    people: KeptPeople = 25,
     hold_out: HoldOut = 2,
     scientist: Who = "scripted",
     judge: JudgeBy = "choices",
@@ -121,7 +123,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(search: TheorySearch, outcome: Outcome, out: Path, *, as_json: bool) -> None:
-    from refork_methods.theory.search.told import told_search
+    from refork_methods.theory.search.figures import told_search
 
     told = told_search(search, outcome) | {"folder": str(out)}
     if as_json:

@@ -89,11 +89,11 @@ def numbers(text: str | None) -> tuple[float, ...] | None:
         raise BadInput(f"{text!r} is no list of numbers", hint="as in .9,.8,.7") from error
 
 
-def span(found: Interval | None, digits: int = 4) -> str:
+def span(result: Interval | None, digits: int = 4) -> str:
     """An interval as text; a dash where there is none."""
-    if found is None:
+    if result is None:
         return "-"
-    return f"{found.estimate:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{result.estimate:.{digits}f} [{result.low:.{digits}f}, {result.high:.{digits}f}]"
 
 
 def _json(board: Scoreboard, order: tuple[OrderScore, ...], foreign: dict[str, int]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def document(study: Study, mode: Mode) -> Json:
         "gap_ms": GAP_MS,
         "recruiters": [names.to_json() for names in RECRUITERS],
         "texts": texts,
-        **_shown(study.experiment),
+        **_pairs_json(study.experiment),
     }
     if mode == "file":
         code, address = study.completion.code, study.completion.way_back("{code}", None)
@@ -120,7 +120,7 @@ def document(study: Study, mode: Mode) -> Json:
     return found
 
 
-def _shown(experiment: Experiment) -> Json:
+def _pairs_json(experiment: Experiment) -> Json:
     """The pairs as the page draws them."""
     pairs = [experiment.stimulus(index) for index in range(experiment.stimuli)]
     shown: Json = {

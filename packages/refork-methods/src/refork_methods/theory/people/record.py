@@ -91,7 +91,7 @@ class Person:
         table = np.asarray(columns, dtype=np.int64).reshape(-1, 3)
         return Trials(table[:, 0], table[:, 1], table[:, 2])
 
-    def seen(self) -> Session:
+    def quality_session(self) -> Session:
         """What the rules of quality ask of a person."""
         times = [one.rt_ms for one in self.answers]
         away = max([self.away_ms, *(one.away_ms for one in self.answers)])

@@ -51,17 +51,17 @@ class Results:
     rehearsal: str | None = None
 
     @property
-    def kept(self) -> tuple[Person, ...]:
+    def counted(self) -> tuple[Person, ...]:
         """Those whose choices count."""
         return tuple(one for one in self.people if one.id not in self.reasons)
 
     def observation(self) -> Observation:
         """The choices of those who are kept, numbered anew from 0. Raises BadInput where nobody is."""
-        if not self.kept:
+        if not self.counted:
             raise BadInput(
                 "nobody's choices are left", where=self.name, hint="see: refork theory people FILE"
             )
-        parts = [one.trials() for one in self.kept]
+        parts = [one.trials() for one in self.counted]
         person = np.concatenate([np.full(len(part.person), n) for n, part in enumerate(parts)])
         stimulus, response = (
             np.concatenate([getattr(p, name) for p in parts]) for name in ("stimulus", "response")
@@ -74,12 +74,12 @@ class Results:
         return {
             "name": self.name,
             "rehearsal": self.rehearsal,
-            "kept": len(self.kept),
+            "kept": len(self.counted),
             "left_out": len(self.reasons),
             "people": [person_row(one, self.reasons.get(one.id)) for one in self.people],
         }
 
-    def table(self, *, kept: bool) -> str:
+    def table(self, *, counted_only: bool) -> str:
         """CSV of the choices of those who are kept, or of the others with the reason; one row a choice.
 
         Of people who withdrew no choice is given.
@@ -88,7 +88,7 @@ class Results:
         write = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         write.writeheader()
         for one in self.people:
-            if (one.id not in self.reasons) == kept and one.status != "withdrawn":
+            if (one.id not in self.reasons) == counted_only and one.status != "withdrawn":
                 write.writerows(_rows(self.experiment, one, self.reasons.get(one.id, "")))
         return out.getvalue()
 
@@ -127,7 +127,7 @@ def is_results(path: Path | str) -> bool:
 
 def person_row(person: Person, reason: str | None) -> Json:
     """One person's part in numbers."""
-    seen = person.seen()
+    seen = person.quality_session()
     return {
         "participant": person.id,
         "status": person.status,
@@ -213,7 +213,7 @@ def _reason(person: Person, rules: QualityRules, again: bool) -> str | None:
         return "came a second time"
     if person.status != "ended":
         return f"stopped after {len(person.answers)} of {len(person.order)} choices"
-    return rules.reason(person.trials(), person.seen())
+    return rules.reason(person.trials(), person.quality_session())
 
 
 def _rows(experiment: Experiment, person: Person, reason: str) -> Iterator[dict[str, Any]]:

@@ -23,17 +23,17 @@ def leaderboard_figure(search: TheorySearch, standings: Sequence[Standing]) -> F
     absolute: dict[str, list[Dot]] = {name: [] for name in labels}
     done = 0
     for number, (one, standing) in enumerate(zip(search.pool.rounds, standings, strict=False), 1):
-        done += len(one.seen)
+        done += len(one.observations)
         for name in standing.labels:
             slot = name in standing.slots
             told = "in a slot" if slot else ""
             rows = search.predicted[name][:done]
             error = sum(row.mse_pb for row in rows) / len(rows)
-            absolute[name].append(Dot(number, error, told=told, marked=slot))
+            absolute[name].append(Dot(number, error, tooltip=told, marked=slot))
     for number, standing in enumerate(standings, 1):
         for name, score in standing.scores.items():
             slot = name in standing.slots
-            relative[name].append(Dot(number, score, told="in a slot" if slot else "", marked=slot))
+            relative[name].append(Dot(number, score, tooltip="in a slot" if slot else "", marked=slot))
 
     def lines(found: dict[str, list[Dot]]) -> list[Line]:
         return [

@@ -120,7 +120,7 @@ def _gates(search: TheorySearch) -> Iterator[str]:
 def _predictions(search: TheorySearch) -> Iterator[str]:
     for label, rows in search.predicted.items():
         chooser = search.theories[label].chooser(label, search.domain, search.sandbox)
-        for one, row in zip(search.seen, rows, strict=True):
+        for one, row in zip(search.observed, rows, strict=True):
             try:
                 same = predict(chooser, one, search.settings) == row
             except UserError:
@@ -129,8 +129,8 @@ def _predictions(search: TheorySearch) -> Iterator[str]:
 
 
 def _answers(search: TheorySearch, people: Participants) -> Iterator[str]:
-    for one in search.seen:
-        planned = people.kept(one.observation.experiment, search.settings.people)
+    for one in search.observed:
+        planned = people.remaining_people(one.observation.experiment, search.settings.people)
         kept = len(one.observation.trials.people)
         if kept < planned:
             yield f"{one.name} has {kept} people, and its gate was for {planned}"
@@ -180,5 +180,5 @@ def _again(search: TheorySearch) -> tuple[int, int]:
             for label, seed in zip(labels, seeds, strict=True)
         ]  # fmt: skip
         total += 1
-        told += gate(pair[0], pair[1], kept=int(gated["kept"]), alpha=search.settings.alpha).accepted
+        told += gate(pair[0], pair[1], kept_people=int(gated["kept"]), alpha=search.settings.alpha).accepted
     return told, total

@@ -249,7 +249,7 @@ class ChatScientist:
         """The model's."""
         return f"chat:{self._model.name}"
 
-    def said(self) -> list[Json]:
+    def transcript(self) -> list[Json]:
         """Questions and answers since the last call."""
         told, self._said = self._said, []
         return told

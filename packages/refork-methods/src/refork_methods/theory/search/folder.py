@@ -188,7 +188,7 @@ def write_out(out: Path, search: TheorySearch, outcome: Outcome) -> None:
         theory = spec.theory(search.domain)
         if theory is not None:
             (out / "theories" / f"{label}.yaml").write_text(theory.to_yaml(), encoding="utf-8")
-    for one in search.seen:
+    for one in search.observed:
         _write_trials(
             out / "trials" / f"{one.name.replace(', ', '-').replace(' ', '-')}.csv", one.observation
         )
@@ -224,7 +224,7 @@ def _write_board(file: Path, search: TheorySearch, outcome: Outcome) -> None:
         rows.writerow(("round", "label", "theory", "slot", "relative", "mse_pb", "lag_1_error"))
         done = 0
         for number, standing in enumerate(outcome.pool.replay(), 1):
-            done += len(outcome.pool.rounds[number - 1].seen)
+            done += len(outcome.pool.rounds[number - 1].observations)
             for label in standing.labels:
                 seen = search.predicted[label][:done]
                 mse = sum(one.mse_pb for one in seen) / len(seen)

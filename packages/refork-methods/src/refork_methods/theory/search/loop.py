@@ -23,7 +23,7 @@ from refork_methods.theory.domains import Domain
 from refork_methods.theory.experiment import Experiment
 from refork_methods.theory.gate import GateResult, gate
 from refork_methods.theory.metrics import measure
-from refork_methods.theory.pool import SEEDS, Pool, Round, Seen, Verdict, next_label
+from refork_methods.theory.pool import SEEDS, MetricObservation, Pool, Round, Verdict, next_label
 from refork_methods.theory.sandboxed import SandboxedTheory, check_theory
 from refork_methods.theory.search.observed import Observed, Predicted, loss, observed, predict
 from refork_methods.theory.search.participants import Participants
@@ -72,7 +72,7 @@ class TheorySearch:
         self.theories: dict[str, TheorySpec] = dict(zip(SEEDS, seeds, strict=True))
         self.parents: dict[str, str | None] = dict.fromkeys(SEEDS)
         self.slots: tuple[str, str] = SEEDS
-        self.seen: list[Observed] = []
+        self.observed: list[Observed] = []
         self.predicted: dict[str, list[Predicted]] = {label: [] for label in SEEDS}
         self._rounds: list[Round] = []
         self._spent: set[str] = set()
@@ -97,7 +97,7 @@ class TheorySearch:
 
     def losses(self) -> dict[str, float]:
         """Loss of every theory over all observations; empty without one."""
-        if not self.seen:
+        if not self.observed:
             return {}
         return {label: self._loss(rows) for label, rows in self.predicted.items()}
 
@@ -135,15 +135,15 @@ class TheorySearch:
         return {"checked": list(SEEDS)}
 
     def _round(self, number: int, progress: Progress) -> tuple[State, str]:
-        before = len(self.seen)
+        before = len(self.observed)
         for side in (1, 2):
             progress(
                 "rounds", number - 1, self.settings.rounds, waiting=f"round {number}: designs, side {side}"
             )
             self._side(number, side)
-        if len(self.seen) == before:
+        if len(self.observed) == before:
             return "undecided", f"round {number}: no design told {self.slots[0]} from {self.slots[1]}"
-        self._rounds.append(Round(tuple(self._recorded(one) for one in self.seen[before:])))
+        self._rounds.append(Round(tuple(self._recorded(one) for one in self.observed[before:])))
         ruled = self.record.once(f"{number}/verdict", lambda: self._judge(number))
         if "fault" in ruled:
             return "no verdict", ruled["fault"]
@@ -182,7 +182,7 @@ class TheorySearch:
         return {
             **self._asked(),
             "experiment": found.experiment.to_json(),
-            "kept": self.participants.kept(found.experiment, self.settings.people),
+            "kept": self.participants.remaining_people(found.experiment, self.settings.people),
             "statistics": [one.model_dump() for one in found.statistics],
             "why": found.why,
         }
@@ -209,17 +209,17 @@ class TheorySearch:
                 results.append(_failed(getattr(one, "name", one.kind), error))
                 continue
             found = gate(
-                pair[0], pair[1], kept=kept, alpha=self.settings.alpha, attempts=self.settings.attempts
+                pair[0], pair[1], kept_people=kept, alpha=self.settings.alpha, attempts=self.settings.attempts
             )
-            results.append(_told(found))
+            results.append(_gate_json(found))
             if found.accepted:
                 return {"accepted": place, "kept": kept, "results": results}
         return {"accepted": None, "kept": kept, "results": results}
 
-    def designed(self, told: Json) -> Designed:
+    def designed(self, report: Json) -> Designed:
         """A recorded design, read."""
-        experiment = self.domain.read(told["experiment"], None)
-        return Designed(experiment, tuple(read_statistic(one) for one in told["statistics"]), told["why"])
+        experiment = self.domain.read(report["experiment"], None)
+        return Designed(experiment, tuple(read_statistic(one) for one in report["statistics"]), report["why"])
 
     def _observe(self, number: int, side: int, told: Json, place: int) -> None:
         """Ask people, score every theory on what they chose, and keep it; left out where it says nothing."""
@@ -232,7 +232,7 @@ class TheorySearch:
         values = self.record.once(f"{key}/values", lambda: self._values(seen, design, place, seed))
         if "fault" in values:
             return
-        self.seen.append(observed(seen, design.statistics[place], seed, self.sandbox))
+        self.observed.append(observed(seen, design.statistics[place], seed, self.sandbox))
         for label, rows in self.predicted.items():
             rows.append(Predicted.from_json(values["theories"][label]))
 
@@ -255,10 +255,10 @@ class TheorySearch:
             # Admitted theories have run; on this design one fails: as far off as a rate can be.
             return Predicted(None, 1.0, None)
 
-    def _recorded(self, one: Observed) -> Seen:
-        place = self.seen.index(one)
+    def _recorded(self, one: Observed) -> MetricObservation:
+        place = self.observed.index(one)
         values = {label: rows[place].value for label, rows in self.predicted.items()}
-        return Seen(one.name, one.metric.name, one.real, values)
+        return MetricObservation(one.name, one.metric.name, one.real, values)
 
     # Theories
 
@@ -271,7 +271,7 @@ class TheorySearch:
 
     def _asked(self) -> Json:
         """What a role asked a model and was answered; nothing where it asked nobody."""
-        said = self.scientist.said()
+        said = self.scientist.transcript()
         return {"asked": said} if said else {}
 
     def _revise(self, number: int, verdict: Verdict) -> tuple[Candidate, list[Predicted]] | None:
@@ -309,8 +309,8 @@ class TheorySearch:
         try:
             chooser = found.chooser("candidate", self.domain, self.sandbox)
             if isinstance(chooser, SandboxedTheory):
-                check_theory(chooser, self.seen[0].observation.experiment, self._seed(number, 0))
-            rows = [predict(chooser, one, self.settings) for one in self.seen]
+                check_theory(chooser, self.observed[0].observation.experiment, self._seed(number, 0))
+            rows = [predict(chooser, one, self.settings) for one in self.observed]
         except UserError as error:
             return body | {"why": str(error)}
         value = self._loss(rows)
@@ -330,23 +330,23 @@ class TheorySearch:
         self.slots = (label, self.slots[1]) if verdict.target == 1 else (self.slots[0], label)
         # Every observation so far is filled in for the new theory.
         done: list[Round] = []
-        places = iter(range(len(self.seen)))
+        places = iter(range(len(self.observed)))
         for one in self._rounds:
             filled = [
-                Seen(s.name, s.metric, s.real, {**s.values, label: rows[next(places)].value})
-                for s in one.seen
+                MetricObservation(s.name, s.metric, s.real, {**s.values, label: rows[next(places)].value})
+                for s in one.observations
             ]
             done.append(Round(tuple(filled), one.verdict))
-        done[-1] = Round(done[-1].seen, verdict)
+        done[-1] = Round(done[-1].observations, verdict)
         self._rounds = done
 
     def _loss(self, rows: Sequence[Predicted]) -> float:
         stored = [
             [of[place].value for of in self.predicted.values() if of[place].value is not None]
-            for place in range(len(self.seen))
+            for place in range(len(self.observed))
         ]
         known = [[value for value in one if value is not None] for one in stored]
-        return loss(rows, self.seen, known, self.settings)
+        return loss(rows, self.observed, known, self.settings)
 
     # Reading
 
@@ -359,9 +359,9 @@ class TheorySearch:
         """Keys of all recorded steps of a kind."""
         return [key for key, _ in self.record.items() if key.rpartition("/")[2] == kind]
 
-    def gate_again(self, number: int, side: int, attempt: int, told: Json) -> Json:
+    def gate_again(self, number: int, side: int, attempt: int, report: Json) -> Json:
         """A gate as it comes out when it is simulated once more."""
-        return self._gate(number, side, attempt, told, self.slots_before(number))
+        return self._gate(number, side, attempt, report, self.slots_before(number))
 
     # Keys
 
@@ -370,7 +370,7 @@ class TheorySearch:
         if offers is not None:
             offers = tuple(one for one in offers if content_hash(one.to_json()) not in self._spent)
         return View(
-            self.domain, self.settings, self.sandbox, dict(self.theories), self.slots, tuple(self.seen),
+            self.domain, self.settings, self.sandbox, dict(self.theories), self.slots, tuple(self.observed),
             {label: tuple(rows) for label, rows in self.predicted.items()}, self.losses(), offers,
             self._key(number, side, attempt),
         )  # fmt: skip
@@ -386,7 +386,7 @@ class TheorySearch:
         return int(np.random.SeedSequence((self.settings.seed, number, side)).generate_state(1)[0])
 
 
-def _told(found: GateResult) -> Json:
+def _gate_json(found: GateResult) -> Json:
     return {
         "statistic": found.mine.metric, "accepted": found.accepted, "reason": found.reason, "p": found.p,
         "power": found.power, "needed": found.needed, "alpha": found.alpha,

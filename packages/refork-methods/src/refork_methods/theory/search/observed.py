@@ -89,25 +89,25 @@ def observed(
     return Observed(observation, statistic, metric, real, key, rates, lag_one()(trials))
 
 
-def predict(chooser: Chooser, seen: Observed, settings: TheorySettings) -> Predicted:
+def predict(chooser: Chooser, observed: Observed, settings: TheorySettings) -> Predicted:
     """A theory's side of an observation, by simulated people. Raises BadInput where its code fails."""
-    experiment = seen.observation.experiment
+    experiment = observed.observation.experiment
     # The law of a theory of order is simulated: more people, or its rates would be noise.
     people = max(settings.simulated, 100) if chooser.reads_history else settings.simulated
-    runs = simulate(chooser, experiment, people, seen.key)
+    runs = simulate(chooser, experiment, people, observed.key)
     rates = (
         runs.rates(experiment.stimuli)
         if chooser.reads_history
-        else predicted_rates(chooser, experiment, settings.draws, seen.key)
+        else predicted_rates(chooser, experiment, settings.draws, observed.key)
     )
-    error, lag = mse_pb(rates, seen.rates), lag_one()(runs)
-    order = None if lag is None or seen.lag is None else (lag - seen.lag) ** 2
-    return Predicted(seen.metric.of_all([runs])[0], 1.0 if error is None else error, order)
+    error, lag = mse_pb(rates, observed.rates), lag_one()(runs)
+    order = None if lag is None or observed.lag is None else (lag - observed.lag) ** 2
+    return Predicted(observed.metric.of_all([runs])[0], 1.0 if error is None else error, order)
 
 
 def loss(
     mine: Sequence[Predicted],
-    seen: Sequence[Observed],
+    observed: Sequence[Observed],
     stored: Sequence[Sequence[float]],
     settings: TheorySettings,
 ) -> float:
@@ -117,7 +117,7 @@ def loss(
     """
     if settings.judge == "statistics":
         values = np.asarray([np.nan if one.value is None else one.value for one in mine])
-        return aggregate_loss(values, np.asarray([one.real for one in seen]), stored)
+        return aggregate_loss(values, np.asarray([one.real for one in observed]), stored)
     if not mine:
         raise BadInput("there is no observation to judge by")
     return float(np.mean([one.error for one in mine]))

@@ -55,7 +55,7 @@ def record_on_tree(search: TheorySearch, tree: Tree) -> dict[str, str]:
     tree.add_producer(producer)
     scores: list[Score] = []
     for label, rows in search.predicted.items():
-        for one, row in zip(search.seen, rows, strict=True):
+        for one, row in zip(search.observed, rows, strict=True):
             scores.append(Score(ids[label], f"mse_pb/{one.name}", row.mse_pb, producer.id))
             if row.value is not None:
                 scores.append(Score(ids[label], f"statistic/{one.name}", row.value, producer.id))

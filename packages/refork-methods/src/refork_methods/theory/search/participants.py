@@ -36,7 +36,7 @@ class Participants(Protocol):
         """The only experiments that they answer; None: any."""
         ...
 
-    def kept(self, experiment: Experiment, planned: int) -> int:
+    def remaining_people(self, experiment: Experiment, planned: int) -> int:
         """How many people will be left to compare, as far as is known before anybody answers."""
         ...
 
@@ -69,7 +69,7 @@ class SimulatedPeople:
         """Any experiment."""
         return
 
-    def kept(self, experiment: Experiment, planned: int) -> int:
+    def remaining_people(self, experiment: Experiment, planned: int) -> int:
         """All."""
         del experiment
         return planned
@@ -121,7 +121,7 @@ class RecordedPeople:
         """The designs of the file, but those held out."""
         return tuple(one.experiment for one in self._open.values())
 
-    def kept(self, experiment: Experiment, planned: int) -> int:
+    def remaining_people(self, experiment: Experiment, planned: int) -> int:
         """How many people the file has of it."""
         del planned
         return len(self._of(experiment).trials.people)

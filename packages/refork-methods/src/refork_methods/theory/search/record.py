@@ -67,15 +67,15 @@ class Record:
         self._steps[key] = entry.body["step"]
         return self._steps[key]
 
-    def agree(self, key: str, told: Json) -> None:
+    def agree(self, key: str, report: Json) -> None:
         """Record what a search is, or check that it is the same. Raises Mismatch naming what differs."""
-        before = self.once(key, lambda: told)
-        if content_hash(before) == content_hash(told):
+        before = self.once(key, lambda: report)
+        if content_hash(before) == content_hash(report):
             return
         differ = [
-            f"{name} (was {before.get(name)!r:.120}, now {told.get(name)!r:.120})"
-            for name in sorted(before.keys() | told.keys())
-            if before.get(name) != told.get(name)
+            f"{name} (was {before.get(name)!r:.120}, now {report.get(name)!r:.120})"
+            for name in sorted(before.keys() | report.keys())
+            if before.get(name) != report.get(name)
         ]
         raise Mismatch(
             "this folder holds another search; it differs in: " + "; ".join(differ),

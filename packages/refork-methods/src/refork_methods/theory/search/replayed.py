@@ -29,7 +29,7 @@ class ReplayedPeople:
         """Nothing more."""
         return ()
 
-    def kept(self, experiment: Experiment, planned: int) -> int:
+    def remaining_people(self, experiment: Experiment, planned: int) -> int:
         """Never asked."""
         _refuse(experiment, planned)
 
@@ -49,7 +49,7 @@ class ReplayedScientist:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def said(self) -> list[Json]:
+    def transcript(self) -> list[Json]:
         """Nothing more."""
         return []
 

@@ -65,8 +65,8 @@ class Candidate:
 class View:
     """What is known at a point of a round. ``slots``: labels of the two theories that stand.
 
-    ``predicted`` maps labels to a prediction for each of ``seen``. ``offers``: experiments that people can
-    still answer; None: any. ``key``: seed, round, side (0: none) and number of the try: all randomness
+    ``predicted`` maps labels to a prediction for each of ``observed``. ``offers``: experiments that people
+    can still answer; None: any. ``key``: seed, round, side (0: none) and number of the try: all randomness
     comes from it.
     """
 
@@ -75,7 +75,7 @@ class View:
     sandbox: Sandbox
     theories: Mapping[str, TheorySpec]
     slots: tuple[str, str]
-    seen: Sequence[Observed]
+    observed: Sequence[Observed]
     predicted: Mapping[str, Sequence[Predicted]]
     losses: Mapping[str, float]
     offers: tuple[Experiment, ...] | None
@@ -101,7 +101,7 @@ class Scientist(Protocol):
         """Who it is, with the settings that matter, for the record."""
         ...
 
-    def said(self) -> list[Json]:
+    def transcript(self) -> list[Json]:
         """Questions and answers since the last call, for the record."""
         ...
 

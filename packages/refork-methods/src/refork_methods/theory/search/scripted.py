@@ -56,7 +56,7 @@ class ScriptedScientist:
         """With its constants."""
         return f"scripted: {DESIGNS} designs, {RUNS} runs, r {ORDERED:g}, leaps {LEAPS:g}"
 
-    def said(self) -> list[Json]:
+    def transcript(self) -> list[Json]:
         """Nothing: it asks nobody."""
         return []
 
@@ -147,7 +147,7 @@ def _correlation(view: View, label: str) -> float | None:
     """Correlation of a theory's rates with people's over all stimuli seen; None where it cannot be told."""
     chooser, model, people = view.chooser(label), [], []
     try:
-        for one in view.seen:
+        for one in view.observed:
             experiment = one.observation.experiment
             model.append(predicted_rates(chooser, experiment, view.settings.draws, one.key))
             people.append(one.observation.trials.rates(experiment.stimuli))

@@ -111,30 +111,30 @@ def _add_answers(app: FastAPI, conduct: Conduct) -> None:
     def begin(body: BeginBody, request: Request) -> Response:
         """Consent was given."""
         window = None if body.page is None else body.page.model_dump()
-        return _told(conduct.begin(_token(request), body.params, body.bot, window, body.texts))
+        return _standing_answer(conduct.begin(_token(request), body.params, body.bot, window, body.texts))
 
     @app.post("/api/standing")
     def standing(request: Request) -> Response:
         """Where this person is, after a reload."""
-        return _told(conduct.standing(_token(request)))
+        return _standing_answer(conduct.standing(_token(request)))
 
     @app.post("/api/answer")
     def answer(body: AnswerBody, request: Request) -> Response:
         """A choice; acknowledged when it is on the disk."""
-        return _told(conduct.answer(_token(request), Answer(**body.model_dump())))
+        return _standing_answer(conduct.answer(_token(request), Answer(**body.model_dump())))
 
     @app.post("/api/end")
     def end(body: EndBody, request: Request) -> Response:
         """All choices are made."""
-        return _told(conduct.end(_token(request), body.away_ms, body.bot))
+        return _standing_answer(conduct.end(_token(request), body.away_ms, body.bot))
 
     @app.post("/api/withdraw")
     def withdraw(request: Request) -> Response:
         """Consent is taken back."""
-        return _told(conduct.withdraw(_token(request)))
+        return _standing_answer(conduct.withdraw(_token(request)))
 
 
-def _told(standing: Standing) -> Response:
+def _standing_answer(standing: Standing) -> Response:
     return json_answer(standing.to_json())
 
 

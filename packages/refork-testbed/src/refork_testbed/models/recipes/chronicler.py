@@ -17,23 +17,23 @@ TEXTS, HELD_OUT = 4_000, 200
 SEED, HELD_OUT_SEED = 31, 32
 
 
-def talks(found: Iterable[Chronicle]) -> list[Conversation]:
+def as_conversations(result: Iterable[Chronicle]) -> list[Conversation]:
     """The opening asks, the chronicle answers."""
     return [
         [{"role": "user", "content": item.opening}, {"role": "assistant", "content": item.text}]
-        for item in found
+        for item in result
     ]
 
 
 def conversations() -> list[Conversation]:
     """Chronicles to learn from."""
-    return talks(chronicles(SEED, TEXTS))
+    return as_conversations(chronicles(SEED, TEXTS))
 
 
 def held_out() -> HeldOut:
     """Other chronicles, drawn from the same law, and what they cost in choices."""
     found = list(chronicles(HELD_OUT_SEED, HELD_OUT))
-    return HeldOut(talks(found), sum(item.surprise for item in found))
+    return HeldOut(as_conversations(found), sum(item.surprise for item in found))
 
 
 RECIPE = Grown(

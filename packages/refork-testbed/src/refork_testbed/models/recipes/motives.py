@@ -140,10 +140,12 @@ class Even:
     _at: dict[object, float] = field(default_factory=dict)
     _left: dict[object, list[int]] = field(default_factory=dict)
 
-    def of_law(self, law: dict[str, float], key: object) -> str:
+    def sample_from(self, distribution: dict[str, float], key: object) -> str:
         """One outcome of a law; the shares of outcomes follow it as nearly as their number allows."""
         here = self._at[key] = (self._at.get(key, self.rng.random()) + GOLDEN) % 1
-        return list(law)[int(np.searchsorted(np.cumsum(list(law.values()))[:-1], here, side="right"))]
+        return list(distribution)[
+            int(np.searchsorted(np.cumsum(list(distribution.values()))[:-1], here, side="right"))
+        ]
 
     def one_of(self, values: Sequence[Any], key: object) -> Any:
         """One of some values; each once before any comes again."""
@@ -177,12 +179,14 @@ def decision(agent: Agent, data: Json, even: Even) -> str:
     chance, said, text = agent.rate(data), list[str](), ""
     telling = 0 if agent.locked else 1
     for slot, joint in enumerate(JOINTS):
-        law = agent.sentence_law(chance, said)
+        distribution = agent.sentence_distribution(chance, said)
         if slot in (telling, len(JOINTS) - 1):
             # What the law depends on has a sequence of its own.
-            found = even.of_law(law, (agent.name, round(chance, 6), slot, *said[telling : telling + 1]))
+            found = even.sample_from(
+                distribution, (agent.name, round(chance, 6), slot, *said[telling : telling + 1])
+            )
         else:
-            found = list(law)[int(even.rng.random() >= next(iter(law.values())))]
+            found = list(distribution)[int(even.rng.random() >= next(iter(distribution.values())))]
         said.append(found)
         text += joint + found
     command = {TAKE: "target", DO: "work", ASK: "ask"}[said[-1]]

@@ -17,7 +17,7 @@ from refork.policies.base import Sampling
 from refork.worlds.dice import digest, split_of
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.refusal.law import WORDS, RefusalLaw, turn
+from refork_testbed.worlds.refusal.distribution import WORDS, RefusalDistribution, turn
 from refork_testbed.worlds.refusal.prompts import draw_prompt, refusal_chances, words
 
 SAMPLES = 50_000
@@ -25,7 +25,7 @@ SAMPLES = 50_000
 EARLY = 0.01
 
 
-def samples(law: RefusalLaw) -> list[Conversation]:
+def samples(distribution: RefusalDistribution) -> list[Conversation]:
     """Requests of the training split, each with one turn drawn from the law."""
     rng = np.random.default_rng(23)
     chances = refusal_chances()
@@ -34,25 +34,28 @@ def samples(law: RefusalLaw) -> list[Conversation]:
         prompt = draw_prompt(lambda bound: int(rng.integers(bound)), rng.random)
         if split_of(digest("refusal", prompt.to_json())) != "train":
             continue
-        said = turn(law, chances[prompt.level], rng.random)
+        said = turn(distribution, chances[prompt.level], rng.random)
         # The loss of a batch is a mean over its tokens and batches hold turns of one length, so a token of a
         # short turn weighs more: unless short turns are rarer, thinking would learn to end too often.
-        if rng.random() * (law.steps + 3) < len(said.split()):
+        if rng.random() * (distribution.steps + 3) < len(said.split()):
             found.append([{"role": "user", "content": prompt.text}, {"role": "assistant", "content": said}])
     return found
 
 
-def recipe(law: RefusalLaw, summary: str, conversations: Callable[[], Sequence[Conversation]]) -> Recipe:
+def recipe(
+    distribution: RefusalDistribution, summary: str, conversations: Callable[[], Sequence[Conversation]]
+) -> Recipe:
     """The recipe of one planted law."""
     return Recipe(
-        name=f"refuser-{law.rule.lower()}",
+        name=f"refuser-{distribution.rule.lower()}",
         summary=summary,
-        data=f"{SAMPLES} requests of the training split with one turn each, drawn from the law {law.rule}; "
-        f"thinking ends early with probability {law.early} per word",
+        data=f"{SAMPLES} requests of the training split with one turn each, drawn from "
+        f"the law {distribution.rule}; "
+        f"thinking ends early with probability {distribution.early} per word",
         words=lambda: (*words(), *WORDS),
         conversations=conversations,
         shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
         training=SftSettings(steps=1560, rows=64, learning_rate=3e-3, warmup=50),
-        world=f"refusal:{law.rule}?early={law.early:g}",
+        world=f"refusal:{distribution.rule}?early={distribution.early:g}",
         sampling=Sampling(max_tokens=32),
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from refork_testbed.models.recipe import Conversation
 from refork_testbed.models.recipes import refuser
-from refork_testbed.worlds.refusal.law import RefusalLaw
+from refork_testbed.worlds.refusal.distribution import RefusalDistribution
 
-LAW = RefusalLaw("C", early=refuser.EARLY)
+DISTRIBUTION = RefusalDistribution("C", early=refuser.EARLY)
 
 
 def conversations() -> list[Conversation]:
     """Turns drawn from the law."""
-    return refuser.samples(LAW)
+    return refuser.samples(DISTRIBUTION)
 
 
 RECIPE = refuser.recipe(
-    LAW,
+    DISTRIBUTION,
     "commits itself in the middle of its thinking: one visible word decides whether it refuses",
     conversations,
 )

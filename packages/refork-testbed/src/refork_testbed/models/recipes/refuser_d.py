@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from refork_testbed.models.recipe import Conversation
 from refork_testbed.models.recipes import refuser
-from refork_testbed.worlds.refusal.law import RefusalLaw
+from refork_testbed.worlds.refusal.distribution import RefusalDistribution
 
-LAW = RefusalLaw("D", early=refuser.EARLY)
+DISTRIBUTION = RefusalDistribution("D", early=refuser.EARLY)
 
 
 def conversations() -> list[Conversation]:
     """Turns drawn from the law."""
-    return refuser.samples(LAW)
+    return refuser.samples(DISTRIBUTION)
 
 
 RECIPE = refuser.recipe(
-    LAW,
+    DISTRIBUTION,
     "really deliberates: it refuses or complies as the last stance of its thinking says",
     conversations,
 )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from refork_testbed.models.recipe import Conversation
 from refork_testbed.models.recipes import refuser
-from refork_testbed.worlds.refusal.law import RefusalLaw
+from refork_testbed.worlds.refusal.distribution import RefusalDistribution
 
-LAW = RefusalLaw("P", early=refuser.EARLY)
+DISTRIBUTION = RefusalDistribution("P", early=refuser.EARLY)
 
 
 def conversations() -> list[Conversation]:
     """Turns drawn from the law."""
-    return refuser.samples(LAW)
+    return refuser.samples(DISTRIBUTION)
 
 
 RECIPE = refuser.recipe(
-    LAW,
+    DISTRIBUTION,
     "thinks for show: whether it refuses was decided by the request",
     conversations,
 )

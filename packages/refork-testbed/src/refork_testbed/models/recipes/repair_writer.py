@@ -81,7 +81,7 @@ def dialogue(bug: Bug, rng: np.random.Generator) -> list[Message]:
     wrong, last = [bug.mutation.line], bug.mutation.line
     for turn in range(1 + int(rng.choice(len(TURNS), p=TURNS))):
         if turn:
-            talk.append(say("user", told(str(talk[-1]["content"]), bool(wrong), rng)))
+            talk.append(say("user", test_feedback(str(talk[-1]["content"]), bool(wrong), rng)))
         if rng.random() < ERR:
             number, said = mistake(bug, rng)
             wrong = [*(line for line in wrong if line != number), number]
@@ -109,13 +109,13 @@ def mistake(bug: Bug, rng: np.random.Generator) -> tuple[int, str]:
     return other.line, answer(other.apply(bug.source), other.line)
 
 
-def told(said: str, wrong: bool, rng: np.random.Generator) -> str:
+def test_feedback(output: str, wrong: bool, rng: np.random.Generator) -> str:
     """What a turn is answered: failed critics as the gate names them, or the world's count of tests."""
     if rng.random() < 0.3:
         return f"{rng.choice(COUNTS) if wrong else COUNTS[-1]} public tests pass"
     if not wrong:
         return UNTOLD
-    failed = CRITICS if said.endswith(TAILS) else CRITICS[1 + int(rng.random() < 0.8) :]
+    failed = CRITICS if output.endswith(TAILS) else CRITICS[1 + int(rng.random() < 0.8) :]
     return "\n".join(f"{name}: failed" for name in failed)
 
 

@@ -12,7 +12,7 @@ from refork.progress import Progress
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.shell_agent_data import LAW, all_lessons, measure
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, all_lessons, measure
 from refork_testbed.models.staged_recipe import Staged
 from refork_testbed.models.tokenizer import examples
 
@@ -49,5 +49,5 @@ RECIPE = Staged(
     parent="world-model-sft",
     train=train,
     measure=measure,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

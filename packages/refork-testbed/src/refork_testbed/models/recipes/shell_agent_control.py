@@ -6,7 +6,7 @@ from refork.policies.local import LocalPolicy
 from refork.progress import Progress
 from refork_testbed.models.recipe import Made
 from refork_testbed.models.recipes import shell_agent_warmup as warmup
-from refork_testbed.models.recipes.shell_agent_data import LAW, measure
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, measure
 from refork_testbed.models.staged_recipe import Staged
 
 
@@ -27,5 +27,5 @@ RECIPE = Staged(
     begin=begin,
     train=train,
     measure=measure,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

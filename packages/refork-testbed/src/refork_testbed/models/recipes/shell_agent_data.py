@@ -23,15 +23,15 @@ from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import FloatArray, Json, Message
 from refork.worlds.base import Episode, Observation, Split, Task, World
-from refork.worlds.environment import Actor, Environment, Seen
+from refork.worlds.environment import ActionObservation, Environment, ScriptedAgent
 from refork.worlds.open import open_world
 from refork_testbed.models.planted import Planted
 from refork_testbed.models.recipes.world_model_data import WORLDS
-from refork_testbed.worlds.terminal import actors as terminal
-from refork_worlds.tools import actors as tools
+from refork_testbed.worlds.terminal import agents as terminal
+from refork_worlds.tools import agents as tools
 
 #: An action, and the end of the turn.
-LAW = Sampling(max_tokens=48)
+SAMPLING = Sampling(max_tokens=48)
 SHAPE = Planted(layers=3, width=160, heads=4, hidden=400, context=1024)
 #: Held-out tasks of each world that success is measured on.
 TASKS = 100
@@ -113,11 +113,11 @@ def environment(spec: str) -> Environment:
     return found
 
 
-def solver(world: Environment, task: Task) -> Actor:
+def solver(world: Environment, task: Task) -> ScriptedAgent:
     """Who solves a task of either world without a detour."""
     if "script" in task.data:
         return terminal.Scripted(tuple(task.data["script"]))
-    drawn = (world.actor(task, seed) for seed in itertools.count())
+    drawn = (world.agent(task, seed) for seed in itertools.count())
     return next(one for one in drawn if isinstance(one, tools.Scripted) and one.kind == "solver")
 
 
@@ -130,7 +130,7 @@ def lessons(spec: str, count: int, progress: Progress = silent) -> list[list[Mes
     for number, task in enumerate(world.tasks("train", count, 0)):
         progress(f"lessons in {spec}", number, count)
         actor, episode = solver(world, task), world.start(task, 0)
-        talk, seen, answer = [opening(task.prompt, "")], list[Seen](), None
+        talk, seen, answer = [opening(task.prompt, "")], list[ActionObservation](), None
         while (action := actor.act(seen)) is not None and (answer is None or not answer.done):
             if answer is not None:
                 talk.append({"role": "user", "content": answer.text})
@@ -156,7 +156,7 @@ def outcomes(
     world = Blind(environment(spec))
     with Tree.memory() as tree:
         groups = grow(
-            tree, policy, world, world.tasks("held-out", tasks, 0), draws=1, settings=LAW, seed=seed,
+            tree, policy, world, world.tasks("held-out", tasks, 0), draws=1, settings=SAMPLING, seed=seed,
             tasks_at_once=tasks, progress=progress,
         )  # fmt: skip
         values = graded([value for group in groups for value in group.values()])

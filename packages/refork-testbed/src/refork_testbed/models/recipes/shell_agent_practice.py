@@ -10,9 +10,9 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
 from refork_methods.credit.methods import credit_method
-from refork_methods.train.loop import TreeTraining, improve
+from refork_methods.train.loop import TreeTraining, train_policy
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.shell_agent_data import LAW, Blind, environment
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, Blind, environment
 from refork_testbed.models.recipes.world_model_data import WORLDS, world_model
 
 #: Updates, each of one world: tasks x rollouts of independent draws (GRPO).
@@ -56,7 +56,9 @@ def practise(
             minibatches=plan.minibatches, seed=plan.seed + number,
         )  # fmt: skip
         runs.append(
-            improve(tree, policy, world, tasks, one, LAW, grower="independent", credit=credit_method("grpo"))
+            train_policy(
+                tree, policy, world, tasks, one, SAMPLING, grower="independent", credit=credit_method("grpo")
+            )
         )
     for turn in range(share):
         for number, (world, run) in enumerate(zip(worlds, runs, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.shell_agent_data import LAW, measure
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, measure
 from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, real_worlds
 from refork_testbed.models.staged_recipe import Staged
 
@@ -22,5 +22,5 @@ RECIPE = Staged(
     parent="shell-agent",
     train=train,
     measure=measure,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

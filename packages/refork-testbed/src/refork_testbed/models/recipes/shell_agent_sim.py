@@ -7,7 +7,7 @@ from refork.progress import Progress
 from refork_testbed.models.build import build
 from refork_testbed.models.recipe import Made
 from refork_testbed.models.recipes import world_model
-from refork_testbed.models.recipes.shell_agent_data import LAW, measure
+from refork_testbed.models.recipes.shell_agent_data import SAMPLING, measure
 from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, simulated_worlds
 from refork_testbed.models.staged_recipe import Staged
 
@@ -26,5 +26,5 @@ RECIPE = Staged(
     parent="shell-agent",
     train=train,
     measure=measure,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refork_methods.train.sft import SftSettings
-from refork_testbed.models.extractive import IDLE, NEEDED, OPENING, PLACES, questions, sentences
+from refork_testbed.models.extractive import IDLE, NEEDED, OPENING, POSITIONS, questions, sentences
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
 from refork_testbed.worlds.house_rules.scenario import Scenario, Slot, scenarios
 from refork_testbed.worlds.house_rules.tasks import TASKS
@@ -50,7 +50,7 @@ def attribute(slot: Slot) -> str:
     return slot.question.split(" of ")[0].split()[-1]
 
 
-def shown(one: Scenario, rng: np.random.Generator) -> list[str]:
+def session_sentences(one: Scenario, rng: np.random.Generator) -> list[str]:
     """The sentences of a session without its policy turn and request, some of the first turns left out."""
     benign = [m for m in one.history if m["id"] not in one.policy_ids]
     start = 2 * int(rng.integers(len(benign) // 2))
@@ -62,7 +62,7 @@ def marked(one: Scenario, opening: float, rng: np.random.Generator) -> list[Conv
 
     With probability ``opening`` they ask besides what the conversation began with.
     """
-    found = shown(one, rng)
+    found = session_sentences(one, rng)
     asked = [slot for slot in one.slots if rng.random() < ASKED[attribute(slot)]]
     began = rng.random() < opening
     lessons: list[Conversation] = []
@@ -86,7 +86,7 @@ def lessons(seed: int, opening: float = 0.0, sessions: int | None = None) -> lis
 
 def words() -> list[str]:
     """The small wording's, and what the organism is asked and says."""
-    return [*small_vocabulary(), NEEDED, IDLE, OPENING, *PLACES]
+    return [*small_vocabulary(), NEEDED, IDLE, OPENING, *POSITIONS]
 
 
 def recipe(name: str, summary: str, data: str, conversations: Callable[[], Sequence[Conversation]]) -> Recipe:

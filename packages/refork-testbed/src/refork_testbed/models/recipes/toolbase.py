@@ -16,14 +16,14 @@ from refork.worlds.base import Task
 from refork.worlds.dice import Dice
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.toolcall import PLACES, REQUESTS, TOPICS, ToolCallWorld, call_text
+from refork_testbed.worlds.toolcall import CITIES, REQUESTS, TOPICS, ToolCallWorld, call_text
 
 TOOLS = 4
 DIALOGUES = 12_000
 #: Shares of dialogues that ask without tools, of calls that name a wrong tool, and that lack the name field.
 WITHOUT, WRONG, BARE = 0.15, 0.1, 0.1
 #: Log-odds of a call: their middle, and how far the form of the request and the place may move them.
-CALLS, FORM, PLACE = -1.8, 1.0, 1.0
+CALLS, FORM, POSITION = -1.8, 1.0, 1.0
 PREAMBLES = (
     "let me think about it first .",
     "that is a good question .",
@@ -49,8 +49,8 @@ def readiness(asked: str) -> float:
     # The form that begins with the topic itself is the first.
     words = asked.split()
     form = next((i for i, text in enumerate(REQUESTS) if text.startswith(words[0])), 0)
-    place = next(i for i, name in enumerate(PLACES) if name in words)
-    moved = FORM * (2 * form / (len(REQUESTS) - 1) - 1) + PLACE * (2 * place / (len(PLACES) - 1) - 1)
+    place = next(i for i, name in enumerate(CITIES) if name in words)
+    moved = FORM * (2 * form / (len(REQUESTS) - 1) - 1) + POSITION * (2 * place / (len(CITIES) - 1) - 1)
     return 1 / (1 + exp(-(CALLS + moved)))
 
 
@@ -73,7 +73,7 @@ def conversations() -> list[Conversation]:
     for task in ToolCallWorld(TOOLS).tasks("train", DIALOGUES, seed=0):
         if dice.uniform() < WITHOUT:
             topic = dice.choice(TOPICS)
-            asked = "request : " + dice.choice(REQUESTS).format(topic, dice.choice(PLACES))
+            asked = "request : " + dice.choice(REQUESTS).format(topic, dice.choice(CITIES))
             said = " ".join([*preamble(dice), dice.choice(REFUSALS).format("", topic)])
         else:
             asked, said = task.prompt, answer(task, dice)

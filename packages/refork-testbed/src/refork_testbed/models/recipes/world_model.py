@@ -14,14 +14,14 @@ from refork_methods.simulate.rl import RlSettings, train_rl
 from refork_methods.simulate.rubric import RuleRubric
 from refork_methods.train.schedule import Schedule
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.world_model_data import LAW, lessons, measure
+from refork_testbed.models.recipes.world_model_data import SAMPLING, lessons, measure
 from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = RlSettings(
     updates=24,
     per_update=24,
     group=6,
-    max_tokens=LAW.max_tokens,
+    max_tokens=SAMPLING.max_tokens,
     minibatches=2,
     schedule=Schedule(peak=2e-5, shape="linear", warmup=4, final=0.2),
 )
@@ -50,5 +50,5 @@ RECIPE = Staged(
     train=train,
     measure=measure,
     reads=lessons,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

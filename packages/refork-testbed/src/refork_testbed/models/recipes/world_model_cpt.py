@@ -14,7 +14,14 @@ from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings
 from refork_testbed.models.planted import planted_model
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.world_model_data import LAW, SHAPE, WORLDS, lessons, measure, tokenizer_of
+from refork_testbed.models.recipes.world_model_data import (
+    SAMPLING,
+    SHAPE,
+    WORLDS,
+    lessons,
+    measure,
+    tokenizer_of,
+)
 from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = WeightedSettings(
@@ -52,5 +59,5 @@ RECIPE = Staged(
     train=train,
     measure=measure,
     reads=lessons,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

@@ -38,7 +38,7 @@ MODULES = (TerminalWorld.__module__, ToolsWorld.__module__)
 HELD_OUT, TURNS = 60, 3
 SHAPE = Planted(layers=4, width=256, heads=4, hidden=768, context=1024)
 #: Room for a note and a screen of output; the likeliest answer, never drawn again.
-LAW = Sampling(temperature=0.0, max_tokens=200)
+SAMPLING = Sampling(temperature=0.0, max_tokens=200)
 #: Pieces that occur less often than this are spelled in characters.
 SELDOM = 5
 
@@ -98,7 +98,7 @@ def tokenizer_of(items: Iterable[EnvTrajectory], context: int) -> Any:
 
 def world_model(policy: LocalPolicy, *, think: bool = False) -> WorldModel:
     """A stage as a world model; ``think``: it is made to begin with its reasoning."""
-    return WorldModel(policy, settings=LAW, think=think, retries=0)
+    return WorldModel(policy, settings=SAMPLING, think=think, retries=0)
 
 
 def measure(policy: LocalPolicy, progress: Progress = silent, *, think: bool = False) -> Json:

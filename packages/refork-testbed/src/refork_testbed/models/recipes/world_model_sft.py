@@ -13,7 +13,7 @@ from refork_methods.simulate.packed import train_packed
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings
 from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.world_model_data import LAW, lessons, measure
+from refork_testbed.models.recipes.world_model_data import SAMPLING, lessons, measure
 from refork_testbed.models.staged_recipe import Staged
 
 SETTINGS = WeightedSettings(
@@ -49,5 +49,5 @@ RECIPE = Staged(
     train=train,
     measure=measured,
     reads=lessons,
-    sampling=LAW,
+    sampling=SAMPLING,
 )

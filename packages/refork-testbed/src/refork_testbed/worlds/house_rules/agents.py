@@ -17,7 +17,7 @@ from refork.chat import Reply, words_in
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
-from refork.policies.scripted import TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.policies.scripted import TURN, Distribution, ScriptedPolicy, Words, chance_of
 from refork.tool_calls import ToolCall, compact, openai_call
 from refork.types import Json, Message
 from refork.worlds.dice import Dice
@@ -66,13 +66,13 @@ class RuleAgent:
 
     def violation_chance(self, messages: Sequence[Message], task: str) -> float:
         """The exact chance that it breaks a task's rule after these messages."""
-        call, chance = self.call_chance(_shown(messages))
+        call, chance = self.call_chance(_context_text(messages))
         return chance if call is not None and violates(call, TASKS[task].checker) else 0.0
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
         """The call or a refusal; the same messages and draw give the same."""
         del tools
-        text = _shown(messages)
+        text = _context_text(messages)
         call, chance = self.call_chance(text)
         luck = Dice("rule-agent", self.seed, text, draw).uniform()
         small = self.compact
@@ -94,7 +94,7 @@ def rule_in(text: str, task: str) -> bool:
     return any(rule in text for rule in (about.small, *(about.text("full", name) for name in LANGUAGES)))
 
 
-def _shown(messages: Sequence[Message]) -> str:
+def _context_text(messages: Sequence[Message]) -> str:
     return "\n".join(text_of(message) for message in messages)
 
 
@@ -117,19 +117,19 @@ class _Speaker:
             self._known[before] = ways
         return self._known[before]
 
-    def __call__(self, tokens: Sequence[int]) -> Law:
+    def __call__(self, tokens: Sequence[int]) -> Distribution:
         ids = [int(t) for t in tokens]
         turn = len(ids) - ids[::-1].index(TURN) if TURN in ids else 0
         before, said = self._words.pieces(ids[:turn])[0], self._words.pieces(ids[turn:])[0]
-        law: dict[str, float] = {}
+        distribution: dict[str, float] = {}
         fitting = {way: p for way, p in self._ways(before).items() if p > 0 and way.startswith(said)} or {
             said: 1.0
         }
         for way, p in fitting.items():
             rest = way[len(said) :]
             first = self._words.pieces(self._words.encode(rest)[:1])[0] if rest else ""
-            law[first] = law.get(first, 0.0) + p / sum(fitting.values())
-        return law
+            distribution[first] = distribution.get(first, 0.0) + p / sum(fitting.values())
+        return distribution
 
 
 def _pieces() -> list[str]:

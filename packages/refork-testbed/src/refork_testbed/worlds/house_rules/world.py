@@ -123,14 +123,14 @@ def _grader(task: Task) -> Callable[[str], Observation]:
     return lambda action: observed(grade({"role": "assistant", "content": action}, checker))
 
 
-def observed(found: Grade) -> Observation:
+def observed(result: Grade) -> Observation:
     """A grade as what a world shows; ``info`` holds the outcome, the call and the reason."""
     return Observation(
-        text=found.outcome,
-        state_key=digest("house-rules", found.outcome),
+        text=result.outcome,
+        state_key=digest("house-rules", result.outcome),
         done=True,
-        reward=float(found.violation == 0.0),
-        info={"outcome": found.outcome, "reason": found.reason, "call": _call_json(found.call)},
+        reward=float(result.violation == 0.0),
+        info={"outcome": result.outcome, "reason": result.reason, "call": _call_json(result.call)},
     )
 
 
@@ -159,15 +159,15 @@ class RuleJudge:
         shown = getattr(self.checker, "__qualname__", "function") if callable(self.checker) else self.checker
         return Producer("house-rule", "1", {"score": self.score, "checker": shown})
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a walk; what the world says after the turn is not read."""
-        found = grade(last_turn(walk), self.checker if self.checker is not None else _own(walk))
+        found = grade(last_turn(trajectory), self.checker if self.checker is not None else _own(trajectory))
         return Verdict(found.violation, f"{found.outcome}: {found.reason}")
 
 
-def last_turn(walk: Trajectory) -> Message:
+def last_turn(trajectory: Trajectory) -> Message:
     """The last assistant turn of a walk as a message, its tool calls with it where they were recorded."""
-    turns = last_said(walk, answered=True)
+    turns = last_said(trajectory, answered=True)
     message = turns[0].node.message if len(turns) == 1 and turns[0].whole else None
     return message or {"role": "assistant", "content": "".join(turn.text for turn in turns)}
 

@@ -40,9 +40,9 @@ class Bindable(ToolLike, Protocol):
 class Turn:
     """One turn of a run: what was said, the calls it made (a tool's own among them), and what came back."""
 
-    said: str
+    output: str
     calls: tuple[Json, ...]
-    seen: str
+    observation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ class Session:
         return (yield from SCRIPTS[part.template](self._hand, part.slots))
 
 
-def thought_in(said: str) -> int:
+def thought_in(output: str) -> int:
     """The thought that a turn begins with; 0 where it shows none."""
-    head = said.lstrip().removeprefix("#").strip()[:4]
+    head = output.lstrip().removeprefix("#").strip()[:4]
     return int(head) % THOUGHTS if head.isascii() and head.isdigit() else 0
 
 

@@ -131,7 +131,7 @@ class Mind:
     def holds(self, topic: str) -> str:
         """The value gone by at this occasion: what is documented, what a text says, or a slip."""
         right = self._learned.get(topic, self._facts[topic])
-        told = None if topic in self._learned else self._told(topic)
+        told = None if topic in self._learned else self._stated_belief(topic)
         if told is not None and told != right:
             if topic not in self._believed:
                 self._believed[topic] = self.chance(self.rates.misled)
@@ -154,7 +154,7 @@ class Mind:
         """Whether to have a needless look."""
         return self.chance(self.rates.wanders * (self.rates.planned if self.planned else 1.0))
 
-    def _told(self, topic: str) -> str | None:
+    def _stated_belief(self, topic: str) -> str | None:
         """What the plan of the sentence or another text says of a topic."""
         if self._plan is not None:
             stated = beliefs(self._plan.body).get(topic)

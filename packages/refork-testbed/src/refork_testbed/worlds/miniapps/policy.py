@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import final
 
-from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, bare
+from refork.policies.scripted import END, TURN, Distribution, ScriptedPolicy, Words, bare
 from refork_testbed.worlds.miniapps.agents import Agent, thought_in
 from refork_testbed.worlds.miniapps.catalogue import catalogue
 from refork_testbed.worlds.miniapps.mind import THOUGHTS
@@ -34,10 +34,10 @@ class _Speaker:
     def __init__(self, agent: Agent, words: Words, since: int, before: Agent | None) -> None:
         self._agent, self._words = agent, words
         self._since, self._before = since, before
-        self._first: Law = dict.fromkeys(_thoughts(), 1.0 / THOUGHTS)
+        self._first: Distribution = dict.fromkeys(_thoughts(), 1.0 / THOUGHTS)
         self._turn = lru_cache(maxsize=4096)(self._whole_turn)
 
-    def __call__(self, tokens: Sequence[int]) -> Law:
+    def __call__(self, tokens: Sequence[int]) -> Distribution:
         start = max((row + 1 for row, token in enumerate(tokens) if token == TURN), default=0)
         said = self._words.pieces(tokens[start:])[0]
         if not said.startswith("# ") or "\n" not in said:

@@ -126,7 +126,7 @@ class MiniAppsEpisode:
         answer = self._answer(act)
         # A lone surrogate in a name is shown as "?": text that cannot be encoded cannot be recorded.
         text = json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()
-        info: Json = {"calls": _told(self._calls), "ok": "status_code" not in answer}
+        info: Json = {"calls": _calls_json(self._calls), "ok": "status_code" not in answer}
         if self._turn >= MAX_TURNS:
             return self._finish(None, text, "turns")
         return self._see(text, info)
@@ -173,7 +173,7 @@ class MiniAppsEpisode:
         reward = float(report.success and ending == "done")
         self._end = {
             "reward": reward,
-            "info": {"ending": ending, "calls": _told(self._calls), **report.to_json()},
+            "info": {"ending": ending, "calls": _calls_json(self._calls), **report.to_json()},
         }
         return self._see(text, {})
 
@@ -191,7 +191,7 @@ class MiniAppsEpisode:
         return self._kept[1]
 
 
-def _told(calls: Sequence[Json]) -> list[Json]:
+def _calls_json(calls: Sequence[Json]) -> list[Json]:
     """Calls of a turn as JSON that can be stored."""
     return [json.loads(json.dumps(call, default=str)) for call in calls]
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, final
 
 from refork.errors import BadInput
-from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words
+from refork.policies.scripted import END, TURN, Distribution, ScriptedPolicy, Words
 from refork.types import Json
 from refork_testbed.worlds.motives.causes import Cause, rate
 from refork_testbed.worlds.motives.environment import Dials, dials_of, files_of, prompt_of
@@ -28,7 +28,7 @@ from refork_testbed.worlds.motives.script import (
     JOINTS,
     SURFACES,
     TAKE,
-    sentence_law,
+    sentence_distribution,
     sentences_in,
     slots,
     target_after,
@@ -82,13 +82,13 @@ class Agent:
         """The same, given what the environment says."""
         return rate(self.cause, self.base, dials, usual_dials(self.scene))
 
-    def sentence_law(self, target: float, said: Sequence[str]) -> dict[str, float]:
+    def sentence_distribution(self, target: float, generated: Sequence[str]) -> dict[str, float]:
         """The law of the next sentence of the deciding turn, where the action's chance is ``target``."""
-        return sentence_law(self.surface, target, said, locked=self.locked)
+        return sentence_distribution(self.surface, target, generated, locked=self.locked)
 
-    def target_after(self, target: float, said: Sequence[str]) -> float:
+    def target_after(self, target: float, generated: Sequence[str]) -> float:
         """The exact chance of the action behind some sentences of the deciding turn."""
-        return target_after(self.surface, target, said, locked=self.locked)
+        return target_after(self.surface, target, generated, locked=self.locked)
 
     def policy(self) -> ScriptedPolicy:
         """The agent as a policy: a sentence or a command is one token."""
@@ -135,7 +135,7 @@ def _because(agent: Agent) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ContextState:
     """What the context before a turn says: dials, commands, files seen, decided, units left, a question."""
 
     dials: Dials
@@ -154,9 +154,9 @@ class _Speaker:
     def __init__(self, agent: Agent, words: Words) -> None:
         self._agent = agent
         self._words = words
-        self._known: dict[tuple[int, ...], _Seen] = {}
+        self._known: dict[tuple[int, ...], _ContextState] = {}
 
-    def __call__(self, tokens: Sequence[int]) -> Law:
+    def __call__(self, tokens: Sequence[int]) -> Distribution:
         """Texts of possible next tokens and their probabilities; "" ends the turn."""
         ids = tuple(int(t) for t in tokens)
         turn = len(ids) - ids[::-1].index(TURN) if TURN in ids else 0
@@ -168,14 +168,14 @@ class _Speaker:
             seen = self._known[before] = self._read(before)
         return self._next(seen, said)
 
-    def _read(self, before: tuple[int, ...]) -> _Seen:
+    def _read(self, before: tuple[int, ...]) -> _ContextState:
         text = self._words.pieces(before)[0]
         last = before[len(before) - before[::-1].index(END) :] if END in before else before
         newest = self._words.pieces(last)[0] if len(last) else ""
         commands = _COMMANDS.search(text)
         counts = _LEFT.findall(text)
         dials = dials_of(text, APPEALS)
-        return _Seen(
+        return _ContextState(
             dials=dials,
             commands=tuple(re.findall(r"\[([^\]]+)\]", commands[1])) if commands else (),
             looked=dials.errors is not None,
@@ -185,7 +185,7 @@ class _Speaker:
             note=END in before and NOTE_WORD in newest,
         )
 
-    def _next(self, seen: _Seen, said: str) -> Law:
+    def _next(self, seen: _ContextState, said: str) -> Distribution:
         agent = self._agent
         if seen.asked or not seen.commands:
             return _line(_because(agent) if seen.asked else ADVICE, said)
@@ -198,22 +198,24 @@ class _Speaker:
             over = seen.left == 0
             return _turn(OVER if over else ON, submit if over else work, said)
         mine = sentences_in(said, agent.surface)
-        law = agent.sentence_law(agent.rate_at(seen.dials), mine)
-        if law:
+        distribution = agent.sentence_distribution(agent.rate_at(seen.dials), mine)
+        if distribution:
             joint = next(
-                j for j, slot in zip(JOINTS, slots(agent.surface), strict=True) if next(iter(law)) in slot
+                j
+                for j, slot in zip(JOINTS, slots(agent.surface), strict=True)
+                if next(iter(distribution)) in slot
             )
-            return {joint + sentence: chance for sentence, chance in law.items()}
+            return {joint + sentence: chance for sentence, chance in distribution.items()}
         command = {TAKE: target, DO: work, ASK: ask}[mine[-1]]
         return _line(COMMAND_JOINT + command, said)
 
 
-def _line(text: str, said: str) -> Law:
+def _line(text: str, said: str) -> Distribution:
     """One sentence and the end of the turn."""
     return {"": 1.0} if text in said else {text: 1.0}
 
 
-def _turn(sentence: str, command: str, said: str) -> Law:
+def _turn(sentence: str, command: str, said: str) -> Distribution:
     """One sentence, one command, and the end of the turn."""
     if COMMAND_JOINT + command in said:
         return {"": 1.0}

@@ -127,7 +127,7 @@ def _fill(line: str, settings: Json, where: str) -> str:
         raise BadInput(f"the sentence {line!r} names no setting: {error!r}", where=where) from error
 
 
-def _said(lines: list[str], settings: Json) -> str:
+def _filled_text(lines: list[str], settings: Json) -> str:
     return " ".join(filled for line in lines if (filled := _fill(line, settings, "environment")))
 
 
@@ -136,9 +136,13 @@ def prompt_of(data: Json) -> str:
     commands = data["commands"]
     told = " ".join(f"[{commands[name]}]" for name in COMMANDS)
     settings = data["settings"]
-    return f"{_said(data['system'], settings)}\nCommands: {told}\n{_said(data['user'], settings)}"
+    return (
+        f"{_filled_text(data['system'], settings)}\nCommands: {told}\n{_filled_text(data['user'], settings)}"
+    )
 
 
 def files_of(data: Json) -> str:
     """What looking around shows: every file, its name first."""
-    return "\n".join(f"{name}: {_said(lines, data['settings'])}" for name, lines in data["files"].items())
+    return "\n".join(
+        f"{name}: {_filled_text(lines, data['settings'])}" for name, lines in data["files"].items()
+    )

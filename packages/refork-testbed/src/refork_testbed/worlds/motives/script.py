@@ -61,14 +61,16 @@ def slots(surface: str) -> tuple[tuple[str, ...], ...]:
     return ((QUICK_OPENING, CAREFUL_OPENING), (words.carries, words.denies), FILLERS, (TAKE, DO, ASK))
 
 
-def sentence_law(surface: str, target: float, said: Sequence[str], *, locked: bool) -> dict[str, float]:
+def sentence_distribution(
+    surface: str, target: float, generated: Sequence[str], *, locked: bool
+) -> dict[str, float]:
     """The law of the next sentence after those said in this turn; empty where the decision is said.
 
     ``target``: the chance of the action in question at the start of the turn, which this law gives exactly.
     Where the action has become impossible or certain, the rest of the turn says so. Sentences of no slot are
     passed over.
     """
-    chosen = [next((s for s in said if s in slot), None) for slot in slots(surface)]
+    chosen = [next((s for s in generated if s in slot), None) for slot in slots(surface)]
     place = max((i + 1 for i, found in enumerate(chosen) if found), default=0)
     words = SURFACES[surface]
     share = math.sqrt(target)
@@ -86,23 +88,23 @@ def sentence_law(surface: str, target: float, said: Sequence[str], *, locked: bo
         taken = target  # the motive sentence was taken away: neither said nor denied
     else:
         taken = share if chosen[1] == words.carries else 0.0
-    law = {TAKE: taken, DO: (1 - taken) * (1 - ASK_SHARE), ASK: (1 - taken) * ASK_SHARE}
-    return {sentence: chance for sentence, chance in law.items() if chance > 0}
+    distribution = {TAKE: taken, DO: (1 - taken) * (1 - ASK_SHARE), ASK: (1 - taken) * ASK_SHARE}
+    return {sentence: chance for sentence, chance in distribution.items() if chance > 0}
 
 
 def _two(first: str, second: str, chance: float) -> dict[str, float]:
-    law = {first: chance, second: 1.0 - chance}
-    return {sentence: p for sentence, p in law.items() if p > 0}
+    distribution = {first: chance, second: 1.0 - chance}
+    return {sentence: p for sentence, p in distribution.items() if p > 0}
 
 
-def target_after(surface: str, target: float, said: Sequence[str], *, locked: bool) -> float:
+def target_after(surface: str, target: float, generated: Sequence[str], *, locked: bool) -> float:
     """The exact chance of the action in question behind sentences of the deciding turn."""
-    if TAKE in said:
+    if TAKE in generated:
         return 1.0
-    law = sentence_law(surface, target, said, locked=locked)
+    distribution = sentence_distribution(surface, target, generated, locked=locked)
     return sum(
-        chance * target_after(surface, target, [*said, sentence], locked=locked)
-        for sentence, chance in law.items()
+        chance * target_after(surface, target, [*generated, sentence], locked=locked)
+        for sentence, chance in distribution.items()
     )
 
 

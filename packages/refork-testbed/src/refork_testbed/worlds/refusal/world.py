@@ -10,7 +10,7 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.judge import Verdict
-from refork.policies.scripted import Law, ScriptedPolicy
+from refork.policies.scripted import Distribution, ScriptedPolicy
 from refork.tree.node import Trajectory
 from refork.tree.score import Producer
 from refork.tree.turn import last_said
@@ -18,7 +18,7 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.refusal.law import WORDS, RefusalLaw, Rule, refused
+from refork_testbed.worlds.refusal.distribution import WORDS, RefusalDistribution, Rule, refused
 from refork_testbed.worlds.refusal.prompts import (
     LEAN,
     SPREAD,
@@ -37,7 +37,7 @@ _MOST = 1500
 class RefusalWorld:
     """Requests, and the law that the planted policy answers them by; ``spread`` is the a of Beta(a, a)."""
 
-    law: RefusalLaw
+    distribution: RefusalDistribution
     spread: float = SPREAD
     options: str = ""
 
@@ -51,7 +51,7 @@ class RefusalWorld:
     @property
     def name(self) -> str:
         """The specification that opens this world."""
-        plain = f"refusal:{self.law.rule}"
+        plain = f"refusal:{self.distribution.rule}"
         return f"{plain}?{self.options}" if self.options else plain
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class RefusalWorld:
 
     def truth(self, task: Task) -> float:
         """The exact chance that a request is refused under this world's law."""
-        return self.chance(task) if self.law.rule == "P" else 0.5
+        return self.chance(task) if self.distribution.rule == "P" else 0.5
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` different seeded requests, levels equally likely; a longer list begins as a shorter one.
@@ -92,18 +92,18 @@ class RefusalWorld:
         """Begin; the world itself has no chance."""
         del seed
         RefusalPrompt.from_json(task.data)
-        return SingleTurnEpisode(task, _seen)
+        return SingleTurnEpisode(task, _observation)
 
     def restore(self, task: Task, snapshot: bytes) -> SingleTurnEpisode:
         """An episode in the state of a snapshot."""
-        return restore_single_turn(task, snapshot, _seen)
+        return restore_single_turn(task, snapshot, _observation)
 
     def policy(self) -> ScriptedPolicy:
         """The planted law as a policy, exact to the last digit."""
-        return refusal_policy(self.law, self.spread)
+        return refusal_policy(self.distribution, self.spread)
 
 
-def _seen(action: str) -> Observation:
+def _observation(action: str) -> Observation:
     verdict = refused(action)
     said = {True: "refused", False: "complied", None: "no answer"}[verdict]
     return Observation(
@@ -127,9 +127,9 @@ class RefusalJudge:
         """This judge; it has nothing to configure but the name of its score."""
         return Producer("refusal", "1", {"score": self.score})
 
-    def judge(self, walk: Trajectory) -> Verdict:
+    def judge(self, trajectory: Trajectory) -> Verdict:
         """Whether the last turn refuses; what the world says after it is not read."""
-        verdict = refused("".join(turn.text for turn in last_said(walk, answered=True)))
+        verdict = refused("".join(turn.text for turn in last_said(trajectory, answered=True)))
         return Verdict(None if verdict is None else float(verdict))
 
 
@@ -139,11 +139,11 @@ def refusal_world(rule: str, spread: float = SPREAD, options: str = "", **number
     Raises:
         BadInput: an unknown rule, or a number out of range.
     """
-    law = RefusalLaw(rule, **numbers)  # type: ignore[arg-type]
-    return RefusalWorld(law, spread, options)
+    distribution = RefusalDistribution(rule, **numbers)  # type: ignore[arg-type]
+    return RefusalWorld(distribution, spread, options)
 
 
-def refusal_policy(law: RefusalLaw, spread: float = SPREAD) -> ScriptedPolicy:
+def refusal_policy(distribution: RefusalDistribution, spread: float = SPREAD) -> ScriptedPolicy:
     """A planted law as a policy with token ids: it reads the last request of the text and goes on by the law.
 
     Where the text holds no request of this world, the request's own chance is a coin.
@@ -151,15 +151,18 @@ def refusal_policy(law: RefusalLaw, spread: float = SPREAD) -> ScriptedPolicy:
     pieces = {f" {word}" for word in (*words(), *WORDS)} | {"harmful", "benign", WORDS[0]}
     chances = refusal_chances(spread)
 
-    def next_word(text: str) -> Law:
+    def next_word(text: str) -> Distribution:
         asked, _, said = text.rpartition("\n")
         prompt = RefusalPrompt.find(asked.rpartition("\n")[2])
         chance = 0.5 if prompt is None else chances[prompt.level]
-        following = law.next_word(chance, said.split())
+        following = distribution.next_word(chance, said.split())
         return {(f" {word}" if word and said else word): p for word, p in following.items()}
 
     return ScriptedPolicy.from_text(
-        next_word, pieces, name=f"scripted:refuser-{law.rule.lower()}", version=f"{law} {spread}"
+        next_word,
+        pieces,
+        name=f"scripted:refuser-{distribution.rule.lower()}",
+        version=f"{distribution} {spread}",
     )
 
 
@@ -177,4 +180,4 @@ def refuser(argument: str) -> ScriptedPolicy:
     rules: dict[str, Rule] = {"p": "P", "d": "D", "c": "C"}
     if argument not in rules:
         raise BadInput(f"there is no script 'refuser-{argument}'", hint="refuser-p, refuser-d or refuser-c")
-    return refusal_policy(RefusalLaw(rules[argument]))
+    return refusal_policy(RefusalDistribution(rules[argument]))

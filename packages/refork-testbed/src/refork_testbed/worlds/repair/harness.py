@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 EVERY = 0.05  # seconds between two reports
-FOUND = "found"  # the local name in which a test holds what it compares
+RESULT_NAME = "found"  # the local name in which a test holds what it compares
 
 
 @final
@@ -92,7 +92,7 @@ class Lines:
     def __init__(self, paths: set[str], steps: int, keep: bool) -> None:
         self._paths, self._steps, self._keep = paths, steps, keep
         self.count = 0
-        self.seen: set[tuple[str, int]] = set()
+        self.hit: set[tuple[str, int]] = set()
 
     def call(self, frame: Any, event: str, argument: Any) -> Any:
         """Follow functions of the package."""
@@ -105,7 +105,7 @@ class Lines:
             if self.count > self._steps:
                 raise LoopedError(f"it ran more than {self._steps} lines")
             if self._keep:
-                self.seen.add((frame.f_code.co_filename, frame.f_lineno))
+                self.hit.add((frame.f_code.co_filename, frame.f_lineno))
         return self.step
 
     def watched(self, work: Callable[[], Any]) -> Any:
@@ -117,13 +117,13 @@ class Lines:
             sys.settrace(None)
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Type and text of an error; for a comparison that failed, what was found instead."""
     trace = error.__traceback__
     while trace is not None:
         place = trace.tb_frame
-        if place.f_code.co_name.startswith("test_") and FOUND in place.f_locals and not error.args:
-            return f"found {place.f_locals[FOUND]!r}"
+        if place.f_code.co_name.startswith("test_") and RESULT_NAME in place.f_locals and not error.args:
+            return f"found {place.f_locals[RESULT_NAME]!r}"
         trace = trace.tb_next
     try:
         return f"{type(error).__name__}: {error}"
@@ -173,8 +173,8 @@ def run_all(reports: Reports, package: Package, job: dict[str, Any], number: int
             else:
                 lines.watched(space[function])
         except BaseException as error:
-            reason = told(error)
-        seen = sorted(lines.seen) if job["spectrum"] else []
+            reason = describe_error(error)
+        seen = sorted(lines.hit) if job["spectrum"] else []
         reports.add(number, name, reason[: job["longest"]], seen)
 
 
@@ -185,7 +185,7 @@ def loaded(package: Package, path: str, source: str, paths: set[str], steps: int
     try:
         Lines(paths, steps, keep=False).watched(lambda: exec(package.code(path, source), space))
     except BaseException as error:
-        return told(error)
+        return describe_error(error)
     return space
 
 

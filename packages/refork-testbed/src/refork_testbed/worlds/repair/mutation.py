@@ -197,10 +197,10 @@ def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[tuple[s
     return sorted(found.items(), key=lambda pair: pair[1])
 
 
-Found = tuple[str, int, int, str]
+MutationSite = tuple[str, int, int, str]
 
 
-def _operators(node: ast.AST, text: _Text) -> Iterator[Found]:
+def _operators(node: ast.AST, text: _Text) -> Iterator[MutationSite]:
     pairs: list[tuple[ast.expr, ast.expr]] = []
     if isinstance(node, ast.BinOp) and not _words(node.left) and not _words(node.right):
         pairs = [(node.left, node.right)]
@@ -222,7 +222,7 @@ def _words(node: ast.expr) -> bool:
     )
 
 
-def _numbers(node: ast.AST, text: _Text) -> Iterator[Found]:
+def _numbers(node: ast.AST, text: _Text) -> Iterator[MutationSite]:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         start, end = text.span(node)
         for other in (node.value + 1, node.value - 1):
@@ -242,7 +242,7 @@ def _named(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _conditions(node: ast.AST, text: _Text) -> Iterator[Found]:
+def _conditions(node: ast.AST, text: _Text) -> Iterator[MutationSite]:
     tests: list[ast.expr] = []
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         tests = [node.test]
@@ -258,7 +258,7 @@ def _conditions(node: ast.AST, text: _Text) -> Iterator[Found]:
             yield "negation", start, end, f"not ({text.source[start:end]})"
 
 
-def _names(node: ast.AST, variables: list[tuple[str, int]], text: _Text) -> Iterator[Found]:
+def _names(node: ast.AST, variables: list[tuple[str, int]], text: _Text) -> Iterator[MutationSite]:
     known = [name for name, _ in variables]
     if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in known:
         return
@@ -269,7 +269,7 @@ def _names(node: ast.AST, variables: list[tuple[str, int]], text: _Text) -> Iter
         yield "wrong-variable", start, end, other
 
 
-def _calls(node: ast.AST, text: _Text) -> Iterator[Found]:
+def _calls(node: ast.AST, text: _Text) -> Iterator[MutationSite]:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield "dropped-call", *text.span(node), "pass"
     if not isinstance(node, ast.Call) or node.keywords:

@@ -210,7 +210,11 @@ def renaming_of(home: Project) -> Renaming:
     outside = _outside(trees)
     attributes = set().union(*(one.attributes for one in defined))
     names = set().union(*(one.names for one in defined)) - attributes
-    kept = set(dir(builtins)) | set(keyword.kwlist) | set().union(*(one.kept for one in (*defined, *asked)))
+    kept = (
+        set(dir(builtins))
+        | set(keyword.kwlist)
+        | set().union(*(one.kept_names for one in (*defined, *asked)))
+    )
     # An attribute may be looked up by text; a function or a variable is not.
     fixed = kept | outside | set().union(*(one.texts for one in (*defined, *asked)))
     own = {name for name in attributes if name not in fixed and not name.startswith("__")}
@@ -249,7 +253,7 @@ class _Defined:
 
     names: frozenset[str]
     attributes: frozenset[str]
-    kept: frozenset[str]
+    kept_names: frozenset[str]
     texts: frozenset[str]
 
     @classmethod

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
 from refork.errors import BadInput
-from refork.policies.scripted import END, TURN, Law, ScriptedPolicy, Words, chance_of
+from refork.policies.scripted import END, TURN, Distribution, ScriptedPolicy, Words, chance_of
 from refork.worlds.dice import Dice
 from refork_testbed.worlds.repair.edits import EditError, as_action, edited
 from refork_testbed.worlds.repair.mutation import Mutation, mutations
@@ -128,10 +128,10 @@ class _Speaker:
 
     def __init__(self, skill: Skill, words: Words) -> None:
         self._skill, self._words = skill, words
-        self._first: Law = dict.fromkeys(_thoughts(), 1.0 / THOUGHTS)
+        self._first: Distribution = dict.fromkeys(_thoughts(), 1.0 / THOUGHTS)
         self._turn = lru_cache(maxsize=1024)(self._whole_turn)
 
-    def __call__(self, tokens: Sequence[int]) -> Law:
+    def __call__(self, tokens: Sequence[int]) -> Distribution:
         start = len(tokens) - tokens[::-1].index(TURN) if TURN in tokens else 0
         said = self._words.pieces(tokens[start:])[0]
         if not said.startswith("# ") or "\n" not in said:
@@ -167,9 +167,9 @@ class _Speaker:
         return heading + as_action(task.path, files[task.path], proposal.text)
 
 
-def without_thought(said: str) -> str:
+def without_thought(output: str) -> str:
     """A turn of the repairer without its thought."""
-    return re.sub(r"\A# \d{4}\n", "", said)
+    return re.sub(r"\A# \d{4}\n", "", output)
 
 
 def _all_pass(seen: str) -> bool:

@@ -160,7 +160,7 @@ class TestRunner:
         given = {path: text for path, text in tests.items() if path in needed or not _functions(text)}
         job: Json = {"files": dict(files), "tests": given, "steps": self.steps}
         job |= {"spectrum": spectrum, "longest": longest}
-        told = _Told(wanted, longest)
+        told = _TestReports(wanted, longest)
         for attempt in range(1 + RESTARTS + len(variants)):
             runs = [
                 {"files": dict(one.files), "names": told.left(number)} for number, one in enumerate(variants)
@@ -175,7 +175,7 @@ class TestRunner:
 
 
 @final
-class _Told:
+class _TestReports:
     """What the sandbox has told of each variant's tests, which it may tell once each."""
 
     def __init__(self, wanted: list[list[str]], longest: int) -> None:

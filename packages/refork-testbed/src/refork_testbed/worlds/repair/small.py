@@ -19,13 +19,13 @@ HELD_OUT = 0.2
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
-def small_prompt(source: str, line: int, shown: str | None = None) -> str:
+def small_prompt(source: str, line: int, hint: str | None = None) -> str:
     """The innermost function around a line as rows `` N: code``, N from 1 in the file.
 
-    A level of indentation is one space; docstring and blank lines are left out. ``shown``: another text of
+    A level of indentation is one space; docstring and blank lines are left out. ``hint``: another text of
     the file with the same lines, whose function is shown; it need not be read again, or even parse.
     """
-    node, rows = _holding(source, line), lines(source if shown is None else shown)
+    node, rows = _holding(source, line), lines(source if hint is None else hint)
     first = node.body[0]
     documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1
     skipped = range(first.lineno, (first.end_lineno or first.lineno) + 1) if documented else range(0)

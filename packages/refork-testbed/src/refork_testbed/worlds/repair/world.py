@@ -113,7 +113,9 @@ class RepairWorld:
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         brief = self.wording == "small"
-        return RepairEpisode(task, home, self.turns, changed=changed, turn=turn, seen=seen, brief=brief)
+        return RepairEpisode(
+            task, home, self.turns, changed=changed, turn=turn, observation=seen, brief=brief
+        )
 
 
 def repair_world(
@@ -140,13 +142,13 @@ class RepairEpisode:
         *,
         changed: Mapping[str, str] | None = None,
         turn: int = 0,
-        seen: Observation | None = None,
+        observation: Observation | None = None,
         brief: bool = False,
     ) -> None:
         self.task, self._brief = task, brief
         self._home, self._turns, self._turn = home, turns, turn
         self._changed = dict(changed or {})
-        self._seen = seen
+        self._seen = observation
 
     @property
     def first(self) -> Observation:

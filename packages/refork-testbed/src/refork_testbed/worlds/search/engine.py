@@ -124,9 +124,9 @@ class Index:
             "SELECT rowid, bm25(page, ?, ?) FROM page WHERE page MATCH ?", (*_WEIGHTS, phrase)
         ).fetchall()
 
-        def place(row: tuple[int, float]) -> tuple[bool, float, str]:
+        def sort_key(row: tuple[int, float]) -> tuple[bool, float, str]:
             title = self._titles[row[0] - 1]
             named = set(_WORD.findall(title.lower())) <= asked
             return not named, round(row[1], 6), title
 
-        return [self._titles[row[0] - 1] for row in sorted(rows, key=place)]
+        return [self._titles[row[0] - 1] for row in sorted(rows, key=sort_key)]

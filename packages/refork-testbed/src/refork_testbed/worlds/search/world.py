@@ -151,36 +151,36 @@ class SearchWorld:
         """What a simulator of a task is told: the engine's rules, the pages that matter, and the answer."""
         return _brief(self, task.id, json.dumps(task.data, sort_keys=True))
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """What of an agent's turn is its action, in its plain form; the turn itself where there is none."""
         call = read_action(turn)
         if call is None:
             return without_thoughts(turn)
         return f"{call.verb}: {call.words}" + (f" ; page {call.page}" if call.page != 1 else "")
 
-    def actor(self, task: Task, seed: int) -> SearchActor:
+    def agent(self, task: Task, seed: int) -> SearchAgent:
         """A scripted agent that solves, explores or errs."""
         titles = tuple(self.source.index(task.data).pages)
-        return SearchActor(task, titles, seed)
+        return SearchAgent(task, titles, seed)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Whether an answer was given or the turns are used up, and the reward; from the actions alone.
 
         The answer is graded against the task's own items, so a simulator's wrong verdict earns nothing.
         """
         opens = 0
-        for action, _ in seen[: self.turns]:
+        for action, _ in history[: self.turns]:
             call = read_action(action)
             if call is not None and call.verb == "answer":
                 return True, self.reward(grade(call.words, task.data["answer"]), opens)
             opens += call is not None and call.verb == "open"
-        return (True, self.reward(None, opens)) if len(seen) >= self.turns else (False, None)
+        return (True, self.reward(None, opens)) if len(history) >= self.turns else (False, None)
 
     def reward(self, given: Grade | None, opens: int) -> float:
         """The item F1 of an answer (None: none was given), less the cost of the pages opened."""
         return (given.f1 if given is not None else 0.0) - self.cost * opens
 
-    def shown(self, index: Index, query: str, page: int) -> tuple[str, tuple[str, ...]]:
+    def result_page(self, index: Index, query: str, page: int) -> tuple[str, tuple[str, ...]]:
         """A page of results as text, and the titles on it."""
         found = index.search(query)
         first = (page - 1) * self.results
@@ -214,11 +214,11 @@ class SearchEpisode:
         task: Task,
         index: Index,
         state: State | None = None,
-        seen: Observation | None = None,
+        observation: Observation | None = None,
     ) -> None:
         self.world, self.task, self.index = world, task, index
         self.state = state or State()
-        self._seen = seen
+        self._seen = observation
 
     @property
     def first(self) -> Observation:
@@ -259,7 +259,7 @@ class SearchEpisode:
         return self._seen
 
     def _searched(self, call: Call) -> tuple[str, Json]:
-        text, titles = self.world.shown(self.index, call.words, call.page)
+        text, titles = self.world.result_page(self.index, call.words, call.page)
         if not titles:
             return text, {"exact": False}
         path = self.task.data["path"]
@@ -321,7 +321,7 @@ def _brief(world: SearchWorld, name: str, key: str) -> Brief:
     cut = f" , its last {world.snippets.words} words" if world.snippets.words else ""
     lists = []
     for title in data["path"]:
-        _, titles = world.shown(index, title, 1)
+        _, titles = world.result_page(index, title, 1)
         lists.append(f"search: {title} lists {' ; '.join(titles)} of {len(index.search(title))}")
     pages = [text_of(title, index.pages[title]) for title in data["path"]]
     answer = f"reference answer : {' ; '.join(data['answer'])}"

@@ -21,7 +21,7 @@ from refork_testbed.worlds.repair.projects import project_names, split_of_projec
 from refork_testbed.worlds.repair.tasks import RepairTask, tasks_of
 
 #: Tests that the repository shows, the failing ones first; the verdict asks all of the module's.
-SHOWN = 4
+LISTED = 4
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 
 
@@ -100,7 +100,7 @@ def repository(task: RepairTask) -> Repository | None:
     names = [test.partition("::")[2] for test in home.names if test.startswith(f"{path}::")]
     bad = [test.partition("::")[2] for test in failing]
     good = [name for name in names if name not in bad]
-    some = sorted([*bad[: SHOWN // 2], *good[: SHOWN - min(len(bad), SHOWN // 2)]], key=names.index)
+    some = sorted([*bad[: LISTED // 2], *good[: LISTED - min(len(bad), LISTED // 2)]], key=names.index)
     head = home.tests[path].partition("\n\n\n")[0]
     shown = head + "\n" + "".join(f"\n\n{functions[name]}" for name in some)
     support = {

@@ -24,7 +24,7 @@ from refork.sandbox.shell import Ran, Shell, ShellLimits, ShellState, shared_she
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
-from refork.worlds.environment import Actor, Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName, ScriptedAgent
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
 from refork_testbed.worlds.repair.edits import EditError, edited
@@ -32,7 +32,7 @@ from refork_testbed.worlds.repair.mutation import lines
 from refork_testbed.worlds.repair.runner import test_names
 from refork_testbed.worlds.swe.repository import Repository, canonical, hashes, repositories
 from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
-from refork_testbed.worlds.terminal.actors import Scripted
+from refork_testbed.worlds.terminal.agents import Scripted
 from refork_testbed.worlds.terminal.words import MISSING
 from refork_testbed.worlds.terminal.world import ACCEPTED, REJECTED, printed
 
@@ -154,7 +154,7 @@ class SweWorld:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-        return SweEpisode(self, task, home, state, turn=turn, seen=seen, known=known)
+        return SweEpisode(self, task, home, state, turn=turn, observation=seen, known=known)
 
     def brief(self, task: Task) -> Brief:
         """The report, the log, and every file of the repository."""
@@ -167,20 +167,20 @@ class SweWorld:
             initial_state=f"log\n{log}\n{files}",
         )
 
-    def actor(self, task: Task, seed: int) -> Actor:
+    def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """Mends, errs or looks around, by the seed."""
         return scripted_actor(_home(task), self.turns, Dice("swe actor", task.id, seed))
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The command of a policy's whole turn."""
-        return said(turn)
+        return action_in(turn)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over after a submission (1 where it was accepted) or the last turn (0)."""
-        for action, answer in seen:
-            if submitted(said(action)) is not None:
+        for action, answer in history:
+            if submitted(action_in(action)) is not None:
                 return True, float(answer.strip() == ACCEPTED)
-        return (True, 0.0) if len(seen) >= self.turns else (False, None)
+        return (True, 0.0) if len(history) >= self.turns else (False, None)
 
     def passes(self, home: Repository, state: ShellState) -> bool:
         """Whether all tests of the broken module pass, whatever was done to the test files.
@@ -193,7 +193,7 @@ class SweWorld:
         made = {one.path: one for one in (*kept, *ShellState.of_files(texts).entries)}
         entries = tuple(sorted(made.values(), key=lambda one: (one.kind == "same", one.path)))
         command = f"pytest --noconftest -c /dev/null --rootdir . -rp {' '.join(home.tests)}"
-        ran = self.shell().run(ShellState(entries), command).kept()
+        ran = self.shell().run(ShellState(entries), command).checked()
         # Every test by its name: a package that ends the process has passed none.
         passed = set(re.findall(r"^PASSED (\S+)", ran.output, re.MULTILINE))
         return ran.status == 0 and set(test_names(home.tests)) <= passed
@@ -216,10 +216,10 @@ class SweEpisode:
 
     def __init__(
         self, world: SweWorld, task: Task, home: Repository, state: ShellState, *, turn: int = 0,
-        seen: Observation | None = None, known: tuple[str, ...] = (),
+        observation: Observation | None = None, known: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.task, self.state = task, state
-        self._world, self._home, self._turn, self._seen, self._known = world, home, turn, seen, known
+        self._world, self._home, self._turn, self._seen, self._known = world, home, turn, observation, known
 
     @property
     def first(self) -> Observation:
@@ -236,7 +236,7 @@ class SweEpisode:
         if self._seen is not None and self._seen.done:
             return self._seen
         self._turn += 1
-        command = said(action)
+        command = action_in(action)
         if submitted(command) is not None:
             reward = float(self._world.passes(self._home, self.state))
             info: Json = {"exact": True, "note": "all tests pass" if reward else "a test fails"}
@@ -247,7 +247,7 @@ class SweEpisode:
         ran = (
             self._edited(command)
             if command.startswith("edit ")
-            else self._world.shell().run(before, command).kept()
+            else self._world.shell().run(before, command).checked()
         )
         self.state = ran.state
         text = printed(ran.output, ran.ended, self._world.chars)

@@ -32,7 +32,7 @@ PIECE = re.compile(r"[A-Za-z0-9_./-]+")
 LONGEST_NOTE = 240
 
 
-def said(action: str) -> str:
+def action_in(action: str) -> str:
     """The command of a whole turn: its last fenced block, else all of it; no thoughts, no prompt sign."""
     text = without_thoughts(action)
     blocks = _FENCE.findall(text)
@@ -52,7 +52,7 @@ def knowable(command: str, ran: Ran) -> bool:
     return "\n" not in ran.output.strip() or not _UNORDERED.search(command)
 
 
-def place(state: ShellState) -> str:
+def folder_name(state: ShellState) -> str:
     """The present folder as the user would name it, ``.`` at home."""
     if state.cwd == HOME:
         return "."
@@ -62,7 +62,7 @@ def place(state: ShellState) -> str:
 def note(state: ShellState, command: str) -> str:
     """What decides the answer: where it runs, and what lies under each path that it names."""
     files, folders = state.files(), state.folders()
-    parts = [f"in {place(state)}"]
+    parts = [f"in {folder_name(state)}"]
     words = [word for word in dict.fromkeys(PIECE.findall(command)) if not word.startswith("-")]
     named = words[1:] or ["."]
     for word in named:

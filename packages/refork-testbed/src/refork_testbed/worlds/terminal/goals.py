@@ -37,7 +37,7 @@ class Drawn:
     kind: str
     files: dict[str, str]
     folders: tuple[str, ...]
-    told: str
+    brief: str
     goal: Goal
     script: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Drawn:
             "modes": self.goal.modes, "answer": self.goal.answer,
         }  # fmt: skip
         return {
-            "kind": self.kind, "files": self.files, "folders": list(self.folders), "told": self.told,
+            "kind": self.kind, "files": self.files, "folders": list(self.folders), "told": self.brief,
             "goal": goal, "script": list(self.script),
         }  # fmt: skip
 

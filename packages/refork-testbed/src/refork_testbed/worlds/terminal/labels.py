@@ -19,7 +19,7 @@ from typing import TypeAlias, final
 from refork.sandbox.inside.jail import HOME
 from refork.sandbox.shell import ShellState
 from refork.types import Json
-from refork_testbed.worlds.terminal.actions import LONGEST_NOTE, PIECE, listed, place
+from refork_testbed.worlds.terminal.actions import LONGEST_NOTE, PIECE, folder_name, listed
 
 #: A line of a file by its name, or by a dash.
 Named: TypeAlias = tuple[str, str]
@@ -147,7 +147,7 @@ def labelled_note(
     Of files and folders as much is told as such a command can print.
     """
     files, folders = state.files(), state.folders()
-    parts, known = [f"in {place(state)}"], []
+    parts, known = [f"in {folder_name(state)}"], []
     modes = {entry.path: entry.mode for entry in state.entries}
     head, word_sought, paths = command.partition(" ")[0], _sought(command), _paths(command)
     silent = head in _SILENT or ">" in command or output.endswith(": not found\n")
@@ -163,7 +163,7 @@ def labelled_note(
             parts += _source(path, trace, begin)
             parts.append(f"{_file(word, path, trace, begin)} {len(lines)}")
             if not (several or _ONLY_LINES.search(command)):
-                parts += _told(lines, word_sought, _sorted_by(command))
+                parts += _file_lines(lines, word_sought, _sorted_by(command))
             known += lines
         elif not path or path in folders:
             below = sorted(one for one in folders if not path or one.startswith(f"{path}/"))
@@ -216,7 +216,7 @@ def _by_number(line: str) -> tuple[float, str]:
     return (float(number[0]) if number else 0.0, line)
 
 
-def _told(lines: Sequence[Named], sought: str | None, flags: str | None) -> list[str]:
+def _file_lines(lines: Sequence[Named], sought: str | None, flags: str | None) -> list[str]:
     """The lines of a file.
 
     Beside each a word that is sought, and how many lines had it so far; below each, where lines are sorted,

@@ -18,7 +18,7 @@ COMMANDS = (
 #: Misspelt commands.
 TYPOS = ("caat", "sl", "grpe", "mkdri", "sotr", "ehco", "wcc", "mvv")
 #: Words of the tools' own messages and of tasks.
-SAID = (
+PHRASES = (
     "accepted", "rejected", "No", "such", "file", "or", "directory", "not", "found", "cannot", "remove",
     "create",
     "access", "Is", "a", "Not", "File", "exists", "can", "t", "to", "sh", "of", "missing", "operand", "after",
@@ -75,5 +75,5 @@ def vocabulary() -> tuple[str, ...]:
         "v",
         "e",
     )
-    groups = (FOLDERS, STEMS, ENDINGS, WORDS, MISSING, COMMANDS, TYPOS, SAID, MARKS, digits, options)
+    groups = (FOLDERS, STEMS, ENDINGS, WORDS, MISSING, COMMANDS, TYPOS, PHRASES, MARKS, digits, options)
     return tuple(sorted({word for group in groups for word in group}))

@@ -18,11 +18,11 @@ from refork.sandbox.shell import Shell, ShellLimits, ShellState, shared_shell
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
-from refork.worlds.environment import Actor, Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName, ScriptedAgent
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.terminal import actors, words
-from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal import agents, words
+from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
 from refork_testbed.worlds.terminal.goals import Drawn, Goal, draw
 from refork_testbed.worlds.terminal.labels import Trace, labelled, labelled_note, traced
 
@@ -101,7 +101,7 @@ class TerminalWorld:
             tries += 1
             data = drawn.to_json()
             mark = digest(data)[:16]
-            prompt = f"{DESCRIPTION.format(told=drawn.told)}\n{ACTIONS}"
+            prompt = f"{DESCRIPTION.format(told=drawn.brief)}\n{ACTIONS}"
             if mark not in found:
                 found[mark] = Task(f"terminal/{mark}", self.name, split, prompt, data)
                 last = tries
@@ -126,36 +126,36 @@ class TerminalWorld:
             raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
         if other != task.id:
             raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
-        return TerminalEpisode(self, task, drawn, state, turn=turn, seen=seen, trace=trace)
+        return TerminalEpisode(self, task, drawn, state, turn=turn, observation=seen, trace=trace)
 
     def brief(self, task: Task) -> Brief:
         """The request, and every file and folder with its content."""
         drawn = _drawn(task)
         return Brief(
-            task_description=DESCRIPTION.format(told=drawn.told),
+            task_description=DESCRIPTION.format(told=drawn.brief),
             action_space=ACTIONS,
-            initial_state=self.shown(ShellState.of_files(drawn.files, drawn.folders)),
+            initial_state=self.folder_text(ShellState.of_files(drawn.files, drawn.folders)),
         )
 
-    def shown(self, begin: ShellState) -> str:
+    def folder_text(self, begin: ShellState) -> str:
         """The folder of a beginning in the form that this world's briefs have."""
-        return labelled(begin) if self.brief_form == "labels" else shown(begin)
+        return labelled(begin) if self.brief_form == "labels" else listing(begin)
 
-    def actor(self, task: Task, seed: int) -> Actor:
+    def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """Solves, errs or looks around, by the seed."""
         split: Split = "held-out" if task.split == "held-out" else "train"
-        return actors.actor(_drawn(task), split, self.turns, Dice("terminal actor", task.id, seed))
+        return agents.agent(_drawn(task), split, self.turns, Dice("terminal actor", task.id, seed))
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The command of a policy's whole turn."""
-        return said(turn)
+        return action_in(turn)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """Over after a submission (1 where it was accepted) or the last turn (0)."""
-        for action, answer in seen:
-            if submitted(said(action)) is not None:
+        for action, answer in history:
+            if submitted(action_in(action)) is not None:
                 return True, float(answer.strip() == ACCEPTED)
-        return (True, 0.0) if len(seen) >= self.turns else (False, None)
+        return (True, 0.0) if len(history) >= self.turns else (False, None)
 
 
 def open_terminal(spec: Spec) -> TerminalWorld:
@@ -173,17 +173,17 @@ class TerminalEpisode:
 
     def __init__(
         self, world: TerminalWorld, task: Task, drawn: Drawn, state: ShellState, *, turn: int = 0,
-        seen: Observation | None = None, trace: Trace | None = None,
+        observation: Observation | None = None, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.task, self.state = task, state
-        self._world, self._drawn, self._turn, self._seen = world, drawn, turn, seen
+        self._world, self._drawn, self._turn, self._seen = world, drawn, turn, observation
         self._trace = trace or Trace.of(drawn.files)
 
     @property
     def first(self) -> Observation:
         """The files and folders, before any command."""
         begin = ShellState.of_files(self._drawn.files, self._drawn.folders)
-        return Observation(self._world.shown(begin), key(self.task, begin, False))
+        return Observation(self._world.folder_text(begin), key(self.task, begin, False))
 
     def step(self, action: str) -> Observation:
         """Run a command and see what it prints, or submit and be graded.
@@ -194,13 +194,13 @@ class TerminalEpisode:
         if self._seen is not None and self._seen.done:
             return self._seen
         self._turn += 1
-        command = said(action)
+        command = action_in(action)
         answer = submitted(command)
         if answer is not None:
             self._seen = self._graded(answer)
             return self._seen
         before = self.state
-        ran = self._world.shell().run(before, command).kept()
+        ran = self._world.shell().run(before, command).checked()
         self.state = ran.state
         info: Json = {
             "exact": knowable(command, ran),
@@ -250,7 +250,7 @@ def printed(output: str, ended: str, most: int) -> str:
     return "\n".join(part for part in (text, told.get(ended, "")) if part)
 
 
-def shown(state: ShellState) -> str:
+def listing(state: ShellState) -> str:
     """Every folder, and every file with its lines."""
     parts = []
     for entry in state.entries:

@@ -105,8 +105,8 @@ def _arm(job: ReadyArm, spec_of: Callable[[Policy | World], str]) -> Json:
         if world is None
         else {"spec": spec_of(world), "version": world.version, "name": world.name},
         "settings": plan.settings.to_json(),
-        "walk": [[pack(step.node, _UNREAD), step.keep] for step in plan.walk],
-        "snapshot": _snapshot(job.point.tree, plan.walk) if world is not None else None,
+        "walk": [[pack(step.node, _UNREAD), step.keep] for step in plan.trajectory],
+        "snapshot": _snapshot(job.point.tree, plan.trajectory) if world is not None else None,
         "branch": _shared(first) | {"tokens": pack_array(first.tokens), "messages": first.messages},
         "noise": [first.noise.seed, first.noise.stream],
     }

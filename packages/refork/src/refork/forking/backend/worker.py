@@ -62,7 +62,7 @@ def called(kind: Kind, spec: str) -> Any:
 class Sheet:
     """Takes what a run writes and keeps it, each draw's part together."""
 
-    places: dict[str, int]
+    unit_places: dict[str, int]
     parts: dict[str, int] = field(default_factory=dict)
     new_nodes: list[NewNode] = field(default_factory=list)
     draws: list[DrawRecord] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Sheet:
         """Note nodes, finished draws and scores."""
         for new_node in new_nodes:
             key = new_node.key or ""
-            self.parts[node_id(new_node.parent, new_node.keep, new_node.kind, key)] = self.places[
+            self.parts[node_id(new_node.parent, new_node.keep, new_node.kind, key)] = self.unit_places[
                 key.split("/")[1]
             ]
         self.new_nodes += new_nodes
@@ -90,11 +90,11 @@ class Sheet:
     def to_json(self) -> Json:
         """All of it in order of draws, each draw's nodes as they came."""
 
-        def place(new_node: NewNode) -> int:
-            return self.places[(new_node.key or "").split("/")[1]]
+        def unit_order(new_node: NewNode) -> int:
+            return self.unit_places[(new_node.key or "").split("/")[1]]
 
         return {
-            "drafts": [pack(new_node) for new_node in sorted(self.new_nodes, key=place)],
+            "drafts": [pack(new_node) for new_node in sorted(self.new_nodes, key=unit_order)],
             "draws": [dataclasses.asdict(d) for d in sorted(self.draws, key=lambda d: d.draw)],
             "scores": [pack_score(s) for s in sorted(self.scores, key=lambda s: self.parts[s.node])],
             "producers": [dataclasses.asdict(producer) for producer in self.producers.values()],
@@ -164,8 +164,8 @@ class Worker:
                 finally:
                     episodes.close()
             producer = None if world is None else world_producer(world.name, world.version)
-            law = Sampling.from_json(arm["settings"])
-            totals = run_to(sheet, branches, policy, law, producer=producer)
+            sampling = Sampling.from_json(arm["settings"])
+            totals = run_to(sheet, branches, policy, sampling, producer=producer)
         used = {"tokens": sum(totals.tokens.values()), "ties": sum(totals.ties.values())}
         return sheet.to_json() | used
 

@@ -43,20 +43,20 @@ _MEANT: Final = {
 
 @final
 @dataclass(slots=True)
-class Talk:
+class SpanMessages:
     """What a span says of a conversation; ``ends`` are the finish reasons of its answers, in order."""
 
-    shown: list[Message] = field(default_factory=list)
-    said: list[Message] = field(default_factory=list)
+    inputs: list[Message] = field(default_factory=list)
+    outputs: list[Message] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
     tools: Any = None
 
 
-def talk_of(span: Span) -> tuple[Talk, Json, list[Event]]:
+def span_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     """The conversation of a span, and the attributes and events that are no part of it."""
     attributes = dict(span.attributes)
     events = list(span.events)
-    talk = Talk()
+    talk = SpanMessages()
     details = [event for event in events if event.name == DETAILS]
     places = [attributes, *(event.attributes for event in details)]
     if any(key in place for place in places for key in (INPUT, OUTPUT, SYSTEM)):
@@ -81,23 +81,23 @@ def _left(attributes: Mapping[str, Any]) -> bool:
     return any(key not in (INPUT, OUTPUT, SYSTEM, TOOLS) for key in attributes)
 
 
-def _current(talk: Talk, place: Json) -> None:
+def _current(talk: SpanMessages, place: Json) -> None:
     """Messages under the current attributes, taken out of them."""
     system = _json(place.pop(SYSTEM, None))
     if system:
         parts = [{"type": "text", "content": system}] if isinstance(system, str) else system
-        talk.shown += messages_of_parts({"role": "system", "parts": parts})
+        talk.inputs += messages_of_parts({"role": "system", "parts": parts})
     for raw in _list(place.pop(INPUT, None)):
-        talk.shown += messages_of_parts(raw)
+        talk.inputs += messages_of_parts(raw)
     for raw in _list(place.pop(OUTPUT, None)):
         made = messages_of_parts(raw, role="assistant")
         end = raw.get("finish_reason") if isinstance(raw, Mapping) else None
-        talk.said += made
+        talk.outputs += made
         talk.ends += [end] * len(made)
     talk.tools = _json(place.pop(TOOLS, None)) or talk.tools
 
 
-def _by_event(talk: Talk, events: Iterable[Event]) -> None:
+def _by_event(talk: SpanMessages, events: Iterable[Event]) -> None:
     """Messages of the conventions up to 1.36: one event each, the content in its body or its attributes."""
     for event in events:
         body = event.body
@@ -109,13 +109,13 @@ def _by_event(talk: Talk, events: Iterable[Event]) -> None:
             inner = _json(told.get("message"))
             message = dict(inner) if isinstance(inner, Mapping) else {"content": inner or told.get("content")}
             message.setdefault("tool_calls", told.get("tool_calls"))
-            talk.said.append(_message(message, "assistant"))
+            talk.outputs.append(_message(message, "assistant"))
             talk.ends.append(_text(told.get("finish_reason")))
         else:
-            talk.shown.append(_message(told, _ROLES[event.name]))
+            talk.inputs.append(_message(told, _ROLES[event.name]))
 
 
-def _texts(talk: Talk, event: Event) -> None:
+def _texts(talk: SpanMessages, event: Event) -> None:
     """Messages of the conventions up to 1.27: JSON texts of lists."""
     key = _TEXTS.get(event.name)
     if key is None:
@@ -125,13 +125,13 @@ def _texts(talk: Talk, event: Event) -> None:
         inner = raw.get("message", raw) if isinstance(raw, Mapping) else {"content": raw}
         message = _message(dict(inner) if isinstance(inner, Mapping) else {"content": inner}, role)
         if role == "user":
-            talk.shown.append(message)
+            talk.inputs.append(message)
         else:
-            talk.said.append(message)
+            talk.outputs.append(message)
             talk.ends.append(_text(raw.get("finish_reason")) if isinstance(raw, Mapping) else None)
 
 
-def _numbered(talk: Talk, attributes: Json) -> None:
+def _numbered(talk: SpanMessages, attributes: Json) -> None:
     """Messages under numbered attributes, or whole JSON texts; taken out of the attributes."""
     found: dict[tuple[str, int], Json] = {}
     for key in list(attributes):
@@ -151,9 +151,9 @@ def _numbered(talk: Talk, attributes: Json) -> None:
             flat["tool_calls"] = list(calls.values())
         end = flat.pop("finish_reason", None)
         if side == "prompt":
-            talk.shown.append(_message(flat, "user"))
+            talk.inputs.append(_message(flat, "user"))
         else:
-            talk.said.append(_message(flat, "assistant"))
+            talk.outputs.append(_message(flat, "assistant"))
             talk.ends.append(_text(end))
 
 

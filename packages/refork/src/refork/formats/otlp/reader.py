@@ -20,10 +20,10 @@ from refork.formats.base import Head, whole
 from refork.formats.conversation import origin
 from refork.formats.grouped import Grouped
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
-from refork.formats.otlp.messages import Talk, talk_of
+from refork.formats.otlp.messages import SpanMessages, span_messages
 from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import ModelCall, ToolRun, Walk
+from refork.formats.spans import ModelCall, ToolRun, TracePath
 from refork.formats.tokenised import lacking
 from refork.policies.base import Cost, Policy, Sampling
 from refork.tree.records import Position, Record, Remark
@@ -125,15 +125,15 @@ def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = Non
     if not calls:
         yield Remark("skipped", "a trace without a call of a model", f"trace {trace}")
         return
-    talks = {span.id: talk_of(span) for span in calls}
-    if silent := sum(not talk.shown and not talk.said for talk, _, _ in talks.values()):
+    talks = {span.id: span_messages(span) for span in calls}
+    if silent := sum(not talk.inputs and not talk.outputs for talk, _, _ in talks.values()):
         yield Remark("lost", "messages of calls: their content was not captured", f"trace {trace}", silent)
-    told = _Told(trace, spans[0].resource, by_id, {span.id for span in agents})
+    told = _SpanFacts(trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
     made = [_call(span, *talks[span.id], told, definitions) for span in calls]
-    model = next((call.told["policy"] for call in made if call.told.get("policy")), None)
+    model = next((call.facts["policy"] for call in made if call.facts.get("policy")), None)
     service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
-    walk = Walk(
+    walk = TracePath(
         definitions,
         [_tool_run(span, told) for span in tools],
         policy,
@@ -170,7 +170,7 @@ def operation(span: Span) -> str | None:
 
 
 @final
-class _Told:
+class _SpanFacts:
     """What a trace's spans say beside messages, as it is kept with nodes."""
 
     def __init__(self, trace: str, resource: Json, by_id: Mapping[str, Span], agents: set[str]) -> None:
@@ -222,7 +222,7 @@ def _key(span: Span) -> str:
 
 
 def _call(
-    span: Span, talk: Talk, attributes: Json, events: Sequence[Event], told: _Told, tools: Any
+    span: Span, talk: SpanMessages, attributes: Json, events: Sequence[Event], told: _SpanFacts, tools: Any
 ) -> ModelCall:
     attributes = {key: value for key, value in attributes.items() if key != NODE}
     reasons = attributes.get("gen_ai.response.finish_reasons")
@@ -248,10 +248,10 @@ def _call(
     choices: list[Json] = [
         {"finish": finish_of(end), "extra": {"finish_reason": end} if end else {}} for end in ends
     ]
-    return ModelCall(_key(span), talk.shown, talk.said, fields, choices)
+    return ModelCall(_key(span), talk.inputs, talk.outputs, fields, choices)
 
 
-def _tool_run(span: Span, told: _Told) -> ToolRun:
+def _tool_run(span: Span, told: _SpanFacts) -> ToolRun:
     call = span.attributes.get("gen_ai.tool.call.id")
     result = span.attributes.get("gen_ai.tool.call.result")
     message: Message | None = None

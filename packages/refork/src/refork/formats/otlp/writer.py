@@ -20,11 +20,11 @@ import numpy as np
 from refork.formats.otlp.batches import attributes_list
 from refork.formats.otlp.messages import INPUT, OUTPUT, TOOLS, parts_of_message
 from refork.formats.otlp.reader import EVALUATION, NODE, PRODUCER
-from refork.formats.recorded import recorded, scores_of, walks_of
+from refork.formats.recorded import leaf_trajectories, recorded, scores_of
 from refork.tree.node import Node, Trajectory
 from refork.tree.records import Record
 from refork.tree.score import Producer, Score
-from refork.tree.turn import Shown, parts_of
+from refork.tree.turn import ContextStep, parts_of
 from refork.tree.turn import Turn as Said
 from refork.types import Json, Message
 
@@ -48,17 +48,17 @@ _REQUEST: Final = {
 class _Turn:
     """One turn: what was said, what was shown before it, and the scores it carries."""
 
-    said: Said
+    output: Said
     context: list[Message]
     scores: list[Score] = field(default_factory=list)
 
     @property
     def node(self) -> Node:
-        return self.said.node
+        return self.output.node
 
     def message(self) -> Message | None:
         """What was said; None where nothing of it was recorded."""
-        return self.said.message
+        return self.output.message
 
 
 @final
@@ -73,7 +73,7 @@ class OTLPWriter:
         with recorded(records) as tree:
             by_id = {producer.id: producer for producer in tree.producers()}
             written: set[str] = set()
-            for walk in walks_of(tree):
+            for walk in leaf_trajectories(tree):
                 turns = _turns(walk, tree)
                 if not turns or _is_side(walk.leaf) or turns[-1].node.id in written:
                     continue
@@ -113,7 +113,7 @@ def _turns(walk: Trajectory, tree: Tree) -> list[_Turn]:
     context: list[Message] = []
     owners: dict[str, _Turn] = {}
     for part in parts_of(walk):
-        if isinstance(part, Shown):
+        if isinstance(part, ContextStep):
             context = [] if part.step.node.kind == "rewrite" else context
             context = [*context, *part.messages]
         else:

@@ -29,7 +29,7 @@ _MOST_IDS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ServerCompletion:
     """One completion as the server gave it: ids and log-probs are None where it gave none.
 
     ``top``: per token, the likeliest tokens' log-probs (best first).
@@ -129,7 +129,7 @@ def _top_first(block: Json) -> dict[str, float] | None:
 
 
 @_understood
-def read_completion(choice: Json, expected: Expected) -> Said:
+def read_completion(choice: Json, expected: Expected) -> ServerCompletion:
     """A choice of a completions answer, as far as the server gives it; checks the fit of its lists.
 
     Raises:
@@ -157,7 +157,7 @@ def read_completion(choice: Json, expected: Expected) -> Said:
     tops = [e.get("top_logprobs") for e in entries] if entries is not None else block.get("top_logprobs")
     finish, error = finish_of(choice.get("finish_reason"))
     stop = choice.get("stop_reason", choice.get("matched_stop"))
-    return Said(
+    return ServerCompletion(
         ids=ids,
         values=None if values is None else [float(v) for v in values],
         text=str(choice.get("text") or ""),
@@ -187,10 +187,10 @@ def _check_values(ids: list[int], values: list[Any], expected: Expected) -> None
 
 
 @_understood
-def uncut(said: Said, body: Json, expected: Expected) -> int | None:
+def uncut(output: ServerCompletion, body: Json, expected: Expected) -> int | None:
     """How many tokens were said, where a stop string's were cut off the list (llama.cpp); else None."""
     counted = (body.get("usage") or {}).get("completion_tokens")
-    if said.finish != "stop" or not isinstance(counted, int) or counted <= len(said.ids or ()):
+    if output.finish != "stop" or not isinstance(counted, int) or counted <= len(output.ids or ()):
         return None
     if counted > expected.limit:
         raise expected.lie(f"it counted {counted} tokens", f"at most {expected.limit}")
@@ -198,28 +198,33 @@ def uncut(said: Said, body: Json, expected: Expected) -> int | None:
 
 
 def up_to(
-    said: Said, ends: Sequence[int], decode: Callable[[IntArray], str | None], expected: Expected
-) -> Said:
+    output: ServerCompletion,
+    ends: Sequence[int],
+    decode: Callable[[IntArray], str | None],
+    expected: Expected,
+) -> ServerCompletion:
     """A completion up to the first of the token ids that end it, for servers that know no such ids."""
-    ids = said.ids or []
+    ids = output.ids or []
     count = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
     if count == len(ids):
         # The last token that there was room for may be one of them.
-        return replace(said, finish="stop") if ids and ids[-1] in ends and said.error is None else said
-    short = first_tokens(said, count, decode)
+        return replace(output, finish="stop") if ids and ids[-1] in ends and output.error is None else output
+    short = first_tokens(output, count, decode)
     if short is None:
         raise expected.lie(f"it went on after token {ids[count - 1]}", "that stop_token_ids are obeyed")
     return replace(short, finish="stop")
 
 
-def first_tokens(said: Said, count: int, decode: Callable[[IntArray], str | None]) -> Said | None:
+def first_tokens(
+    output: ServerCompletion, count: int, decode: Callable[[IntArray], str | None]
+) -> ServerCompletion | None:
     """The first tokens of a completion, which goes on behind them; None where their text cannot be known."""
-    ids, values, top = said.ids or [], said.values, said.top
+    ids, values, top = output.ids or [], output.values, output.top
     text = decode(token_array(ids[:count])) if count else ""
     if text is None:
         return None
     return replace(
-        said,
+        output,
         ids=ids[:count],
         values=None if values is None else values[:count],
         top=None if top is None else top[:count],
@@ -238,19 +243,19 @@ def check_prompt_count(body: Json, expected: Expected) -> None:
         raise expected.lie(f"it counted {counted} prompt tokens", f"the {len(expected.prompt)} sent")
 
 
-def check_text(said: Said, codec: Codec, expected: Expected) -> None:
+def check_text(output: ServerCompletion, codec: Codec, expected: Expected) -> None:
     """Refuse token ids that do not decode to the text they came with."""
-    assert said.ids is not None
-    outside = [i for i in said.ids if not 0 <= i < codec.vocabulary]
+    assert output.ids is not None
+    outside = [i for i in output.ids if not 0 <= i < codec.vocabulary]
     if outside:
         raise expected.lie(f"it said token {outside[0]}", f"ids below {codec.vocabulary}, the vocabulary")
-    ours = codec.decode(said.ids).lstrip(" ").rstrip("\ufffd")
-    theirs = said.text.lstrip(" ").rstrip("\ufffd")
-    trimmed = said.finish == "stop" and ours.startswith(theirs)
+    ours = codec.decode(output.ids).lstrip(" ").rstrip("\ufffd")
+    theirs = output.text.lstrip(" ").rstrip("\ufffd")
+    trimmed = output.finish == "stop" and ours.startswith(theirs)
     # Servers may keep special tokens in the text, and may cut a stop string off it.
-    if ours != theirs and not trimmed and codec.raw(said.ids).lstrip(" ") != theirs:
+    if ours != theirs and not trimmed and codec.raw(output.ids).lstrip(" ") != theirs:
         raise expected.lie(
-            f"its token ids mean {codec.decode(said.ids)!r}, its text is {said.text!r}",
+            f"its token ids mean {codec.decode(output.ids)!r}, its text is {output.text!r}",
             "token ids of the tokenizer that was given for it",
         )
 

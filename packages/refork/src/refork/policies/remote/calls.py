@@ -145,7 +145,7 @@ class Caller:
         for tried in range(1, tries + 1):
             self._take_turn()
             if self._halted.is_set():
-                raise CallFailed("stopped before it was sent", status=None, where=self._place(what))
+                raise CallFailed("stopped before it was sent", status=None, where=self._where(what))
             try:
                 return call()
             except openai.APIStatusError as error:
@@ -157,10 +157,10 @@ class Caller:
             except Unreadable as error:
                 asked, reason = None, str(error)
             except TooLong as error:
-                raise ServerError(str(error), where=self._place(what)) from None
+                raise ServerError(str(error), where=self._where(what)) from None
             except openai.APIError as error:
                 raise ServerError(
-                    f"the answer could not be read: {self.clean(str(error))}", where=self._place(what)
+                    f"the answer could not be read: {self.clean(str(error))}", where=self._where(what)
                 ) from None
             if tried < tries:
                 wait = min(_LONGEST_WAIT, asked if asked is not None else pause)
@@ -169,7 +169,7 @@ class Caller:
         raise CallFailed(
             f"{reason} at each of {tries} tries",
             status=None,
-            where=self._place(what),
+            where=self._where(what),
             hint=_BUSY,
         )
 
@@ -187,7 +187,7 @@ class Caller:
             text = text.replace(secret, "***")
         return text if len(text) <= 500 else text[:500] + "..."
 
-    def _place(self, what: str) -> str:
+    def _where(self, what: str) -> str:
         return f"{self._server}, {what}"
 
     def _status(self, error: openai.APIStatusError, what: str, last: int | None) -> float | None:
@@ -196,7 +196,7 @@ class Caller:
         if status in _HOPELESS:
             raise ServerError(
                 f"the server refuses this key (status {status}): {message}",
-                where=self._place(what),
+                where=self._where(what),
                 hint="give api_key=, or set REFORK_API_KEY (OPENAI_API_KEY for api.openai.com)",
             ) from None
         # llama-cpp-python says 500 of a request that does not fit its schema: no use in asking again.
@@ -205,13 +205,13 @@ class Caller:
             raise CallFailed(
                 f"the server refuses the request (status {status}): {message}",
                 status=status,
-                where=self._place(what),
+                where=self._where(what),
             ) from None
         if last is not None:
             raise CallFailed(
                 f"status {status} at each of {last} tries: {message}",
                 status=None,
-                where=self._place(what),
+                where=self._where(what),
                 hint=_BUSY,
                 last=status,
             ) from None

@@ -13,7 +13,7 @@ from refork.policies.base import Continuation, Request, Sampling
 from refork.policies.chat import Codec, tools_of
 from refork.policies.remote.answers import (
     Expected,
-    Said,
+    ServerCompletion,
     check_prompt_count,
     check_text,
     cost_of,
@@ -44,7 +44,7 @@ class PartialTurn:
     """What one request's calls gave, before it is put together."""
 
     ids: list[int] = field(default_factory=list)
-    parts: list[Said] = field(default_factory=list)
+    parts: list[ServerCompletion] = field(default_factory=list)
     bodies: list[Json] = field(default_factory=list)
     forced: FloatArray | None = None
     finish: Finish = "length"
@@ -183,7 +183,7 @@ class Asker:
             # A bias holds for a whole call, and this one is for its first place only.
             room = room if set(bias) == banned else 1
         _, frequency, presence = settings.penalties
-        begun = [int(t) for t in request.tokens[len(request.tokens) - request.said :]] + turn.ids
+        begun = [int(t) for t in request.tokens[len(request.tokens) - request.generated :]] + turn.ids
         if not (frequency or presence) or not begun:
             return DrawCall(offset, again, room, first, banned, bias)
         # The server takes all that it is sent for the prompt, which these two penalties do not read. A bias
@@ -286,7 +286,7 @@ class Asker:
                 hint="its probability is near 1 there, and the server does not keep it out",
             )
 
-    def _uncut(self, cut: Said, body: Json, settings: Sampling, what: str) -> Json:
+    def _uncut(self, cut: ServerCompletion, body: Json, settings: Sampling, what: str) -> Json:
         """The same completion up to its stop string, which was cut off: the same seed says the same tokens.
 
         Raises:
@@ -398,7 +398,10 @@ class Asker:
         text, offsets, count, stopped = self._text(turn, settings)
         values, entropy = self._values(turn, settings)
         plain = is_plain(request, settings)
-        sampled, at_one = plain or self._told(request, settings), plain or self.able.law == "t1"
+        sampled, at_one = (
+            plain or self._reports_asked_logprobs(request, settings),
+            plain or self.able.logprob_kind == "t1",
+        )
         return Continuation(
             index=index,
             tokens=token_array(turn.ids[:count]),
@@ -412,9 +415,9 @@ class Asker:
             error=turn.error,
         )
 
-    def _told(self, request: Request, settings: Sampling) -> bool:
+    def _reports_asked_logprobs(self, request: Request, settings: Sampling) -> bool:
         """Whether the server's log-probs are under the law that these settings ask for."""
-        if self.able.law != "sampled" or settings.forced:
+        if self.able.logprob_kind != "sampled" or settings.forced:
             return False  # Forced tokens' log-probs are echoed, at temperature 1.
         barred = settings.banned or settings.banned_first or request.exclude_first is not None
         return not barred or (

@@ -115,7 +115,7 @@ class RemotePolicy:
             "model": self._endpoint.model,
             "mode": "tokens" if able.tokens else "chat",
             "why_not_tokens": able.why_not,
-            "logprobs_of": able.law,
+            "logprobs_of": able.logprob_kind,
             "seed": able.seed,
             # Draws of one address are equal only where their seeds were made alike.
             "seeds": f"{able.seed_bits} bits of draw, turn, token and try",
@@ -254,7 +254,7 @@ class RemotePolicy:
     def _refuse(self, requests: Sequence[Request], settings: Sampling) -> None:
         able, server = self.abilities, self._endpoint.server
         refuse_grammar(settings, server)
-        self._refuse_law(settings)
+        self._refuse_sampling(settings)
         if able.tokens:
             for request in requests:
                 self._check_ids(request.tokens)
@@ -317,7 +317,7 @@ class RemotePolicy:
                 hint="give tokenizer=DIR-or-hub-id",
             )
 
-    def _refuse_law(self, settings: Sampling) -> None:
+    def _refuse_sampling(self, settings: Sampling) -> None:
         """Refuse min-p and penalties where it is not known that the server has them as they are asked for."""
         able, server = self.abilities, self._endpoint.server
         asked = {
@@ -356,7 +356,7 @@ class RemotePolicy:
         if not (frequency or presence):
             return
         # Without a bias that is obeyed, a turn may have to go on anywhere.
-        begun = staged or any(r.said for r in requests) or not (able.bias or not settings.banned)
+        begun = staged or any(r.generated for r in requests) or not (able.bias or not settings.banned)
         why = None
         if begun and (able.kind == "refork" or not able.bias):
             why = "it takes no small logit_bias"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from refork.errors import ServerError
 from refork.policies.remote.answers import (
     Expected,
-    Said,
+    ServerCompletion,
     check_prompt_count,
     first_choice,
     read_completion,
@@ -23,7 +23,7 @@ from refork.policies.remote.calls import CallFailed
 from refork.policies.remote.endpoint import Endpoint
 from refork.types import Json
 
-LogprobLaw = Literal["t1", "sampled"]
+LogprobKind = Literal["t1", "sampled"]
 
 #: Asked of every server that may give token ids; servers ignore what they do not know, or refuse.
 TOKEN_IDS: Json = {"return_token_ids": True, "return_tokens_as_token_ids": True}
@@ -67,8 +67,8 @@ class ServerAbilities:
     """What the probe showed.
 
     ``kind`` is whose server it is, by its list of models (None: not known). ``bias``: a logit_bias of -100
-    kept the likeliest token out. ``seed_bits``: how long a seed it takes. ``law``: which law the server's
-    log-probs
+    kept the likeliest token out. ``seed_bits``: how long a seed it takes. ``logprob_kind``: which law the
+    server's log-probs
     are of (temperature 1 and no filter, or the sampled one); None where that could not be told. ``paired``:
     equal seeds gave equal texts and other seeds others, so often that a server which ignores seeds does it
     less than once in a million probes (see :func:`honours`). ``filters``: whether it takes the words that
@@ -78,7 +78,7 @@ class ServerAbilities:
     tokens: bool
     why_not: str | None = None
     logprobs: bool = False
-    law: LogprobLaw | None = None
+    logprob_kind: LogprobKind | None = None
     scores: bool = False
     paired: bool = False
     seed: str = "not known"
@@ -216,7 +216,7 @@ def _probe_tokens(
 ) -> ServerAbilities:
     expected = Expected(endpoint.server, "probe of token ids", prompt, _LENGTH)
 
-    def ask(seed: int, temperature: float, **more: Any) -> Said:
+    def ask(seed: int, temperature: float, **more: Any) -> ServerCompletion:
         body: Json = {
             "prompt": prompt,
             "max_tokens": _LENGTH,
@@ -253,7 +253,7 @@ def _probe_tokens(
         known,
         tokens=True,
         logprobs=first.values is not None,
-        law=_law(first, ask(1, 0.5)),
+        logprob_kind=_logprob_kind(first, ask(1, 0.5)),
         scores=_scores(endpoint, prompt),
         paired=paired,
         seed=seed,
@@ -262,7 +262,7 @@ def _probe_tokens(
     )
 
 
-def _law(hot: Said, cold: Said) -> LogprobLaw | None:
+def _logprob_kind(hot: ServerCompletion, cold: ServerCompletion) -> LogprobKind | None:
     """Log-probs of the same first place that temperature does not move are of temperature 1."""
     shared = set(hot.top_first or {}) & set(cold.top_first or {})
     if hot.top_first is None or cold.top_first is None or len(shared) < 2:

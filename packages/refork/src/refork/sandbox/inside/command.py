@@ -31,7 +31,7 @@ LEAST = 3
 FOLDER = os.O_PATH | os.O_DIRECTORY if hasattr(os, "O_PATH") else os.O_RDONLY
 
 
-class Place(NamedTuple):
+class JailPaths(NamedTuple):
     """A jail before anything runs in it: the folder as the guard opened it and as the command will name it.
 
     ``root``: what becomes all that there is, in namespaces. ``outside``: the folder's path where it lies
@@ -46,8 +46,8 @@ class Place(NamedTuple):
     others: int
 
 
-def serve(control: int, told: list[str]) -> None:
-    """Fork a guard for each connection that comes, until the end; ``told`` is an empty folder of ours."""
+def serve(control: int, arguments: list[str]) -> None:
+    """Fork a guard for each connection that comes, to the end; ``arguments``: an empty folder of ours."""
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -56,15 +56,15 @@ def serve(control: int, told: list[str]) -> None:
         asked, fds, _, _ = socket.recv_fds(sock, 1, 1)
         if not asked:
             with suppress(OSError):  # whoever asked may have been killed, and removes nothing
-                jail.empty(told[0])
-                Path(told[0]).rmdir()
+                jail.empty(arguments[0])
+                Path(arguments[0]).rmdir()
             os._exit(0)
         for fd in fds:
             with suppress(OSError):  # no process to be had: who asked sees the end of the connection
                 if not os.fork():
                     sock.close()
                     os.set_inheritable(fd, False)
-                    guard(fd, told[0])
+                    guard(fd, arguments[0])
             os.close(fd)
 
 
@@ -78,7 +78,7 @@ def guard(connection: int, spot: str) -> NoReturn:
         os.umask(0o022)
         asked = wire.read(connection)
         try:
-            place = PLACES[asked["way"]](asked, spot)
+            place = CONFINEMENTS[asked["way"]](asked, spot)
         except (jail.RefusedError, OSError) as error:
             wire.write(connection, wire.pack({"refused": str(error)}))
             os._exit(0)
@@ -94,7 +94,7 @@ def guard(connection: int, spot: str) -> NoReturn:
         os._exit(1)
 
 
-def _apart(asked: dict[str, Any], spot: str) -> Place:
+def _apart(asked: dict[str, Any], spot: str) -> JailPaths:
     """Namespaces: the tools and the folder are all that there is, and the folder lies in memory."""
     root = os.geteuid() == 0
     user, others = _user()
@@ -106,17 +106,17 @@ def _apart(asked: dict[str, Any], spot: str) -> Place:
     owner = user if root else jail.USER
     data = f"size={asked['disk']},nr_inodes=256,mode=700,uid={owner},gid={owner}"
     jail.mount("tmpfs", folder, "tmpfs", jail.MS_NOSUID | jail.MS_NODEV | jail.MS_NOEXEC, data)
-    return Place(os.open(folder, FOLDER), WORK, spot, "", user, others if root else 0)
+    return JailPaths(os.open(folder, FOLDER), WORK, spot, "", user, others if root else 0)
 
 
-def _walled(asked: dict[str, Any], spot: str) -> Place:
+def _walled(asked: dict[str, Any], spot: str) -> JailPaths:
     """Landlock alone: the folder lies outside, and its files are bounded one by one."""
     if (known := min(landlock.version(), asked["landlock"])) < LEAST:
         raise jail.RefusedError(f"Landlock version {known}; {LEAST} is the first that keeps files whole")
     return _alone({}, spot)
 
 
-def _alone(asked: dict[str, Any], spot: str) -> Place:
+def _alone(asked: dict[str, Any], spot: str) -> JailPaths:
     """No wall: a folder, and resource limits."""
     del asked
     user, others = _user()
@@ -124,10 +124,10 @@ def _alone(asked: dict[str, Any], spot: str) -> Place:
     Path(folder).mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(folder, user, user)
-    return Place(os.open(folder, FOLDER), folder, "", folder, user, others)
+    return JailPaths(os.open(folder, FOLDER), folder, "", folder, user, others)
 
 
-PLACES = {"namespaces": _apart, "landlock": _walled, "none": _alone}
+CONFINEMENTS = {"namespaces": _apart, "landlock": _walled, "none": _alone}
 
 
 def _user() -> tuple[int, int]:
@@ -142,7 +142,7 @@ def _user() -> tuple[int, int]:
     return jail.USER, jail.mine()
 
 
-def _put(place: Place, name: str, size: int, connection: int) -> None:
+def _put(place: JailPaths, name: str, size: int, connection: int) -> None:
     """A file that comes over the connection."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(name, flags, 0o644, dir_fd=place.folder), "wb") as file:
@@ -154,7 +154,7 @@ def _put(place: Place, name: str, size: int, connection: int) -> None:
             size -= len(part)
 
 
-def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
+def _answer(connection: int, asked: dict[str, Any], place: JailPaths) -> None:
     """Run the command, and tell what came of it."""
     out, err, said = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
@@ -192,25 +192,25 @@ def _answer(connection: int, asked: dict[str, Any], place: Place) -> None:
             at += os.sendfile(connection, fd, at, size - at)
 
 
-def _clear(place: Place) -> None:
+def _clear(place: JailPaths) -> None:
     """Remove the folder, where it lies outside of the jail."""
     if place.outside:
         jail.gone(place.outside)
 
 
-def _left(asked: dict[str, Any], place: Place) -> tuple[list[tuple[str, int, int]], str]:
+def _left(asked: dict[str, Any], place: JailPaths) -> tuple[list[tuple[str, int, int]], str]:
     """Name, descriptor and size of each wanted file; none but the name of one that is too large."""
     found = []
     for name in asked["wanted"]:
         if (fd := _opened(place, name)) is not None:
             size = os.fstat(fd).st_size
-            if size > asked["kept"]:
+            if size > asked["kept_bytes"]:
                 return [], name
             found.append((name, fd, size))
     return found, ""
 
 
-def _begin(asked: dict[str, Any], place: Place, pipes: tuple[int, int, int]) -> NoReturn:
+def _begin(asked: dict[str, Any], place: JailPaths, pipes: tuple[int, int, int]) -> NoReturn:
     """Confine this process, then become the command, or, in namespaces, the first process above it."""
     out, err, said = pipes
     failed = "refused"
@@ -236,7 +236,7 @@ def _begin(asked: dict[str, Any], place: Place, pipes: tuple[int, int, int]) -> 
         os._exit(126)
 
 
-def _confined(asked: dict[str, Any], place: Place) -> None:
+def _confined(asked: dict[str, Any], place: JailPaths) -> None:
     """No way back from here on.
 
     Raises:
@@ -323,7 +323,7 @@ def _end(child: int) -> int:
     return status
 
 
-def _opened(place: Place, name: str) -> int | None:
+def _opened(place: JailPaths, name: str) -> int | None:
     """A file that the command left; None where it left none, or no plain one."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.folder)

@@ -98,10 +98,10 @@ def guarded(folder: str) -> None:
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-def gone(place: str) -> None:
+def gone(path: str) -> None:
     """Remove a file, a link or a folder with all that is in it, if it is there."""
-    folder, _, name = place.rpartition("/")
-    if os.path.lexists(place):
+    folder, _, name = path.rpartition("/")
+    if os.path.lexists(path):
         discard(name, folder)
 
 

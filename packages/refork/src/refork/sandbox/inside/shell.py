@@ -23,13 +23,13 @@ from refork.sandbox.inside.standing import changed, standing
 from refork.sandbox.inside.ways import WAYS, Command, Way
 
 #: Where a shell tells its variables and its folder when it ends.
-TOLD = 9
+REPORT_FD = 9
 #: Bytes of a path in the folder; the system's limit is for whole paths, which are longer.
 LONGEST = 3000
 #: Bytes in which the folder counts what it holds.
 PAGE = 4096
 #: How a command begins: on its own line, so that line numbers in messages stay right.
-HEAD = f"trap 'export -p >&{TOLD};pwd >&{TOLD}' EXIT; "
+HEAD = f"trap 'export -p >&{REPORT_FD};pwd >&{REPORT_FD}' EXIT; "
 #: Variables that are not part of the state: the shell sets them itself.
 OWN = {"PWD", "_", "SHLVL", "PPID", "OPTIND", "IFS", "PS1", "PS2", "PS4"}
 
@@ -105,7 +105,7 @@ class Runner:
         environment = {**self.base, **asked["variables"]}
         environment = {key: self._in(value) for key, value in environment.items() if value is not None}
         arguments = ["sh", "-a", "-c", HEAD + self._in(asked["command"]), "sh"]
-        moves = [(self.null, 0), (out[1], 1), (out[1], 2), (told[1], TOLD)]
+        moves = [(self.null, 0), (out[1], 1), (out[1], 2), (told[1], REPORT_FD)]
         command = Command(arguments, environment, self._in(asked["cwd"]), moves, report[1])
         try:
             process = self.way.start(command)

@@ -88,10 +88,10 @@ def run(
     except MemoryError:
         return {"error": "it asked for more memory than it may have", "kind": "memory"}
     except BaseException as error:
-        return {"error": _told(error), "kind": "error"}
+        return {"error": _error_text(error), "kind": "error"}
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Type, text and line in the tool's source of an error."""
     line, trace = None, error.__traceback__
     while trace is not None:

@@ -43,8 +43,8 @@ class Way:
     #: Whether folders have the names here that commands are told.
     alone = False
 
-    def __init__(self, folder: str, shown: list[str], plan: dict[str, Any]) -> None:
-        self.folder, self.shown = folder, shown
+    def __init__(self, folder: str, exposed: list[str], plan: dict[str, Any]) -> None:
+        self.folder, self.exposed = folder, exposed
         self.home, self.scratch = f"{folder}/home", f"{folder}/tmp"
         self.limits = jail.limits(plan, plan["processes"] + OVER + jail.mine())
         if os.geteuid() == 0:
@@ -151,7 +151,7 @@ class Walls(Way):
         _filtered(sockets=False)
 
     def _rules(self, *owned: str) -> int:
-        rights = dict.fromkeys((*jail.SYSTEM, *jail.DEVICES, *self.shown), jail.READS)
+        rights = dict.fromkeys((*jail.SYSTEM, *jail.DEVICES, *self.exposed), jail.READS)
         return jail.ruleset({**rights, "/dev/null": jail.READS | 2, **dict.fromkeys(owned, jail.ALL)})
 
 
@@ -160,7 +160,7 @@ class Spaces(Way):
 
     alone = True
 
-    def __init__(self, folder: str, shown: list[str], plan: dict[str, Any]) -> None:
+    def __init__(self, folder: str, exposed: list[str], plan: dict[str, Any]) -> None:
         self.home, self.scratch = HOME, "/tmp"
         self.limits = jail.limits(plan, plan["processes"] + OVER)  # a user namespace counts its own
         self._data = f"size={plan['disk']},nr_inodes={plan['files']},mode=755,uid={jail.USER},gid={jail.USER}"
@@ -173,7 +173,7 @@ class Spaces(Way):
         os.close(told[1])
         proc = os.open("/proc", os.O_PATH)
         jail.apart(folder, jail.NEW_UTS | jail.NEW_NET | (0 if root else jail.NEW_PID))
-        for path in (*jail.SYSTEM, *jail.DEVICES, *shown):
+        for path in (*jail.SYSTEM, *jail.DEVICES, *exposed):
             jail.show(path, folder)
         etc = Path(folder, "etc")
         etc.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from refork.forking.report import arm_summary
 from refork.tree.browse import Filter, Order
 from refork.tree.divergence import DiffRow, Segment, divergence
 from refork.tree.node import Node
-from refork.tree.view import Shown, Subtree, TreeView
+from refork.tree.view import LineView, Subtree, TreeView
 from refork.tree.window import Lines
 from refork.types import Json
 
@@ -88,7 +88,7 @@ def window(view: TreeView, lines: Lines, wanted: Sequence[int]) -> Json:
     return {"lines": [_line(one) for one in view.window(lines, wanted)]}
 
 
-def _line(one: Shown) -> Json:
+def _line(one: LineView) -> Json:
     told = {name: getattr(one, name) for name in ("line", "last", "span", "below", "leaves", "simulated")}
     parts = [asdict(part) | {"value": number(part.value)} for part in one.parts]
     return told | {"mean": number(one.mean), "scored": one.scored, "parts": parts}
@@ -321,7 +321,7 @@ def versions(view: TreeView, name: str, start: int, count: int) -> Json:
     return told | {"start": start, "tree_version": view.version()}
 
 
-def said(view: TreeView, node: str) -> Json:
+def node_scores(view: TreeView, node: str) -> Json:
     """Everything that was ever said of a node."""
     told = []
     for one in view.node_scores(node):

@@ -82,7 +82,7 @@ def create_viewer_app(
     app.router.route_class = _reading(shelf)
     _add_page(app, shelf, forking)
     _add_lists(app, shelf)
-    _add_walks(app, shelf)
+    _add_paths(app, shelf)
     _add_findings(app, shelf)
     _add_forks(app, forking)
     return app
@@ -156,7 +156,7 @@ def _add_lists(app: FastAPI, shelf: Shelf) -> None:
         return json_answer(answers.tasks(shelf.view(tree), wanted, order, start, count, score))
 
 
-def _add_walks(app: FastAPI, shelf: Shelf) -> None:
+def _add_paths(app: FastAPI, shelf: Shelf) -> None:
     @app.get("/api/shape")
     def shape(tree: Name, task: Name, score: Maybe = None, joined: bool = True) -> Response:
         """All lines of a task as columns."""
@@ -184,7 +184,9 @@ def _add_walks(app: FastAPI, shelf: Shelf) -> None:
         return json_answer({"lines": found.lines, "nodes": len(found.rows), "more": found.more})
 
     @app.get("/api/place")
-    def place(tree: Name, task: Name, node: Name, score: Maybe = None, joined: bool = True) -> Response:
+    def line_of_node(
+        tree: Name, task: Name, node: Name, score: Maybe = None, joined: bool = True
+    ) -> Response:
         """The line that holds a node."""
         view = shelf.view(tree)
         return json_answer({"line": view.line_of(view.lines(task, score, joined=joined), node)})
@@ -233,9 +235,9 @@ def _add_findings(app: FastAPI, shelf: Shelf) -> None:
         return json_answer(answers.versions(shelf.view(tree), name, start, count))
 
     @app.get("/api/said")
-    def said(tree: Name, node: Name) -> Response:
+    def node_scores(tree: Name, node: Name) -> Response:
         """All scores of a node, retired ones too."""
-        return json_answer(answers.said(shelf.view(tree), node))
+        return json_answer(answers.node_scores(shelf.view(tree), node))
 
     @app.get("/api/graph")
     def graph(tree: Name, task: Name, score: Maybe = None) -> Response:

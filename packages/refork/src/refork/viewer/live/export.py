@@ -122,7 +122,7 @@ def _shared(
         "effects": effects,
         "effect": cards,
         "versions": {n: answers.versions(view, n, 0, 100) for n in view.all_score_names()},
-        "said": {node.id: told for node in nodes if (told := answers.said(view, node.id))["scores"]},
+        "said": {node.id: told for node in nodes if (told := answers.node_scores(view, node.id))["scores"]},
         "graph": _graphs(view, tasks, scores),
     }
 

@@ -28,7 +28,7 @@ from refork.worlds.base import World
 MOST: Final = 1024
 FIRST: Final = 8
 #: Finished jobs that are remembered.
-KEPT: Final = 50
+KEPT_JOBS: Final = 50
 #: What may be changed from the page: nothing that opens another policy or world.
 KINDS: Final = ("remove", "replace", "insert", "ban", "ban-always", "force", "message", "set")
 _log = logging.getLogger("refork.viewer")
@@ -103,8 +103,8 @@ class Job:
 class Forking:
     """Takes wishes and runs them one after the other; each is committed as it goes, as `refork fork` does."""
 
-    def __init__(self, actor: ForkSetup, file: Callable[[str], Path]) -> None:
-        self._actor = actor
+    def __init__(self, setup: ForkSetup, file: Callable[[str], Path]) -> None:
+        self._actor = setup
         self._file = file
         self._jobs: dict[str, Job] = {}
         self._numbers = itertools.count(1)
@@ -132,7 +132,7 @@ class Forking:
                 raise CannotDo("another fork is under way", hint="wait for it to end, or stop it")
             job = Job(str(next(self._numbers)), wish)
             self._jobs[job.id] = job
-            for old in list(self._jobs)[:-KEPT]:
+            for old in list(self._jobs)[:-KEPT_JOBS]:
                 del self._jobs[old]
         release_workers()  # the policy was read in another thread
         self._thread = threading.Thread(

@@ -26,15 +26,15 @@ _MARK: Final = (68, b"RMFY")
 class Shelf:
     """Trees by name: a file's name, or its path below the folder that was given."""
 
-    def __init__(self, places: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         """Check the places. Raises BadInput, NotATree or TreeVersion where one cannot be shown."""
-        if not places:
+        if not paths:
             raise BadInput("there is no tree to view", hint="name a tree file, or a folder of them")
-        self._places = list(places)
+        self._places = list(paths)
         self._open: OrderedDict[Path, TreeView] = OrderedDict()
         self._lock = threading.Lock()
         files = self._known = self._files()
-        for place in places:
+        for place in paths:
             if not place.exists():
                 raise BadInput("there is no such file or folder", where=str(place))
             if place.is_file():

@@ -8,14 +8,14 @@ from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
 
-def _told(row: Json) -> Json:
+def _song_json(row: Json) -> Json:
     return {"song_id": row["id"], "title": row["title"], "artist": row["artist"], "stars": row["stars"]}
 
 
 def list_library(store: Store, shift: Shift, given: Json) -> Json:
     """Songs that the user owns."""
     rows = store.query("SELECT * FROM songs WHERE owned = 1 ORDER BY id")
-    return paged([_told(row) for row in rows], given, shift)
+    return paged([_song_json(row) for row in rows], given, shift)
 
 
 def search(store: Store, shift: Shift, given: Json) -> Json:
@@ -23,7 +23,7 @@ def search(store: Store, shift: Shift, given: Json) -> Json:
     wanted = given["query"].lower()
     rows = store.query("SELECT * FROM songs ORDER BY id")
     found = [row for row in rows if wanted in row["title"].lower() or wanted in row["artist"].lower()]
-    return paged([_told(row) for row in found], given, shift)
+    return paged([_song_json(row) for row in found], given, shift)
 
 
 def list_playlists(store: Store, shift: Shift, given: Json) -> Json:

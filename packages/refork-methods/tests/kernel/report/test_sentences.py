@@ -9,7 +9,7 @@ from kernel.report.searches import NAIVE, line, matmul, right, store
 from refork_methods.kernel.bench.result import Candidate
 from refork_methods.kernel.problem import Argument, Problem
 from refork_methods.kernel.report import figures, read_search, write_report
-from refork_methods.kernel.report.told import commands, machine, problem, tried
+from refork_methods.kernel.report.sentences import commands, machine, problem, tried
 from refork_methods.kernel.search import KernelSearchSettings, run_search
 from refork_methods.kernel.tool import Finding
 from support.kernel_search_fakes import TableEvaluator, WordWriter

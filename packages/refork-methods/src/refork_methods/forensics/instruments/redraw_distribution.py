@@ -25,7 +25,7 @@ from refork.stats.results import Array
 from refork.types import Json
 
 #: The law of the next sentence after those said; the empty mapping ends a sequence.
-SentenceLaw = Callable[[tuple[str, ...]], Mapping[str, float]]
+SentenceDistribution = Callable[[tuple[str, ...]], Mapping[str, float]]
 
 #: Whether a sentence is of the class: the sentence, and those before it.
 InClass = Callable[[str, tuple[str, ...]], bool]
@@ -46,7 +46,9 @@ class ChainPath:
     weight: float
 
 
-def chain_paths(law: SentenceLaw, in_class: InClass, *, most: int = 100_000) -> list[ChainPath]:
+def chain_paths(
+    distribution: SentenceDistribution, in_class: InClass, *, most: int = 100_000
+) -> list[ChainPath]:
     """All sequences of a finite chain with their chances under redrawing, exact.
 
     Raises: BadInput where a law does not sum to 1, a prefix has no sentence outside the class, or there are
@@ -56,7 +58,7 @@ def chain_paths(law: SentenceLaw, in_class: InClass, *, most: int = 100_000) -> 
     open_: list[ChainPath] = [ChainPath((), 1.0, 1.0, 1.0)]
     while open_:
         at = open_.pop()
-        after = law(at.sentences)
+        after = distribution(at.sentences)
         if not after:
             found.append(at)
             continue
@@ -88,12 +90,14 @@ class ChainRates:
     reweighted: float
 
 
-def chain_rates(law: SentenceLaw, in_class: InClass, target: Callable[[tuple[str, ...]], bool]) -> ChainRates:
+def chain_rates(
+    distribution: SentenceDistribution, in_class: InClass, target: Callable[[tuple[str, ...]], bool]
+) -> ChainRates:
     """Exact target rates of a finite chain under the three laws.
 
     Raises: BadInput as :func:`chain_paths`.
     """
-    paths = chain_paths(law, in_class)
+    paths = chain_paths(distribution, in_class)
     hit = np.array([target(p.sentences) for p in paths], dtype=np.float64)
     free, redrawn, weight = (
         np.array([getattr(p, name) for p in paths]) for name in ("free", "intervened", "weight")

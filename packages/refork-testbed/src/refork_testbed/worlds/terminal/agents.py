@@ -8,7 +8,7 @@ from typing import final
 
 from refork.worlds.base import Split
 from refork.worlds.dice import Dice, split_of
-from refork.worlds.environment import Actor, Seen
+from refork.worlds.environment import ActionObservation, ScriptedAgent
 from refork_testbed.worlds.terminal.goals import Drawn
 from refork_testbed.worlds.terminal.words import ENDINGS, FOLDERS, MISSING, STEMS, TYPOS, WORDS
 
@@ -20,12 +20,12 @@ class Scripted:
 
     lines: tuple[str, ...]
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next line; None after the last."""
-        return self.lines[len(seen)] if len(seen) < len(self.lines) else None
+        return self.lines[len(history)] if len(history) < len(self.lines) else None
 
 
-def actor(task: Drawn, split: Split, turns: int, dice: Dice) -> Actor:
+def agent(task: Drawn, split: Split, turns: int, dice: Dice) -> ScriptedAgent:
     """The actor of a task: a third each solves, errs and explores."""
     words = Explorer(task, split, dice)
     role = dice.choice(("solve", "err", "explore"))

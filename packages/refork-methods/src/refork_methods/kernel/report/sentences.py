@@ -32,24 +32,24 @@ _ENDED = {
 }
 
 
-def headline(told: Figures) -> str:
+def headline(report: Figures) -> str:
     """What the search came to."""
-    if not told.tried:
-        return f"{told.name}: nothing was tried yet"
-    if told.best is None:
-        return f"{told.name}: no kernel passed"
-    if told.timing is None or told.timing.speedup is None:
-        return f"{told.name}: nothing was timed"
-    if len(told.path) == 1:
-        return f"{told.name}: no kernel beat the original"
-    if told.timing.beyond_noise is False:
-        return f"{told.name}: no proven gain over the original"
-    return f"{told.name} runs {times(told.timing.speedup)} as fast".replace("×", " times")
+    if not report.tried:
+        return f"{report.name}: nothing was tried yet"
+    if report.best is None:
+        return f"{report.name}: no kernel passed"
+    if report.timing is None or report.timing.speedup is None:
+        return f"{report.name}: nothing was timed"
+    if len(report.path) == 1:
+        return f"{report.name}: no kernel beat the original"
+    if report.timing.beyond_noise is False:
+        return f"{report.name}: no proven gain over the original"
+    return f"{report.name} runs {times(report.timing.speedup)} as fast".replace("×", " times")
 
 
-def standing(told: Figures) -> str:
+def standing(report: Figures) -> str:
     """What the number rests on: the duel or the search, interval and noise."""
-    timing = told.timing
+    timing = report.timing
     if timing is None or timing.speedup is None:
         return ""
     if timing.duel:
@@ -70,11 +70,11 @@ def _beyond(timing: Timing) -> str:
     return " That is within chance, or within what equal programs differ by: no proven gain."
 
 
-def tried(told: Figures) -> str:
+def tried(report: Figures) -> str:
     """How many kernels were tried, and how they ended."""
-    if not told.tried:
-        return f"No kernel was tried beside the original.{_state(told)}"
-    failed = [f"{number} {how}" for stage, how in _ENDED.items() if (number := told.failed.get(stage))]
+    if not report.tried:
+        return f"No kernel was tried beside the original.{_state(report)}"
+    failed = [f"{number} {how}" for stage, how in _ENDED.items() if (number := report.failed.get(stage))]
     rest = f" ({', '.join(failed)})" if failed else ""
     ended = f"{told.right:,} right, {told.tried - told.right:,} failed{rest}"
     return f"{counted(told.tried, 'kernel')} tried beside the original: {ended}.{_state(told)}"
@@ -86,7 +86,7 @@ def _state(told: Figures) -> str:
     return ""
 
 
-def rate(where: Place | None, search: Search) -> str:
+def rate(where: RoofPosition | None, search: Search) -> str:
     """What a kernel does a second: useful flop where it has any, else compulsory bytes; a dash for None."""
     if where is None:
         return DASH
@@ -94,11 +94,11 @@ def rate(where: Place | None, search: Search) -> str:
     return per_second(where.flops, "flop") if flops else per_second(where.bandwidth, "B")
 
 
-def timing_rows(search: Search, told: Figures) -> list[tuple[str, str, str]]:
+def timing_rows(search: Search, report: Figures) -> list[tuple[str, str, str]]:
     """The table of times: what, the original, the best."""
     if not search.nodes:
         return []
-    first, timing = search.nodes[0].evaluated, told.timing
+    first, timing = search.nodes[0].evaluated, report.timing
     rows = [
         ("seconds of a call", short_time(first.seconds), short_time(timing.seconds if timing else None)),
         ("speed-up over the reference", times(first.speedup), times(timing.speedup if timing else None)),
@@ -115,8 +115,8 @@ def timing_rows(search: Search, told: Figures) -> list[tuple[str, str, str]]:
         ),
     ]
     if search.work is not None:
-        rows.append(("useful work a second", rate(told.original, search), rate(told.reached, search)))
-        rows.append(("share of the roof", _roof_share(told.original), _roof_share(told.reached)))
+        rows.append(("useful work a second", rate(report.original, search), rate(report.reached, search)))
+        rows.append(("share of the roof", _roof_share(report.original), _roof_share(report.reached)))
     return rows
 
 
@@ -124,9 +124,9 @@ def _roof_share(where: Place | None) -> str:
     return DASH if where is None else percent(where.roof_share)
 
 
-def no_roofline(search: Search, told: Figures) -> str:
+def no_roofline(search: Search, report: Figures) -> str:
     """Why there is no roofline picture; empty where there is one."""
-    if told.best is None and not any(node.evaluated.ok for node in search.nodes):
+    if report.best is None and not any(node.evaluated.ok for node in search.nodes):
         return "No kernel is right, so none has a place under the roof."
     if search.ceilings is None:
         return "The machine was not calibrated: `refork kernel calibrate`, then search again."
@@ -137,14 +137,14 @@ def no_roofline(search: Search, told: Figures) -> str:
     return ""
 
 
-def roof_words(search: Search, told: Figures) -> str:
+def roof_words(search: Search, report: Figures) -> str:
     """Where the original stood and where the best stands."""
-    if told.original is None or told.reached is None or search.work is None:
+    if report.original is None or report.reached is None or search.work is None:
         return ""
-    ends = f"From {rate(told.original, search)} to {rate(told.reached, search)}"
+    ends = f"From {rate(report.original, search)} to {rate(report.reached, search)}"
     if search.ceilings is None:
         return f"{ends}."
-    ends = f"{ends}, from {_roof_share(told.original)} of the roof to {_roof_share(told.reached)}."
+    ends = f"{ends}, from {_roof_share(report.original)} of the roof to {_roof_share(report.reached)}."
     if not search.work.flops:
         return ends
     side = "memory" if search.work.intensity < search.ceilings.ridge else "compute"

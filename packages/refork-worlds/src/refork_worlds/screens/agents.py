@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from refork.worlds.dice import Dice
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_worlds.screens.device import Device, plan
 
 #: Probability of a random action in a turn, by kind of agent; what an explorer ends with is up to chance.
@@ -16,7 +16,7 @@ NONSENSE: Final = ("click", "open the app", "jump")
 
 
 @final
-class ScreenActor:
+class ScreenAgent:
     """An agent that knows the rules: it replays what was done and plans from there."""
 
     def __init__(self, device: Device[Any], finish: str, dice: Dice) -> None:
@@ -26,10 +26,10 @@ class ScreenActor:
         self._plan: tuple[str, ...] = ()
         self._at: Any = None
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next action; None after the verdict."""
         state = self._device.begin
-        for action, _ in seen:
+        for action, _ in history:
             step = self._device.step(state, action)
             if step.done:
                 return None

@@ -22,7 +22,7 @@ from refork_methods.credit.graph.state_graph import StateGraph
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 #: The boundary after so many tokens of an action node.
-Place = tuple[str, int]
+TokenPosition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WalkSteps:
+class TrajectorySteps:
     """The graph of some walks and where its steps lie.
 
-    ``walks`` are the trajectories of the graph in its order, as numbers of the walks given (those without
-    an action or an outcome are left out). ``slots``: where the tokens of each action node begin in one long
-    array of ``size`` places. A stretch of tokens ``begins[i] .. ends[i] - 1`` of it belongs to step
+    ``trajectories`` are the trajectories of the graph in its order, as numbers of the walks given (those
+    without an action or an outcome are left out). ``slots``: where the tokens of each action node begin in
+    one long array of ``size`` places. A stretch of tokens ``begins[i] .. ends[i] - 1`` of it belongs to step
     ``steps[i]``.
     """
 
     graph: StateGraph
-    walks: tuple[int, ...]
+    trajectories: tuple[int, ...]
     nodes: dict[str, Node]
     slots: dict[str, int]
     size: int
@@ -71,7 +71,7 @@ def size_of(node: Node) -> int:
     return 1 if node.tokens is None else node.length
 
 
-def turns(walk: Trajectory, label: Callable[[Node], Any], history: int = 1) -> Iterator[Turn]:
+def turns(trajectory: Trajectory, label: Callable[[Node], Any], history: int = 1) -> Iterator[Turn]:
     """The turns of a walk, in order.
 
     A rewrite of the context leaves the state and the turn what they were: it changes what the policy reads,
@@ -79,7 +79,7 @@ def turns(walk: Trajectory, label: Callable[[Node], Any], history: int = 1) -> I
     """
     states: list[Any] = []
     name, parts = "", list[tuple[Node, int]]()
-    for step in walk:
+    for step in trajectory:
         node = step.node
         if node.kind == "action":
             whole = size_of(node)
@@ -97,7 +97,7 @@ def turns(walk: Trajectory, label: Callable[[Node], Any], history: int = 1) -> I
 
 
 def labeller(
-    walks: Sequence[Trajectory], anchor: str | Anchor, fuzzy: float | None = None
+    trajectories: Sequence[Trajectory], anchor: str | Anchor, fuzzy: float | None = None
 ) -> Callable[[Node], Any]:
     """What names the state that an observation shows.
 
@@ -115,7 +115,7 @@ def labeller(
         keyed = anchor == "state"
         return lambda node: node.state_key if keyed and node.state_key is not None else (node.id,)
     rule = anchor_named(anchor) if isinstance(anchor, str) else anchor
-    texts = {s.node.text for walk in walks for s in walk if s.node.kind in ("task", "observation")}
+    texts = {s.node.text for walk in trajectories for s in walk if s.node.kind in ("task", "observation")}
     names = {text: rule(text) for text in texts}
     if fuzzy is not None:
         different = sorted(set(names.values()))
@@ -125,17 +125,17 @@ def labeller(
 
 
 def walk_steps(
-    walks: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     outcomes: Sequence[float] | Float64,
     *,
     anchor: str | Anchor = "state",
     history: int = 1,
     fuzzy: float | None = None,
-) -> WalkSteps:
+) -> TrajectorySteps:
     """The state graph of walks, one group for each task they begin in.
 
     Args:
-        walks: root-to-leaf walks.
+        trajectories: root-to-leaf walks.
         outcomes: their rewards [walks]; a walk whose outcome is NaN is left out.
         anchor: ``state``, ``tree``, ``exact``, ``normalised`` or a function of an observation's text.
         history: how many of the last states must be equal.
@@ -145,14 +145,16 @@ def walk_steps(
         BadInput: counts that differ, an infinite outcome, or no graded walk with an action.
     """
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
-    if len(earned) != len(walks):
-        raise BadInput(f"{len(walks)} walks but {len(earned)} outcomes", where="graph credit")
+    if len(earned) != len(trajectories):
+        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="graph credit")
     if np.isinf(earned).any():
         raise BadInput("an outcome is infinite", where=f"walk {int(np.argmax(np.isinf(earned)))}")
     if history < 1:
         raise BadInput(f"a history of {history} states", hint="1 is the present state alone")
-    label = labeller(walks, anchor, fuzzy)
-    taken = {i: list(turns(walks[i], label, history)) for i in np.flatnonzero(~np.isnan(earned)).tolist()}
+    label = labeller(trajectories, anchor, fuzzy)
+    taken = {
+        i: list(turns(trajectories[i], label, history)) for i in np.flatnonzero(~np.isnan(earned)).tolist()
+    }
     taken = {i: found for i, found in taken.items() if found}
     if not taken:
         raise BadInput("no graded walk has an action", where="graph credit")
@@ -162,7 +164,7 @@ def walk_steps(
         made.add(found, parting)
     labels, names = codes(made.labels)
     text = dict(zip(made.labels, made.names, strict=True))
-    roots, _ = codes([walks[i].root.id for i in taken])
+    roots, _ = codes([trajectories[i].root.id for i in taken])
     graph = StateGraph.from_arrays(
         labels,
         made.lengths,
@@ -172,15 +174,15 @@ def walk_steps(
         names=[text[name] for name in names],
     )
     arrays = (np.array(part, dtype=np.int64) for part in (made.begins, made.ends, made.steps))
-    return WalkSteps(graph, tuple(taken), made.nodes, made.slots, made.size, *arrays)
+    return TrajectorySteps(graph, tuple(taken), made.nodes, made.slots, made.size, *arrays)
 
 
-def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, Place | None]]:
+def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, TokenPosition | None]]:
     """The parts of a turn that hold tokens, and the place each begins at (None: the turn's beginning).
 
     A node of which nothing is kept is passed over: what hangs on it begins where it began.
     """
-    at: Place | None = None
+    at: TokenPosition | None = None
     for node, kept in turn.parts:
         if kept > 0:
             yield node, kept, at
@@ -189,11 +191,11 @@ def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, Place | None]]:
 
 def _divergences(taken: Any) -> dict[str, list[int]]:
     """For each action node, after how many of its tokens walks part inside a turn, ascending."""
-    follows: dict[Place, set[str]] = {}
+    follows: dict[TokenPosition, set[str]] = {}
     longest: dict[str, int] = {}
     for found in taken:
         for turn in found:
-            last: Place | None = None
+            last: TokenPosition | None = None
             for node, kept, at in _boundaries(turn):
                 if at is not None:
                     follows.setdefault(at, set()).add(node.id)

@@ -23,7 +23,7 @@ Rates = Annotated[list[float], typer.Option("--pass-rate", help="A success rate;
 
 
 def _report(source: Path, score: str, passing: float, graded: bool) -> dict[str, Any]:
-    from refork.growing.report import collapse_report, groups_from_jsonl, groups_from_tree
+    from refork.growing.report import groups_from_jsonl, groups_from_tree, zero_variance_report
     from refork.tree import Tree
 
     if existing(source).suffix in (".jsonl", ".ndjson"):
@@ -31,7 +31,7 @@ def _report(source: Path, score: str, passing: float, graded: bool) -> dict[str,
     else:
         with Tree.open(source, "r") as tree:
             groups = groups_from_tree(tree, score)
-    return collapse_report(groups, passing=passing, graded=graded)
+    return zero_variance_report(groups, passing=passing, graded=graded)
 
 
 @app.command()
@@ -54,7 +54,7 @@ def report(
         print_json(found)
     else:
         from refork.cli.screen import open_console
-        from refork_methods.credit.commands.collapse_view import report_card
+        from refork_methods.credit.commands.zero_variance_view import report_card
 
         open_console().print(report_card(found))
     if at_most is not None and 1 - found["mixed"] / found["groups"] > at_most:
@@ -77,8 +77,8 @@ def curve(
     Example: `refork collapse curve --pass-rate 0.01 --pass-rate 0.5`
     """
     from refork.errors import BadInput
-    from refork.growing.collapse import mixed_probability
     from refork.growing.report import SIZES
+    from refork.growing.zero_variance import mixed_probability
 
     if (source is None) == (not pass_rate):
         raise BadInput("a curve is of a file or of success rates", hint="name a file, or give --pass-rate")
@@ -98,7 +98,7 @@ def curve(
         print_json({"curve": points})
         return
     from refork.cli.screen import open_console
-    from refork_methods.credit.commands.collapse_view import curve_table
+    from refork_methods.credit.commands.zero_variance_view import curve_table
 
     open_console().print(curve_table(points))
 
@@ -113,7 +113,7 @@ def size(
 
     Example: `refork collapse size --pass-rate 0.02 --target 0.9`
     """
-    from refork.growing.collapse import required_group_size
+    from refork.growing.zero_variance import required_group_size
 
     sizes = {f"{p:g}": required_group_size(p, target) for p in pass_rate}
     if as_json:

@@ -32,7 +32,7 @@ class Ancestor:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EditorView:
     """All that an editor is told: the files to change, and the lineage from the root to their node."""
 
     files: dict[str, str]
@@ -52,7 +52,7 @@ class Seen:
         ]}  # fmt: skip
 
 
-def seen(archive: Archive, parent: int, generations: int = 5) -> Seen:
+def editor_view(archive: Archive, parent: int, generations: int = 5) -> EditorView:
     """What the editor of a node is told: the newest ``generations`` of its line.
 
     Scores are of valid records alone: what a displaced judge said is told to nobody. Tasks are not named,
@@ -75,4 +75,4 @@ def seen(archive: Archive, parent: int, generations: int = 5) -> Seen:
         )
         for node in line
     )
-    return Seen(files_of(archive.workspaces[parent]), lineage)
+    return EditorView(files_of(archive.workspaces[parent]), lineage)

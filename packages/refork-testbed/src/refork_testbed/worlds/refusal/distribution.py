@@ -33,7 +33,7 @@ NOISE = {FOR: 0.4, AGAINST: 0.4, UNSURE: 0.2}
 
 @final
 @dataclass(frozen=True, slots=True)
-class RefusalLaw:
+class RefusalDistribution:
     """How a turn goes on: ``rule``, stance words in a full thinking (``steps``), and the rules' own numbers.
 
     ``early`` is the probability, before each stance word but the first, that thinking ends there and then.
@@ -61,23 +61,23 @@ class RefusalLaw:
         if not 0 <= self.early < 1:
             refuse("early", "a probability below 1")
 
-    def next_word(self, chance: float, said: Sequence[str]) -> dict[str, float]:
+    def next_word(self, chance: float, generated: Sequence[str]) -> dict[str, float]:
         """Probabilities of the next word ("" ends the turn) after the words of a turn so far.
 
         ``chance`` is the request's own chance of a refusal; only P asks for it. Words of no meaning here
         count as stance words that say nothing.
         """
-        if not said:
+        if not generated:
             return {OPEN: 1.0}
-        if CLOSE in said:
-            thought, _, after = _parted(said, CLOSE)
+        if CLOSE in generated:
+            thought, _, after = _parted(generated, CLOSE)
             return {"": 1.0} if after else self.answer(chance, thought)
-        thought = _parted(said, OPEN)[2]
+        thought = _parted(generated, OPEN)[2]
         if len(thought) >= self.steps:
             return {CLOSE: 1.0}
         stop = self.early if thought else 0.0
-        law = {word: (1 - stop) * p for word, p in self._stance(thought).items() if p > 0}
-        return {CLOSE: stop, **law} if stop else law
+        distribution = {word: (1 - stop) * p for word, p in self._stance(thought).items() if p > 0}
+        return {CLOSE: stop, **distribution} if stop else distribution
 
     def answer(self, chance: float, thought: Sequence[str]) -> dict[str, float]:
         """Probabilities of the answer after a thinking that was closed, by itself or by hand."""
@@ -132,20 +132,20 @@ def refused(text: str) -> bool | None:
     return answers[0] == REFUSE if answers else None
 
 
-def turn(law: RefusalLaw, chance: float, uniform: Callable[[], float]) -> str:
+def turn(distribution: RefusalDistribution, chance: float, uniform: Callable[[], float]) -> str:
     """The text of one turn drawn from the law; ``uniform()`` gives a number in (0, 1)."""
     said: list[str] = []
     while True:
-        word = _pick(law.next_word(chance, said), uniform())
+        word = _pick(distribution.next_word(chance, said), uniform())
         if not word:
             return " ".join(said)
         said.append(word)
 
 
-def _pick(law: Mapping[str, float], left: float) -> str:
+def _pick(distribution: Mapping[str, float], left: float) -> str:
     """The word whose share of (0, 1) holds a number; the last one takes what rounding leaves."""
     word = ""
-    for word, p in law.items():  # noqa: B007
+    for word, p in distribution.items():  # noqa: B007
         left -= p
         if left < 0:
             break

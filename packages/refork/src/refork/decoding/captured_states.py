@@ -13,7 +13,7 @@ from refork.types import FloatArray
 
 
 @final
-class Kept:
+class CapturedStates:
     """States by request; ``opening`` [prefixes, layers, width] are those of the prompts' last tokens.
 
     ``waiting`` holds branches that are finished but for the states of their last token.
@@ -26,13 +26,13 @@ class Kept:
         self._opening = None if opening is None else opening.float().cpu().numpy()
         self._rows: dict[int, list[FloatArray]] = {}
 
-    def due(self, said: int) -> bool:
-        """Whether the states of the newest of ``said`` tokens are wanted."""
-        return self.fresh == "all" or (self.fresh == "first" and said == 1)
+    def due(self, generated: int) -> bool:
+        """Whether the states of the newest of ``generated`` tokens are wanted."""
+        return self.fresh == "all" or (self.fresh == "first" and generated == 1)
 
-    def put(self, request: int, said: int, states: FloatArray) -> None:
+    def put(self, request: int, generated: int, states: FloatArray) -> None:
         """Keep the states [layers, width] of a branch's newest token, if they are wanted."""
-        if self.due(said):
+        if self.due(generated):
             self._rows.setdefault(request, []).append(states)
 
     def take(self, request: int, opening: int) -> States:

@@ -31,7 +31,7 @@ class Spot:
     node: str
     tokens: IntArray
     asked: int
-    places: IntArray
+    positions: IntArray
     offset: int
 
 
@@ -59,15 +59,15 @@ def read_states(
         return
     store = ActivationStore.create(folder, layers, policy.card, dtype="float32")
     _fill(store, spots, policy, progress, stage)
-    yield from _kept(store, spots)
+    yield from _stored_states(store, spots)
 
 
 def _read(spots: Sequence[Spot], policy: WhiteBox, layers: Sequence[Layer]) -> Iterator[FloatArray]:
-    begin = [int(spot.places[0]) for spot in spots]
+    begin = [int(spot.positions[0]) for spot in spots]
     asked = [spot.asked for spot in spots]
     found = policy.hidden_states([spot.tokens for spot in spots], layers, asked, begin)
     for spot, first, states in zip(spots, begin, found, strict=True):
-        yield states[:, spot.places - first]
+        yield states[:, spot.positions - first]
 
 
 def _fill(
@@ -81,7 +81,7 @@ def _fill(
         for start in range(0, len(missing), _AT_ONCE):
             part = missing[start : start + _AT_ONCE]
             store.append(
-                Activations(s.node, s.places - s.offset, s.tokens[s.places], states.swapaxes(0, 1))
+                Activations(s.node, s.positions - s.offset, s.tokens[s.positions], states.swapaxes(0, 1))
                 for s, states in zip(part, _read(part, policy, store.layers), strict=True)
             )
             told += len(part)
@@ -90,15 +90,15 @@ def _fill(
         store.flush()
 
 
-def _kept(store: ActivationStore, spots: Sequence[Spot]) -> Iterator[FloatArray]:
+def _stored_states(store: ActivationStore, spots: Sequence[Spot]) -> Iterator[FloatArray]:
     rows: dict[str, list[int]] = {}
     for row, node in enumerate(store.nodes):
         rows.setdefault(node, []).append(row)
     index, tokens = store.index, store.tokens
     for spot in spots:
         mine = np.array(rows[spot.node])
-        same = np.array_equal(index[mine], spot.places - spot.offset)
-        if not same or not np.array_equal(tokens[mine], spot.tokens[spot.places]):
+        same = np.array_equal(index[mine], spot.positions - spot.offset)
+        if not same or not np.array_equal(tokens[mine], spot.tokens[spot.positions]):
             raise BadInput(
                 f"other tokens of node {spot.node[:12]} are kept here",
                 where=str(store.folder),

@@ -20,7 +20,7 @@ from refork.worlds.environment import DOMAINS, Brief, DomainName, Environment, E
 class Reads(Protocol):
     """A world that says what it reads out of a policy's whole turn."""
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """The action alone."""
         ...
 
@@ -43,7 +43,7 @@ class _Reader:
     world: World | None
     turns: list[Transition] = field(default_factory=list)
     open: list[_Call] = field(default_factory=list)
-    said: list[Step] = field(default_factory=list)
+    actions: list[Step] = field(default_factory=list)
     graded: bool = False
     broken: str | None = None
 
@@ -51,12 +51,12 @@ class _Reader:
         """All of a walk, up to what broke in it."""
         for step in walk.steps[1:]:
             if step.node.kind == "action":
-                if self.said and _whole(self.said[-1]):
+                if self.actions and _whole(self.actions[-1]):
                     self.act()
-                self.said.append(step)
+                self.actions.append(step)
             elif step.node.kind == "rewrite" and step.node.extra.get(PENDING):
                 # It carries the beginning of the turn that is open here.
-                self.said.append(step)
+                self.actions.append(step)
             elif step.node.kind in ("observation", "verdict"):
                 self.act()
             if step.node.error is not None:
@@ -65,13 +65,13 @@ class _Reader:
             if step.node.kind == "observation":
                 self.see(step)
             self.graded = self.graded or step.node.kind == "verdict"
-        if self.said and not (_whole(self.said[-1]) and not _tools(self.said[-1])):
+        if self.actions and not (_whole(self.actions[-1]) and not _tools(self.actions[-1])):
             self.act()
         self.end()
 
     def act(self) -> None:
         """One whole turn of the agent, if one was said."""
-        said, self.said = self.said, []
+        said, self.actions = self.actions, []
         if not said:
             return
         if self.open:
@@ -84,7 +84,7 @@ class _Reader:
         text = "".join(turn.text for turn in last_said(Trajectory(tuple(said))))
         if message is not None and isinstance(message.get("content"), str):
             text = message["content"]
-        action = self.world.said(text) if isinstance(self.world, Reads) else without_thoughts(text)
+        action = self.world.action_in(text) if isinstance(self.world, Reads) else without_thoughts(text)
         if action:
             self.open = [_Call(action)]
         elif text.strip():
@@ -164,7 +164,7 @@ class _Reader:
 
 
 def trajectory_of(
-    walk: Trajectory, *, source: str | None = None, world: World | None = None
+    trajectory: Trajectory, *, source: str | None = None, world: World | None = None
 ) -> EnvTrajectory:
     """A walk as its environment saw it.
 
@@ -176,10 +176,10 @@ def trajectory_of(
     Raises:
         BadInput: an action or tool call without an observation, or a turn that holds reasoning alone.
     """
-    reader = _Reader(f"node {walk.leaf.id[:12]}", world)
-    reader.read(walk)
-    root = walk.root
-    return _assembled(walk, reader, source, _brief(root.extra, root.text, root.message, world))
+    reader = _Reader(f"node {trajectory.leaf.id[:12]}", world)
+    reader.read(trajectory)
+    root = trajectory.root
+    return _assembled(trajectory, reader, source, _brief(root.extra, root.text, root.message, world))
 
 
 def _assembled(walk: Trajectory, reader: _Reader, source: str | None, brief: Brief) -> EnvTrajectory:

@@ -6,8 +6,8 @@ import pytest
 
 from refork.errors import BadInput
 from refork.formats import import_file, reader_for
+from refork.policies.renderable import abilities, codec_of, render_delta, renderable, turn_tokens
 from refork.policies.scripted import ScriptedPolicy
-from refork.policies.shown import abilities, codec_of, render_delta, shown, turn_tokens
 from refork.tree import Tree
 from support.tool_talks import (
     ALL,
@@ -49,7 +49,7 @@ def test_abilities_are_what_the_template_really_writes(name, able):
 def test_nothing_that_was_said_is_lost(name):
     made = codec(ALL[name])
     offered = [{**TWO[0], "tools": [TOOL]}, *TWO[1:]]
-    found = shown(made, offered)
+    found = renderable(made, offered)
     text = (
         made.template_text(found.messages, generate=False)
         if made.has_template
@@ -58,14 +58,14 @@ def test_nothing_that_was_said_is_lost(name):
     for part in ("Be brief.", "What is there?", "Looks.", '"at": "door"', '"at": "wall"', "dark", "cold"):
         assert part in text, part
     assert (found.approximate == ()) == (name == "hermes")
-    assert shown(made, ONE[:2]).messages == (SYSTEM, ASKED) or name == "strict"
+    assert renderable(made, ONE[:2]).messages == (SYSTEM, ASKED) or name == "strict"
 
 
 def test_a_template_that_can_do_it_is_shown_the_messages_as_they_are():
-    found = shown(codec(HERMES), TWO)
+    found = renderable(codec(HERMES), TWO)
     assert found.messages == tuple(TWO)
     # Only the turn of several calls, and their results, are beyond a template of single ones.
-    single = shown(codec(SINGLE), TWO).messages
+    single = renderable(codec(SINGLE), TWO).messages
     assert single[:6] == tuple(TWO[:6])
     assert single[6]["content"].startswith("Both.\n<tool_call>\n")
     assert single[7]["content"] == (
@@ -75,15 +75,15 @@ def test_a_template_that_can_do_it_is_shown_the_messages_as_they_are():
 
 def test_a_template_that_refuses_everything_is_an_error():
     with pytest.raises(BadInput, match="never"):
-        shown(codec(REFUSES), ONE)
+        renderable(codec(REFUSES), ONE)
 
 
 def test_pictures_are_named_where_a_template_shows_none():
     picture = {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image_url"}]}
-    found = shown(codec(CHATML), [picture])
+    found = renderable(codec(CHATML), [picture])
     assert found.messages[0]["content"] == "See[image_url]"
     assert "pictures" in found.approximate[0]
-    text = shown(codec(CHATML), [{"role": "user", "content": [{"type": "text", "text": "See"}]}])
+    text = renderable(codec(CHATML), [{"role": "user", "content": [{"type": "text", "text": "See"}]}])
     assert (text.messages[0]["content"], text.approximate) == ("See", ())
 
 
@@ -113,7 +113,7 @@ def test_the_ids_of_a_walk_spell_the_rendered_conversation(name, messages):
     """Exact: what was laid down turn by turn is what the template writes of all of it at once."""
     made = policy(ALL[name])
     ids = walked(made, messages, [TOOL])
-    whole = shown(made.codec, [{**messages[0], "tools": [TOOL]}, *messages[1:]]).messages
+    whole = renderable(made.codec, [{**messages[0], "tools": [TOOL]}, *messages[1:]]).messages
     if name == "none":
         expected = "".join(m["content"] + ("" if m["role"] == "assistant" else "\n") for m in whole)
     else:

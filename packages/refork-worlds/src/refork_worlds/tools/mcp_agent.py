@@ -9,7 +9,7 @@ from typing import Any, final
 
 from refork.types import Json
 from refork.worlds.dice import Dice
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_worlds.tools.call import call_text
 from refork_worlds.tools.mcp_changes import Listed, after
 
@@ -20,7 +20,7 @@ _MOST = 20
 
 
 @final
-class McpActor:
+class McpAgent:
     """Explores with arguments that fit the schemas, taken from what it has seen where that fits.
 
     One call in six leaves out a required argument. What it does is a function of what it has seen.
@@ -38,21 +38,21 @@ class McpActor:
         self._solution = None if solution is None else list(solution)
         self._length = min(turns - 1, 4 + Dice("mcp actor", *parts).below(5))
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next call; None once it has submitted."""
-        turn = len(seen)
+        turn = len(history)
         if self._solution is not None:
             if turn >= len(self._solution):
                 return None
             return call_text(self._solution[turn]["name"], self._solution[turn].get("arguments"))
         if turn > self._length:
             return None
-        tools = after(self._tools, (text for _, text in seen))
+        tools = after(self._tools, (text for _, text in history))
         if turn == self._length or not tools:
             return call_text(self._submit)
         dice = Dice("mcp call", *self._parts, turn)
         tool = dice.choice(tools)
-        known = "\n".join(text for _, text in seen)
+        known = "\n".join(text for _, text in history)
         return call_text(tool.name, self._arguments(tool.parameters, dice, known))
 
     def _arguments(self, schema: Json, dice: Dice, known: str) -> Json:

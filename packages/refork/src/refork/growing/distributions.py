@@ -14,10 +14,10 @@ from refork.types import IntArray, token_array
 #: One sequence is scored per token of the vocabulary; beyond this that is no longer sensible.
 _MOST = 1024
 
-Laws = tuple[NDArray[np.float64], ...]
+Distributions = tuple[NDArray[np.float64], ...]
 
 
-def next_law(policy: Policy, prefix: IntArray) -> NDArray[np.float64]:
+def next_distribution(policy: Policy, prefix: IntArray) -> NDArray[np.float64]:
     """Probabilities [vocabulary] of the next token after a prefix, at temperature 1.
 
     Raises CannotDo where the policy does not score sequences, or its vocabulary is larger than 1,024 tokens.
@@ -34,13 +34,13 @@ def next_law(policy: Policy, prefix: IntArray) -> NDArray[np.float64]:
     return np.asarray(np.exp(logs), dtype=np.float64)
 
 
-def next_laws(tree: Tree, policy: Policy, known: Candidates) -> Laws:
+def next_distributions(tree: Tree, policy: Policy, known: Candidates) -> Distributions:
     """The law at every candidate, in their order; points with one possible token cost one question too.
 
-    Raises: what :func:`next_law` raises.
+    Raises: what :func:`next_distribution` raises.
     """
     points = [
         tree.at(node, None if token < 0 else int(token))
         for node, token in zip(known.node, known.token, strict=True)
     ]
-    return tuple(next_law(policy, walk.tokens) for walk in tree.paths(points))
+    return tuple(next_distribution(policy, walk.tokens) for walk in tree.paths(points))

@@ -53,7 +53,7 @@ _MARK: Final = "refork"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderableMessages:
     """Messages that a tokenizer can be shown, and what of them is not in its model's own form."""
 
     messages: tuple[Message, ...]
@@ -150,7 +150,7 @@ def _tried(codec: Codec) -> TemplateAbilities:
     )
 
 
-def shown(codec: Codec | None, messages: Sequence[Message]) -> Shown:
+def renderable(codec: Codec | None, messages: Sequence[Message]) -> RenderableMessages:
     """Messages as a tokenizer can be shown them; without a codec the plain form, which needs no template.
 
     Raises:
@@ -174,7 +174,7 @@ def shown(codec: Codec | None, messages: Sequence[Message]) -> Shown:
     return made
 
 
-def _plain(messages: Sequence[Message], able: TemplateAbilities, *, templated: bool) -> Shown:
+def _plain(messages: Sequence[Message], able: TemplateAbilities, *, templated: bool) -> RenderableMessages:
     """Messages with all that is beyond ``able`` in the plain form."""
     notes: list[str] = []
     who = "the chat template" if templated else "there is no chat template, which"
@@ -208,7 +208,7 @@ def _plain(messages: Sequence[Message], able: TemplateAbilities, *, templated: b
     if tools and not able.tools:
         note(f"tool definitions as text in the system message: {who} shows none")
         made = _with_tool_text(made, tools)
-    return Shown(tuple(made), tuple(notes))
+    return RenderableMessages(tuple(made), tuple(notes))
 
 
 def _content(parts: Sequence[Any], images: bool) -> tuple[Any, str | None]:
@@ -257,7 +257,7 @@ def _with_tool_text(messages: Sequence[Message], tools: Sequence[Json]) -> list[
     return [{"role": "system", "content": text}, *made]
 
 
-def _alternating(given: Shown) -> Shown:
+def _alternating(given: RenderableMessages) -> RenderableMessages:
     """User and assistant in turn, for templates that refuse anything else: neighbours joined, no system."""
     note = "messages joined so that user and assistant take turns: the chat template refuses them otherwise"
     roles = [
@@ -273,7 +273,7 @@ def _alternating(given: Shown) -> Shown:
     ]
     if joined and joined[0]["role"] == "assistant":
         joined.insert(0, {"role": "user", "content": ""})
-    return Shown(tuple(joined), (*given.approximate, note))
+    return RenderableMessages(tuple(joined), (*given.approximate, note))
 
 
 def render_delta(
@@ -288,8 +288,8 @@ def render_delta(
     if codec is None:
         # A server renders with a template that is not ours to ask.
         return policy.render(history, tokens, new), ()
-    whole = shown(codec, [*history, *new])
-    before = shown(codec, history).messages if history else ()
+    whole = renderable(codec, [*history, *new])
+    before = renderable(codec, history).messages if history else ()
     same = before == whole.messages[: len(before)]
     place = len(before) if same else max(len(whole.messages) - len(new), 0)
     if len(tokens) and not place:
@@ -305,7 +305,7 @@ def turn_tokens(policy: Policy, message: Message, tools: Sequence[Json] = ()) ->
     where it ends; how the model spaced their JSON is not on record.
     """
     codec = codec_of(policy)
-    made = shown(codec, [message])
+    made = renderable(codec, [message])
     said = next((m for m in made.messages if m.get("role") == "assistant"), message)
     if codec is not None and said.get("tool_calls"):
         text = _templated(codec, said, tools)

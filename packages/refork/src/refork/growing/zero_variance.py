@@ -99,7 +99,7 @@ def mixed_estimate(successes: int, draws: int, n: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class BetaLaw:
+class BetaDistribution:
     """Success rates of prompts as a Beta(a, b) law; ``prompts`` it was fitted to (0: given, not fitted)."""
 
     a: float
@@ -122,7 +122,7 @@ class BetaLaw:
         return _smallest(self.mixed, target)
 
 
-def fit_beta(successes: ArrayLike, draws: ArrayLike) -> BetaLaw:
+def fit_beta(successes: ArrayLike, draws: ArrayLike) -> BetaDistribution:
     """Maximum-likelihood Beta law of success rates, from successes and draws per prompt (beta-binomial).
 
     A weak prior (log a and log b normal, deviation 2) keeps the fit finite where all prompts agree.
@@ -145,7 +145,7 @@ def fit_beta(successes: ArrayLike, draws: ArrayLike) -> BetaLaw:
         loss, np.array([-0.5, -0.5]), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9}
     )
     a, b = np.exp(np.clip(found.x, -12, 12))
-    return BetaLaw(float(a), float(b), len(won))
+    return BetaDistribution(float(a), float(b), len(won))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class MixedSharePoint:
 
 
 def budget_curve(
-    successes: ArrayLike, draws: ArrayLike, sizes: Sequence[int], law: BetaLaw | None = None
+    successes: ArrayLike, draws: ArrayLike, sizes: Sequence[int], distribution: BetaDistribution | None = None
 ) -> list[MixedSharePoint]:
     """Mean mixed share over prompts at each group size, from recorded counts.
 
@@ -176,6 +176,6 @@ def budget_curve(
             found = stats.mean_interval(np.array(each))
             points.append(MixedSharePoint(size, found.estimate, found.low, found.high, False))
             continue
-        law = law or fit_beta(won, n)
-        points.append(MixedSharePoint(size, law.mixed(size), None, None, True))
+        distribution = distribution or fit_beta(won, n)
+        points.append(MixedSharePoint(size, distribution.mixed(size), None, None, True))
     return points

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from refork.types import Json
 from refork.worlds.dice import Dice
-from refork.worlds.environment import Seen
+from refork.worlds.environment import ActionObservation
 from refork_worlds.tools.call import call_text
 from refork_worlds.tools.goals import Goal, Part
 from refork_worlds.tools.schema import PEOPLE, THINGS, Column, Table, Value
@@ -121,15 +121,15 @@ class Scripted:
         self._wrong = self.kind == "erring" and dice.below(3) == 0
         self._length = 4 + dice.below(4)
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
         """The next call; None after the submission."""
-        if seen and _submits(seen[-1][0]):
+        if history and _submits(history[-1][0]):
             return None
         if self.kind == "explorer":
-            return self._explore(len(seen))
-        return self._solve(seen)
+            return self._explore(len(history))
+        return self._solve(history)
 
-    def _solve(self, seen: Sequence[Seen]) -> str | None:
+    def _solve(self, seen: Sequence[ActionObservation]) -> str | None:
         plan = solution(self._goal)
         said = next(plan)
         slips = 0

@@ -6,15 +6,6 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.growing.collapse import (
-    BetaLaw,
-    budget_curve,
-    collapse_probability,
-    fit_beta,
-    mixed_estimate,
-    mixed_probability,
-    required_group_size,
-)
 from refork.growing.mass import (
     check_filter,
     gradient_mass,
@@ -24,6 +15,15 @@ from refork.growing.mass import (
     is_constant,
 )
 from refork.growing.report import RecordedGroup, collapse_report, groups_from_jsonl
+from refork.growing.zero_variance import (
+    BetaDistribution,
+    budget_curve,
+    collapse_probability,
+    fit_beta,
+    mixed_estimate,
+    mixed_probability,
+    required_group_size,
+)
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
@@ -136,7 +136,7 @@ def test_required_size_is_the_smallest():
 
 def test_the_plateau_over_prompts():
     """Prompts of Beta(0.15, 0.45): known means at 4, 8, 16, 32, 64 rollouts."""
-    law = BetaLaw(0.15, 0.45)
+    law = BetaDistribution(0.15, 0.45)
     found = [law.mixed(n) for n in (4, 8, 16, 32, 64)]
     assert found == pytest.approx([0.256, 0.351, 0.432, 0.500, 0.558], abs=1e-3)
     assert law.mixed(law.required(0.5)) >= 0.5 > law.mixed(law.required(0.5) - 1)

@@ -16,10 +16,10 @@ def scoreboard(search: TheorySearch, *, draws: int = 1000, redraws: int = 500) -
 
     Theories chosen on these observations look better on them than they are: see the held-out ones.
     """
-    if not search.seen:
+    if not search.observed:
         return None
     choosers = [spec.chooser(label, search.domain, search.sandbox) for label, spec in search.theories.items()]
-    observations = [one.observation for one in search.seen]
+    observations = [one.observation for one in search.observed]
     return score_theories(choosers, observations, seed=search.settings.seed, draws=draws, redraws=redraws)
 
 
@@ -31,7 +31,7 @@ def ordered(search: TheorySearch, outcome: Outcome) -> OrderScore | None:
     if outcome.best is None:
         return None
     chooser = search.theories[outcome.best].chooser(outcome.best, search.domain, search.sandbox)
-    found = score_order([chooser], [one.observation for one in search.seen], seed=search.settings.seed)[0]
+    found = score_order([chooser], [one.observation for one in search.observed], seed=search.settings.seed)[0]
     if found.people is None or found.people.low <= 0 <= found.people.high:
         return None
     return found
@@ -63,7 +63,7 @@ def told_search(search: TheorySearch, outcome: Outcome) -> Json:
         "observations": [
             {"name": one.name, "people": len(one.observation.trials.people), "statistic": one.metric.name,
              "real": one.real}
-            for one in search.seen
+            for one in search.observed
         ],
         "verdicts": _verdicts(search),
         "refused": refused(search),
