@@ -73,7 +73,7 @@ NAMES = (
 
 
 @lru_cache(maxsize=1 << 16)
-def law_of(
+def distribution_of(
     prompt: tuple[int, ...],
     said: tuple[int, ...],
     asked: tuple[Any, ...],
@@ -97,7 +97,7 @@ def answer(body: Mapping[str, Any], biased: bool = True) -> dict[str, Any]:
     asked = tuple(body.get(name) for name in NAMES)
     bias = tuple((body.get("logit_bias") or {}).items()) if biased else ()
     for _ in range(body["max_tokens"]):
-        distribution, bare = law_of(tuple(prompt), tuple(said), asked, bias)
+        distribution, bare = distribution_of(tuple(prompt), tuple(said), asked, bias)
         # Exponential races, as vLLM draws: every token takes a number of its own for each candidate.
         token = int((distribution / rng.standard_exponential(TOKENS)).argmax())
         said.append(token)

@@ -9,7 +9,7 @@ import torch
 from refork.errors import BadInput
 from refork_methods.speculate.accept import (
     acceptance,
-    check_law,
+    check_distribution,
     couple,
     draw_from,
     expected_tokens,

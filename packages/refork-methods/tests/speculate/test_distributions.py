@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from refork_methods.speculate.distributions import chance_of, distribution_of, distribution_scores
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.sampling import distribution
 from refork_methods.speculate.accept import keep_chance, residual
-from refork_methods.speculate.distributions import chance_of, distribution_of, distribution_scores
 
 SETTINGS = [
     Sampling(),

@@ -6,7 +6,13 @@ import torch
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.sampling import distribution
-from refork_methods.speculate.accept import chance_of, keep_chance, law_of, law_scores, residual
+from refork_methods.speculate.accept import (
+    chance_of,
+    distribution_of,
+    distribution_scores,
+    keep_chance,
+    residual,
+)
 
 SETTINGS = [
     Sampling(),

@@ -9,7 +9,12 @@ from refork.sampling.noise import uniforms
 from refork.types import token_array
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.decoder import SpeculativeDecoder
-from refork_methods.speculate.lossless import against_law, against_samples, check_decoder, exact_law
+from refork_methods.speculate.lossless import (
+    against_distribution,
+    against_samples,
+    check_decoder,
+    exact_distribution,
+)
 from refork_methods.speculate.model import as_draft_model, build_draft
 from refork_methods.speculate.policy import SpeculativePolicy
 from refork_methods.speculate.schedule import PrefixScheduler

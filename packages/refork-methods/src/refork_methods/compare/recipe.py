@@ -79,7 +79,7 @@ class CompareRecipe(RecipePart):
     """
 
     #: Worlds, each with its policy and the size of an update.
-    worlds: tuple[Place, ...] = (HOUSEHOLD, ARITHMETIC)
+    worlds: tuple[WorldPlan, ...] = (HOUSEHOLD, ARITHMETIC)
     #: SELECTOR+CREDIT[+implicit], each once.
     arms: tuple[str, ...] = ARMS
     #: The arm that all others are compared with.

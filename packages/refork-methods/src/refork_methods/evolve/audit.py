@@ -155,8 +155,8 @@ def _compared(out: Path, archive: Archive) -> tuple[str, ...]:
 def write_audit(result: Audit, out: Path) -> list[Path]:
     """Write an audit as JSON, the ledger of erased records, and the pictures; the files."""
     out.mkdir(parents=True, exist_ok=True)
-    history = found.history
-    ledger = "".join(canonical(to_json(record)) + "\n" for record in found.archive.erased)
+    history = result.history
+    ledger = "".join(canonical(to_json(record)) + "\n" for record in result.archive.erased)
     stringency = stringency_figure(history)
     texts: Mapping[str, str | None] = {
         AUDIT: json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n",

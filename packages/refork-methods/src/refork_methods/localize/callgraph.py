@@ -38,7 +38,7 @@ class PythonScopes:
         bound: dict[str, list[_Bound]] = {}
         stars: list[str] = []
         for link in self._links.links.get(path, ()):
-            told = link.told
+            told = link.statement
             if told.kind == "star":
                 stars += [target for target, names in link.targets.items() if names]
             elif told.kind == "import":

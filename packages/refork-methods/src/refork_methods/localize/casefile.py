@@ -400,7 +400,7 @@ def case_markdown(
 def _location(number: int, one: Location, snapshot: Snapshot | None, flags: list[str]) -> list[str]:
     name = f", `{_line(one.symbol)}`" if one.symbol else ""
     sure = "not calibrated" if one.confidence is None else f"{one.confidence:.2f}"
-    told = [f"## {number + 1}. `{one.place()}`{name}", ""]
+    told = [f"## {number + 1}. `{one.location()}`{name}", ""]
     told += [f"> Warning: {_line(flag)}" for flag in flags]
     told += [""] if flags else []
     told += [

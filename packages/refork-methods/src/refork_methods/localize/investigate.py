@@ -61,7 +61,7 @@ class Explainer:
             told.append("the issue names its file")
         if number in ranking.literals:
             told.append(f"it holds the quoted text {_quoted(ranking.literals[number][0])}")
-        told += ranking.told.get(number, ())
+        told += ranking.matched.get(number, ())
         matched = self._matched(number)
         if matched:
             told.append(f"it shares words with the issue: {matched}")

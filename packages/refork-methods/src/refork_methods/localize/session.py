@@ -151,18 +151,18 @@ def answer(tools: RepoTools, call: ToolCall, size: int) -> ToolResult:
     result = tools.call(call.name, call.arguments)
     if len(result.text) <= size or result.error is not None:
         return result
-    if call.name == "view_file" and result.shown:
+    if call.name == "view_file" and result.spans:
         return _view(tools, call, result, size)
     if call.name == "search":
         return _search(tools, call, result, size)
     kept = _first_lines(result.text, size)
     left = result.text.count("\n") - kept.count("\n")
     note = f"{left} more lines not shown: ask for less\n"
-    return replace(result, text=kept + note, shown=(), cut=result.cut + left)
+    return replace(result, text=kept + note, spans=(), cut=result.cut + left)
 
 
 def _view(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> ToolResult:
-    span = result.shown[0]
+    span = result.spans[0]
     rows = result.text.split("\n")[1:]
     room, count = size, 0
     for row in rows[: span.end - span.start + 1]:
@@ -172,7 +172,7 @@ def _view(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> To
         count += 1
     if count == 0:
         kept = result.text[:size]
-        return replace(result, text=f"{kept} ...\n(the line is longer than an answer)\n", shown=())
+        return replace(result, text=f"{kept} ...\n(the line is longer than an answer)\n", spans=())
     end = span.start + count - 1
     made = tools.view_file(span.path, span.start, end)
     left = result.cut + span.end - end
@@ -188,7 +188,7 @@ def _search(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> 
         if len(made.text) <= size:
             return made
     kept = _first_lines(made.text if most == 1 else result.text, size)
-    return replace(result, text=f"{kept}(the rest is too long to show)\n", shown=())
+    return replace(result, text=f"{kept}(the rest is too long to show)\n", spans=())
 
 
 def _first_lines(text: str, size: int) -> str:

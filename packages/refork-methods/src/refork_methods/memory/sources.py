@@ -121,7 +121,7 @@ def _text_turn(name: str, said: str, answers: Sequence[Message]) -> RunStep:
         function = f"tools.{act.name}" if act.kind == "tool" else act.name
         return RunStep(name, said, function, dict(act.arguments), result, seen, refuses(result))
     answer = {"answer": act.answer} if act.kind == "done" and act.answer is not None else {}
-    return RunStep(name, said, arguments=answer, seen=seen)
+    return RunStep(name, said, arguments=answer, observation=seen)
 
 
 # OpenTelemetry spans of generative AI (semantic conventions ``gen_ai.*``) as trajectories, one per trace.

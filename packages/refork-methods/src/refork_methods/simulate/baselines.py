@@ -21,7 +21,7 @@ from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.types import Json
-from refork.worlds.environment import Brief, EnvTrajectory, Seen
+from refork.worlds.environment import ActionObservation, Brief, EnvTrajectory
 from refork_methods.simulate.prompt import Asked, Prediction
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -58,7 +58,7 @@ class CopyLast:
 
     def predict(self, asked: Sequence[Asked]) -> list[Prediction]:
         """The observation before each question."""
-        texts = [item.history[-1][1] if item.history else "" for item in asked]
+        texts = [item.seen[-1][1] if item.seen else "" for item in asked]
         return [Prediction(text, text, Cost(0, 0, 0.0)) for text in texts]
 
 
@@ -174,7 +174,7 @@ class NearestTurn:
 
     def _vote(self, item: Asked) -> str:
         """The answer with the most likeness among the nearest; of equal ones that of the nearest."""
-        near = _scores(self._by_context, self._context(item.brief, item.history))
+        near = _scores(self._by_context, self._context(item.brief, item.seen))
         same = self._same.get(item.action.strip(), []) if self.exact_first else []
         if same:
             open_, likeness = np.asarray(same), near[same]

@@ -441,7 +441,7 @@ Draws = Annotated[int, typer.Option("--draws", help="Rollouts of each task and a
 Model_ = Annotated[
     list[str],
     typer.Option("--set", help="The simulator's settings, e.g. temperature=1."),
-    Keys("refork.runs.recipe:TurnLaw", first=True),
+    Keys("refork.runs.recipe:TurnSampling", first=True),
 ]
 Longest = Annotated[int, typer.Option("--max-tokens", help="Longest turn of the policy.")]
 

@@ -214,7 +214,7 @@ def evaluate(
 def asked_of(target: Target, seed: int) -> Asked:
     """The question whose answer is a target's turn; its noise is of this turn alone."""
     noise = NoiseKey(seed, stream_of("fidelity", target.key), 0, target.index)
-    return Asked(target.brief, target.history, target.action, noise)
+    return Asked(target.brief, target.seen, target.action, noise)
 
 
 def _predictions(
@@ -310,7 +310,7 @@ def _alarms(due: Sequence[Target], texts: Sequence[str | None]) -> dict[str, int
     for target, text in zip(due, texts, strict=True):
         if text is None:
             continue
-        for alarm in newest(target.trajectory.domain, [*target.history, (target.action, text)]):
+        for alarm in newest(target.trajectory.domain, [*target.seen, (target.action, text)]):
             found[alarm.rule] = found.get(alarm.rule, 0) + 1
     return found
 

@@ -13,7 +13,7 @@ from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.thoughts import without_blocks
 from refork.types import Message
-from refork.worlds.environment import Brief, EnvTrajectory, Seen, Transition
+from refork.worlds.environment import ActionObservation, Brief, EnvTrajectory, Transition
 
 # How a language model is asked what an environment will answer, and how its answer is written.
 #
@@ -162,9 +162,9 @@ class Target:
         return self.trajectory.brief
 
     @property
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[ActionObservation, ...]:
         """The turns before."""
-        return self.trajectory.seen(self.index)
+        return self.trajectory.history(self.index)
 
     @property
     def action(self) -> str:
@@ -253,7 +253,7 @@ class Asked:
     """One answer that is due: what came before, the action, and the address of the answer's noise."""
 
     brief: Brief
-    seen: tuple[Seen, ...]
+    seen: tuple[ActionObservation, ...]
     action: str
     noise: NoiseKey
     instruction: str = ""

@@ -90,7 +90,7 @@ class SftRecipe(Supervised):
     #: Grade that the best candidate has at least.
     least: float = Field(default=0.75, ge=0, le=1)
     #: How candidates are drawn.
-    sampling: CandidateLaw = CandidateLaw()
+    sampling: CandidateSampling = CandidateSampling()
     #: Targets of each trajectory; default: all.
     per_trajectory: int | None = Field(default=None, ge=1)
     #: Only targets with a note.

@@ -242,7 +242,7 @@ def _part(name: str, text: str) -> str:
 def judge_messages(target: Target, prediction: str) -> list[Message]:
     """The question about one prediction."""
     told = [f"# before the first action\n{target.brief.text}"] if target.brief.text else []
-    told += [f"> {done}\n{observed}" for done, observed in target.history]
+    told += [f"> {done}\n{observed}" for done, observed in target.seen]
     parts = [
         _part("history", "\n\n".join(told)),
         _part("action", target.action),

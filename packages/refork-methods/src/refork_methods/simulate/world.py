@@ -15,7 +15,7 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import IntArray, Json, token_array
 from refork.worlds.base import Split, Task, World
 from refork.worlds.dice import digest
-from refork.worlds.environment import ScriptedAgent, Brief, DomainName, Environment, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName, Environment, ScriptedAgent
 from refork_methods.simulate.control.base import Control
 from refork_methods.simulate.episode import SimulatedEpisode, brief_of, identity_of, read_turn
 from refork_methods.simulate.prompt import NO_TAG, TAG, THINK, Asked, Prediction, extract_prediction, messages
@@ -74,11 +74,11 @@ class SimulatedWorld:
         """What the model is told."""
         return self.base.brief(task)
 
-    def actor(self, task: Task, seed: int) -> Actor:
+    def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """The base's scripted agent."""
-        return self.base.actor(task, seed)
+        return self.base.agent(task, seed)
 
-    def standing(self, task: Task, seen: Sequence[Seen]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, seen: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """As the base reads it from the texts."""
         return self.base.standing(task, seen)
 
@@ -90,9 +90,11 @@ class SimulatedWorld:
         """The episode of a snapshot. Raises BadInput where it is none of a simulated episode of this task."""
         return self.model.restore(snapshot, task, control=self.control, world=self.base)
 
-    def resume(self, task: Task, world: World | None, seen: Sequence[Seen], seed: int) -> SimulatedEpisode:
+    def resume(
+        self, task: Task, world: World | None, seen: Sequence[ActionObservation], seed: int
+    ) -> SimulatedEpisode:
         """An episode after these turns, real or simulated; this world's own base grades it."""
-        return self.model.env(task, control=self.control, world=self.base, seed=seed, seen=seen)
+        return self.model.env(task, control=self.control, world=self.base, seed=seed, history=seen)
 
     def said(self, turn: str) -> str:
         """What of an agent's turn is its action."""
@@ -223,7 +225,7 @@ class WorldModel:
 
     def _prompt(self, asked: Asked) -> _Prompt | Prediction:
         """The question with as much history as fits; where not even the brief does, a failed prediction."""
-        seen, context = asked.history, self.model.card.context
+        seen, context = asked.seen, self.model.card.context
         chat, tokens = self._render(asked, seen)
         if context is None or not len(tokens):
             return _Prompt(tokens, chat, 0, None)
@@ -327,10 +329,12 @@ class LearnedSimulator:
         """The model, its settings and the control."""
         return identity_of(self.model, self.control)
 
-    def resume(self, task: Task, world: World | None, seen: Sequence[Seen], seed: int) -> SimulatedEpisode:
+    def resume(
+        self, task: Task, world: World | None, seen: Sequence[ActionObservation], seed: int
+    ) -> SimulatedEpisode:
         """An episode after these turns; a world that can grade texts grades it, another's is ungraded."""
         known = world if isinstance(world, Environment) else None
         with warnings.catch_warnings():
             # What the initial state lacks, the transcript may hold; the arm says that it is simulated.
             warnings.simplefilter("ignore", UserWarning)
-            return self.model.env(task, control=self.control, world=known, seen=seen, seed=seed)
+            return self.model.env(task, control=self.control, world=known, history=seen, seed=seed)

@@ -33,12 +33,13 @@ _AT_ONCE = 1 << 25
 """Numbers turned to float64 at a time, where only a sum over them is wanted."""
 
 
-def law_scores(
+def distribution_scores(
     logits: Float[Tensor, "n vocabulary"], settings: Sampling, first: Bool[Tensor, "n"] | None = None
 ) -> Float[Tensor, "n vocabulary"]:
     """Float32 logits of the sampling that is sampled from: after bans, temperature, top-k and top-p.
 
-    -inf is never drawn. At temperature 0 the sampling is all on the likeliest token (the lowest id of equals).
+    -inf is never drawn. At temperature 0 the sampling is all on the likeliest token (the lowest id of
+    equals).
     ``first`` marks first free tokens.
 
     Raises:
@@ -51,7 +52,7 @@ def law_scores(
     return torch.full_like(scores, -torch.inf).scatter_(1, best, 0.0)
 
 
-def law_of(scores: Float[Tensor, "*n vocabulary"]) -> Float64[Tensor, "*n vocabulary"]:
+def distribution_of(scores: Float[Tensor, "*n vocabulary"]) -> Float64[Tensor, "*n vocabulary"]:
     """Probabilities in float64 of scores that :func:`law_scores` gave."""
     return torch.softmax(scores, dim=-1, dtype=torch.float64)
 
@@ -87,7 +88,7 @@ def draw_from(
     return tokens[:, 0], near[:, 0]
 
 
-def check_law(sampling: Float[Tensor, "*n vocabulary"], name: str) -> None:
+def check_distribution(sampling: Float[Tensor, "*n vocabulary"], name: str) -> None:
     """Refuse what is no sampling in float64.
 
     Raises:

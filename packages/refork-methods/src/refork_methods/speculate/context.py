@@ -354,22 +354,22 @@ class DraftContext:
         parts = [_of_rows(item, request_ids[order], order) for item in noted]
         newest = np.full(len(request_ids), -1, dtype=np.int64)
         for item, (there, row) in zip(noted, parts, strict=True):
-            np.maximum.at(newest, row, item.positions[there])
+            np.maximum.at(newest, row, item.places[there])
         states: list[Tensor] = []
         row_of, place_of, take_of, where = [], [], [], []
         count = 0
         for item, (every, every_row) in zip(noted, parts, strict=True):
-            near = item.positions[every] > newest[every_row] - self.reach
+            near = item.places[every] > newest[every_row] - self.reach
             there = every[near]
             used, inverse = np.unique(there if item.take is None else item.take[there], return_inverse=True)
             if not len(used):
                 continue
             states.append(_some(item.states, used))
             place = np.zeros(len(used), dtype=np.int64)
-            place[inverse] = item.positions[there]
+            place[inverse] = item.places[there]
             where.append(place)
             row_of.append(every_row[near])
-            place_of.append(item.positions[there])
+            place_of.append(item.places[there])
             take_of.append(inverse + count)
             count += len(used)
         if states:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.policies.base import NextLaw, Policy, Request, Sampling, sample_all
+from refork.policies.base import NextDistribution, Policy, Request, Sampling, sample_all
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.stats import holm
@@ -288,7 +288,7 @@ def _round(
     shows = isinstance(rule, Chooser)
     before = rule if shows else deepcopy(rule)
     if not getattr(before, "drafts", lambda n: True)(len(open_)):
-        plain = [world.outputs(prefix, (0,) * world.block, 0) for prefix in prefixes]
+        plain = [world.said(prefix, (0,) * world.block, 0) for prefix in prefixes]
         return [(_joined(said, open_, plain, 1.0, length), before)]
     split: dict[bytes, tuple[Outcomes, Rule, Lengths]] = {}
     for drafted in product(*(world.blocks(prefix) for prefix in prefixes)):
@@ -306,7 +306,7 @@ def _round(
                 raise BadInput(f"the rule chose lengths {lengths.tolist()} of blocks of {world.block}")
             split[key] = (split[key][0] if key in split else {}, after, lengths)
         outcomes, _, lengths = split[key]
-        said_next = [world.outputs(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
+        said_next = [world.said(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
         chance = float(np.prod([share for _, share in drafted]))
         for what, share in _joined(said, open_, said_next, chance, length).items():
             outcomes[what] = outcomes.get(what, 0.0) + share
@@ -501,10 +501,10 @@ def check_decoder(
             progress("sampling", len(cases), total)
             stream = stream_of("check-lossless", name, place)
             seen = _counts(speculative, prefix, setting, each, seed, stream)
-            expected = exact_law(plain, prefix, setting)
+            expected = exact_distribution(plain, prefix, setting)
             label = f"{name}, prompt {place + 1}"
             if expected is not None:
-                cases.append(against_law(label, seen, expected))
+                cases.append(against_distribution(label, seen, expected))
             else:
                 other = stream_of("check-lossless plain", name, place)
                 cases.append(against_samples(label, seen, _counts(plain, prefix, setting, each, seed, other)))
@@ -517,7 +517,7 @@ def check_decoder(
     )
 
 
-def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Prefix, float] | None:
+def exact_distribution(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Prefix, float] | None:
     """The law of the next ``max_tokens`` tokens; None where it cannot be had or is too large.
 
     A repetition penalty acts on logits, of which log-probabilities do not tell where 0 is.
@@ -526,7 +526,7 @@ def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Pref
 
     from refork.sampling.distribution import History, SoFar, restrict
 
-    if not isinstance(policy, NextLaw) or settings.penalties[0] != 1.0:
+    if not isinstance(policy, NextDistribution) or settings.penalties[0] != 1.0:
         return None
     living: dict[Prefix, float] = {(): 1.0}
     for step in range(settings.max_tokens):
@@ -549,7 +549,7 @@ def exact_law(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Pref
     return living
 
 
-def against_law(name: str, seen: Counts, law: Mapping[Prefix, float]) -> Case:
+def against_distribution(name: str, seen: Counts, law: Mapping[Prefix, float]) -> Case:
     """Chi-square of counts against an exact law; anything seen that the law excludes has p = 0."""
     from scipy.stats import chisquare
 

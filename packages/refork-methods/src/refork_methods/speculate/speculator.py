@@ -86,7 +86,7 @@ class Outcome:
         return [
             Rejected(
                 int(self.branches.request_id[row]),
-                int(self.branches.said[row] + self.accepted[row]),
+                int(self.branches.generated[row] + self.accepted[row]),
                 self.drafts.tokens[row, self.accepted[row] : self.drafts.lengths[row]].copy(),
             )
             for row in turned.tolist()
@@ -105,7 +105,7 @@ class Outcome:
                 accepted=int(self.accepted[row]),
                 end_within=bool(self.ended[row]),
                 schedule=schedule,
-                anchor=int(self.branches.place[row]),
+                anchor=int(self.branches.position[row]),
                 step=step,
                 tokens_in_batch=batch,
                 seconds=seconds,
@@ -422,7 +422,7 @@ class ModelSpeculator:
             self._refused = True
             return None
         rows = None
-        known = self.tally.any_rounds or self.draft_model.held_out.known
+        known = self.tally.seen or self.draft_model.held_out.known
         unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
@@ -492,8 +492,8 @@ class ModelSpeculator:
             anchors = torch.from_numpy(branches.newest[chosen]).to(device)
             places = torch.from_numpy(branches.position[chosen]).to(device)
             pairs = list(zip(context.keys, context.values, strict=True))
-            hidden = model.block(anchors, places, pairs, context.visible)[:, :count]
-            state = model.start(places, pairs, context.visible) if isinstance(model, EagleDraft) else None
+            hidden = model.block(anchors, places, pairs, context.seen)[:, :count]
+            state = model.start(places, pairs, context.seen) if isinstance(model, EagleDraft) else None
             parts = self._draw(branches, chosen, Block(anchors, hidden, model.base_logits(hidden), state))
             tokens = np.zeros((len(branches), count), dtype=np.int64)
             for part in parts:

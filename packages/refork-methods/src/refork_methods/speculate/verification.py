@@ -22,10 +22,10 @@ from refork_methods.speculate.accept import (
     chance_of,
     couple,
     decided,
+    distribution_of,
+    distribution_scores,
     draw_from,
     keep_chance,
-    law_of,
-    law_scores,
     leading,
     pick,
     residual,
@@ -163,8 +163,8 @@ def draw_chain(
         logits, state = step(k, base[:, k], block.hidden[:, k], previous, state)
         first, forced = group.marks(said + k, base.device)
         if exact:
-            kept = law_scores(logits, settings, first)
-            law = law_of(kept)
+            kept = distribution_scores(logits, settings, first)
+            law = distribution_of(kept)
             assert noise.values is not None
             previous = pick(law, noise.values[:, k])
             scores.append(kept)

@@ -112,7 +112,7 @@ def test_the_tolerance_is_what_it_says(
 @given(st.integers(1, 2000), st.sampled_from(["random", "low", "high"]), st.integers(0, 99))
 def test_arrays_lie_apart_aligned_and_between_guards(n: int, at: str, seed: int) -> None:
     layout = layout_of(problem(n))
-    placed = lay_out(layout, np.random.default_rng(seed), at)
+    placed = place(layout, np.random.default_rng(seed), at)
     guards = [range(g, g + PAGE) for g in layout.guards]
     edges = [0]
     for one in layout.regions:
@@ -134,7 +134,7 @@ def test_what_is_written_is_read_and_changes_beside_are_seen() -> None:
     layout = layout_of(problem())
     memory = Memory(layout, data := np.zeros(layout.slots + 3 * layout.stride, np.uint8))
     rng = np.random.default_rng(0)
-    batch, placed = draw_batch(problem(), 3, rng), lay_out(layout, rng)
+    batch, placed = draw_batch(problem(), 3, rng), place(layout, rng)
     memory.write(batch, placed)
     found = memory.read(3, placed)
     alone = memory.read(1, placed)

@@ -150,7 +150,7 @@ class _Recipe:
         self.own_first = self.file is not None or (self.keys is not None and self.keys.first)
         self.long = self.keys is not None or len(self.options) + (self.set is not None) > MOST
 
-    def shown(self) -> set[str]:
+    def visible_keys(self) -> set[str]:
         """Keys of the options that the help shows: needed and daily ones, then the first declared."""
         daily = (*_ALWAYS, *_DAILY)
         ranked = sorted(self.options, key=lambda key: not (self.options[key].needed or key in daily))

@@ -429,7 +429,7 @@ def prepare(
             where=plan.where,
             hint="fork earlier in the step, or name the world",
         )
-    episodes = Episodes(tree, plan.walk, plan.world, on.simulator) if answering else None
+    episodes = Episodes(tree, plan.trajectory, plan.world, on.simulator) if answering else None
     simulated = on.simulator is not None
     limits = _Limits(_turns_left(walk, plan.world, on.max_turns, simulated=simulated), left)
     record = _recorded(

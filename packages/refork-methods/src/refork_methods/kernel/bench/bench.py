@@ -320,7 +320,7 @@ class Bench:
         layout = layout_of(self.problem)
         data = np.zeros(layout.slots + layout.stride, np.uint8)
         rng = np.random.default_rng([self.seed, 0])
-        Memory(layout, data).write(draw_batch(self.problem, 1, rng), lay_out(layout, rng, "low"))
+        Memory(layout, data).write(draw_batch(self.problem, 1, rng), place(layout, rng, "low"))
         inputs = self.folder / f"inputs-{self.problem.digest}-{self.seed}.bin"
         made = inputs.with_suffix(".tmp")
         made.write_bytes(data.tobytes())
@@ -355,16 +355,16 @@ class Bench:
         """Worst error over fresh inputs; arrays lie flush left, flush right twice, then anywhere."""
         worst = 0.0
         original = self._tried()
-        placed = lay_out(host.layout, self._rng(), "high")
+        placed = place(host.layout, self._rng(), "high")
         for number in range(first, first + draws):
             rng = self._rng()
             batch = draw_batch(self.problem, 1, rng, "number" if number % 2 else "nan")
             if (
                 number == 0 or number > 2
             ):  # and twice in the same place, for who takes that for the same inputs
-                placed = lay_out(host.layout, rng, "low" if number == 0 else "random")
+                placed = place(host.layout, rng, "low" if number == 0 else "random")
             elif number == 1:
-                placed = lay_out(host.layout, rng, "high")
+                placed = place(host.layout, rng, "high")
             try:
                 found, _ = called(host, batch, placed)
                 wanted = original.expected(batch)

@@ -180,10 +180,10 @@ def judge(
 
 
 def _difference(memory: Memory, batch: Batch, name: str, near: Compared) -> str:
-    place = name if name == RESULT else f"{name}[{near.index}]"
+    place = name if name == RESULT else f"{name}[{near.place}]"
     one = next(region for region in memory.layout.regions if region.name == name)
     given = memory.given(batch, one)
-    held = given[min(near.slot or 0, len(given) - 1), near.index or 0]
+    held = given[min(near.slot or 0, len(given) - 1), near.place or 0]
     if one.role == "out" and (near.got == held or np.isnan([near.got, held]).all()):
         return f"{place} was not written"
     return f"{place} is {near.got:.9g}, expected {near.expected:.9g}"

@@ -169,7 +169,7 @@ class Original:
 
     def _results(self, host: Host, batch: Batch) -> Arrays:
         which = "the higher-precision reference" if host is self._precise else "the original"
-        placed = lay_out(host.layout, np.random.default_rng(0), "low")
+        placed = place(host.layout, np.random.default_rng(0), "low")
         try:
             found, _ = called(host, batch, placed)
         except (FailedError, RejectedError) as failed:

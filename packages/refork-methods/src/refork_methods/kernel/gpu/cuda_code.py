@@ -220,7 +220,7 @@ def sass_signals(
 _PACKAGED = ("nvidia/*/bin", "triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
 _DISASSEMBLERS = {"nvdisasm": (), "cuobjdump": ("-sass",)}
 #: The toolkit's programs map much memory, and are many.
-_BOUNDS = Bounds(memory=6 << 30, kept=32 << 20, output=32 << 20, processes=64)
+_BOUNDS = Bounds(memory=6 << 30, kept_bytes=32 << 20, output=32 << 20, processes=64)
 #: What nvcc runs its steps by.
 _SHELL = ("/bin/sh", "/dev/urandom")
 _NO_NVCC = "install the CUDA toolkit and put nvcc on PATH, or diagnose an export of ncu, nsys or ptxas"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from refork.report.words import DASH, flat, one_line, rate, short_time, times
 from refork.visible import visible
-from refork_methods.kernel.report import told as says
+from refork_methods.kernel.report import sentences as says
 from refork_methods.kernel.report.diff import change
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.folder import Search

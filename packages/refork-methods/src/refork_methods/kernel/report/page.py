@@ -17,7 +17,7 @@ from refork.report import words
 from refork.report.charts import NARROW, WIDE, Figure
 from refork.report.page import environment
 from refork.types import Json
-from refork_methods.kernel.report import told as says
+from refork_methods.kernel.report import sentences as says
 from refork_methods.kernel.report.diff import Change, change
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.folder import Node, Search

@@ -10,7 +10,7 @@ from typing import Final
 from refork.report import palette
 from refork.report.charts import Dot, Figure, Level, Line, Plane, Spot, Trail, curves, scatter
 from refork.report.words import counted, digits, one_line, per_second, times
-from refork_methods.kernel.report.figures import place
+from refork_methods.kernel.report.figures import roof_position
 from refork_methods.kernel.report.folder import Node, Search
 from refork_methods.kernel.roofline import roof
 
@@ -35,8 +35,8 @@ def progress_figure(search: Search) -> Figure | None:
     stairs: list[Dot] = []
     for i, value in right:
         if not stairs or value > (stairs[-1].y or 0.0):
-            stairs.append(Dot(i, value, told=_move(search.nodes[i])))
-    stairs.append(Dot(max(len(search.nodes) - 1, 1), best, marked=False, told="in the end"))
+            stairs.append(Dot(i, value, tooltip=_move(search.nodes[i])))
+    stairs.append(Dot(max(len(search.nodes) - 1, 1), best, marked=False, tooltip="in the end"))
     others = [Dot(i, value) for i, value in right[:: max(1, -(-len(right) // MOST_DOTS))]]
     lines = [
         Line(_BEST, stairs, colour=palette.LIGHT[-1], step=True),
@@ -81,7 +81,7 @@ def roofline_figure(search: Search, steps: Sequence[int]) -> Figure | None:
     rates = {
         node.number: found.flops
         for node in search.nodes
-        if node.evaluated.ok and (found := place(node.evaluated.seconds, work, None)) is not None
+        if node.evaluated.ok and (found := roof_position(node.evaluated.seconds, work, None)) is not None
     }
     if not rates:
         return None

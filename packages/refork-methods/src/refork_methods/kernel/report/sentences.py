@@ -16,7 +16,7 @@ from refork.report.words import (
     times_span,
 )
 from refork.report.words import rate as percent
-from refork_methods.kernel.report.figures import Figures, Place, Timing
+from refork_methods.kernel.report.figures import Figures, RoofPosition, Timing
 from refork_methods.kernel.report.folder import Search
 from refork_methods.kernel.search.model import KernelSearchSettings
 
@@ -76,12 +76,12 @@ def tried(report: Figures) -> str:
         return f"No kernel was tried beside the original.{_state(report)}"
     failed = [f"{number} {how}" for stage, how in _ENDED.items() if (number := report.failed.get(stage))]
     rest = f" ({', '.join(failed)})" if failed else ""
-    ended = f"{told.right:,} right, {told.tried - told.right:,} failed{rest}"
-    return f"{counted(told.tried, 'kernel')} tried beside the original: {ended}.{_state(told)}"
+    ended = f"{report.right:,} right, {report.tried - report.right:,} failed{rest}"
+    return f"{counted(report.tried, 'kernel')} tried beside the original: {ended}.{_state(report)}"
 
 
-def _state(told: Figures) -> str:
-    if told.state in ("running", "stopped"):
+def _state(report: Figures) -> str:
+    if report.state in ("running", "stopped"):
         return " The search has not ended: its command goes on with it."
     return ""
 
@@ -120,7 +120,7 @@ def timing_rows(search: Search, report: Figures) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _roof_share(where: Place | None) -> str:
+def _roof_share(where: RoofPosition | None) -> str:
     return DASH if where is None else percent(where.roof_share)
 
 
@@ -177,8 +177,8 @@ def commands(search: Search) -> list[str]:
         parts += ["--set", f"{name}={value}"]
     usual = KernelSearchSettings().to_json()
     for name in ("evaluations", "seed", "search", "feedback", "batch", "unguided"):
-        told = settings.get(name, usual[name])
-        parts += [f"--{name}", str(told)] if name in _ALWAYS or told != usual[name] else []
+        report = settings.get(name, usual[name])
+        parts += [f"--{name}", str(report)] if name in _ALWAYS or report != usual[name] else []
     writer = str(search.facts.get("writer"))
     # Of the writer without a model the record's name also holds its settings.
     parts += [] if writer.startswith("rewrite") else ["--writer", writer]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from refork.errors import install_command
 from refork_methods.localize.facts import FileFacts, Import, Kind
-from refork_methods.localize.languages.reading import Found, Layout, Reading, start_reading
+from refork_methods.localize.languages.reading import Definition, Layout, Reading, start_reading
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query

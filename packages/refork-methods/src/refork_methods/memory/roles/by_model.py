@@ -85,7 +85,7 @@ def _bare(text: str) -> str:
     return found.group(1) if found else text.strip()
 
 
-def told(system: str, **parts: object) -> list[Message]:
+def prompt_messages(system: str, **parts: object) -> list[Message]:
     """A system message and one user message whose parts are JSON, one headed block each."""
     blocks = [
         f"{name}:\n{part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, indent=1)}"
@@ -383,7 +383,7 @@ class ModelCodifier:
                 if one.name in given.taken:
                     raise BadInput(f"the name {one.name!r} is taken")
 
-        messages = told(
+        messages = prompt_messages(
             _CODE,
             plan=given.body,
             calls=[step.to_json() for step in given.skeleton] or "(none given)",
@@ -470,7 +470,7 @@ class ModelRepairer:
 
         shown: Json = {"name": tool.name, "source": tool.source, "parameters": tool.parameters}
         found, cost = ask(
-            self._model, "repairer", told(_REPAIR, function=shown, reason=reason), _Repaired, check
+            self._model, "repairer", prompt_messages(_REPAIR, function=shown, reason=reason), _Repaired, check
         )
         return _with(tool, found), cost
 

@@ -23,7 +23,7 @@ from refork.serve.stream import json_answer
 from refork.serve.web import FastAPI, Request, Response
 from refork.types import Message
 from refork.worlds.base import Task
-from refork.worlds.environment import Brief, Seen
+from refork.worlds.environment import ActionObservation, Brief
 from refork_methods.simulate.serve.sessions import ServedWorld, Worlds
 
 # A simulated world as a chat model: the client's messages are the episode so far.
