@@ -31,7 +31,7 @@ from refork_methods.recovery.dose import golden_student, maze_dose
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import BACKWARD, RowPolicy
-from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
+from refork_methods.recovery.sample import count_moves, golden_moves, sample_paths
 from refork_methods.recovery.trainers import RewardSettings, distill, rlvr, sft
 from refork_testbed.trials.maze_network import NodeTransformer, network_rlvr, network_sft, pretrain
 from refork_testbed.trials.maze_search import simulate_search

@@ -16,7 +16,7 @@ from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.measure import measure_hitting, read_rows, straight_ways
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork_methods.recovery.sample import count_moves, golden_moves, sample_walks
+from refork_methods.recovery.sample import count_moves, golden_moves, sample_paths
 from refork_testbed.trials.maze_network import (
     NodeTransformer,
     network_rlvr,

@@ -13,7 +13,7 @@ from refork_methods.recovery.dose import golden_student, maze_dose, shorten_path
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
-from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_walks
+from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_paths
 from refork_methods.recovery.support import row_support
 from refork_methods.recovery.trainers import (
     RewardSettings,

@@ -276,7 +276,7 @@ def fit_confidence(cases: Sequence[CaseFile], diffs: Sequence[str | Gold]) -> Ca
             continue
         first = case.locations[0]
         if first.score is None:
-            raise BadInput("a location without a score cannot calibrate one", where=first.place())
+            raise BadInput("a location without a score cannot calibrate one", where=first.location())
         gold = gold_spans(diff) if isinstance(diff, str) else diff
         scores.append(first.score)
         right.append(float(first.path in gold.files))

@@ -30,7 +30,7 @@ from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.registry import resolve
-from refork.runs.recipe import SamplingPart, RecipePart, open_folder
+from refork.runs.recipe import RecipePart, SamplingPart, open_folder
 from refork.stats import Interval
 from refork.tree.tree import Tree
 from refork.types import Json

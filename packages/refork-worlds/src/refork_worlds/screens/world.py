@@ -17,8 +17,8 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.spec import Spec
-from refork_worlds.screens.actions import said
-from refork_worlds.screens.agents import NONSENSE, ScreenActor
+from refork_worlds.screens.actions import action_in
+from refork_worlds.screens.agents import NONSENSE, ScreenAgent
 from refork_worlds.screens.desktop import DesktopModel
 from refork_worlds.screens.device import DONE, NOT_DONE, Device, Model
 from refork_worlds.screens.phone import PhoneModel

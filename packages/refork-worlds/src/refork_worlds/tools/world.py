@@ -244,7 +244,7 @@ class ToolsWorld:
         told = "The task is done; the answer, if asked."
         return [*found, {"name": SUBMIT, "description": told, "parameters": answer}]
 
-    def actor(self, task: Task, seed: int) -> Scripted:
+    def agent(self, task: Task, seed: int) -> Scripted:
         """One that solves, errs or explores."""
         return Scripted(goal_of(task), task.id, seed)
 

@@ -304,7 +304,7 @@ class Intake:
     def _joins(self, branch: RunningRequest) -> bool:
         """Whether an equal prompt is being read; then they share it."""
         for batch in self._batches:
-            number = batch.reading.place(branch.request.tokens)
+            number = batch.reading.find_equal(branch.request.tokens)
             if number is not None:
                 batch.branches.append((number, branch))
                 return True

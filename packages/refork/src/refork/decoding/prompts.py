@@ -263,7 +263,7 @@ class Reading:
     states: list[Tensor] = field(default_factory=list)
     ahead: Pass | None = None
 
-    def place(self, tokens: IntArray) -> int | None:
+    def find_equal(self, tokens: IntArray) -> int | None:
         """The number of an equal prompt among those read."""
         for number, other in enumerate(self.tokens):
             if len(other) == len(tokens) and (other == tokens).all():

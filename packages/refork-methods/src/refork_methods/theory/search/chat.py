@@ -207,8 +207,8 @@ def _theory(view: View, label: str) -> str:
 def _past(view: View) -> list[str]:
     """Experiments so far, what people chose, and what each theory predicted."""
     found = []
-    first = max(0, len(view.seen) - _SHOWN)
-    for place, one in enumerate(view.seen[first:], first):
+    first = max(0, len(view.observed) - _SHOWN)
+    for place, one in enumerate(view.observed[first:], first):
         lines = [
             f"Experiment {one.name}: {canonical(one.observation.experiment.to_json())}",
             f"People's share of B, pair by pair: {[round(float(x), 3) for x in one.rates]}",

@@ -19,7 +19,7 @@ from refork.thoughts import without_thoughts
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
-from refork.worlds.environment import Brief, DomainName, Seen
+from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.spec import Spec
 from refork_methods.simulate.search_text import (
     NO_PAGE,
@@ -376,7 +376,7 @@ MANNERS = ("solver", "solver", "explorer", "erring")
 
 
 @final
-class SearchActor:
+class SearchAgent:
     """An agent that follows the task's path of pages and then answers; ``manner`` is drawn by the seed.
 
     An explorer also looks at other pages and results; one that errs says nonsense, opens what is not there,
@@ -387,7 +387,7 @@ class SearchActor:
         self.task, self._titles, self._seed = task, titles, seed
         self.manner = Dice("search actor", task.id, seed).choice(MANNERS)
 
-    def act(self, seen: Sequence[Seen]) -> str | None:
+    def act(self, seen: Sequence[ActionObservation]) -> str | None:
         """The next action; None after the answer."""
         if seen and (last := read_action(seen[-1][0])) is not None and last.verb == "answer":
             return None
@@ -398,7 +398,7 @@ class SearchActor:
             return self._errs(dice)
         return self._solves(seen)
 
-    def _solves(self, seen: Sequence[Seen]) -> str:
+    def _solves(self, seen: Sequence[ActionObservation]) -> str:
         opened = {said.split("\n")[0] for action, said in seen if action.startswith("open:")}
         target = next((title for title in self.task.data["path"] if title not in opened), None)
         if target is None:
@@ -410,7 +410,7 @@ class SearchActor:
                 return f"open: {number}"
         return f"open: {target}" if action == f"search: {target}" else f"search: {target}"
 
-    def _looks_around(self, dice: Dice, seen: Sequence[Seen]) -> str:
+    def _looks_around(self, dice: Dice, seen: Sequence[ActionObservation]) -> str:
         last = next((action for action, _ in reversed(seen) if action.startswith("search:")), None)
         ways = [f"search: {dice.choice(self._titles)}", f"search: {self.task.data['question']}"]
         if last is not None:

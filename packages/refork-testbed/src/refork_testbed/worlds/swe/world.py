@@ -31,7 +31,7 @@ from refork_testbed.worlds.repair.edits import EditError, edited
 from refork_testbed.worlds.repair.mutation import lines
 from refork_testbed.worlds.repair.runner import test_names
 from refork_testbed.worlds.swe.repository import Repository, canonical, hashes, repositories
-from refork_testbed.worlds.terminal.actions import knowable, note, said, submitted
+from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
 from refork_testbed.worlds.terminal.agents import Scripted
 from refork_testbed.worlds.terminal.words import MISSING
 from refork_testbed.worlds.terminal.world import ACCEPTED, REJECTED, printed
@@ -364,7 +364,7 @@ def _home(task: Task) -> Repository:
         raise BadInput(f"not a task of swe: {error!r}", where=f"task {task.id}") from error
 
 
-def scripted_actor(home: Repository, turns: int, dice: Dice) -> Actor:
+def scripted_actor(home: Repository, turns: int, dice: Dice) -> ScriptedAgent:
     """The actor of a task: half of them mend at once, a quarter err first, a quarter explore."""
     role = dice.choice(("mend", "mend", "err", "explore"))
     said = [_look(home, dice) for _ in range(1 + dice.below(3))]
