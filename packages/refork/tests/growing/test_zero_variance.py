@@ -14,7 +14,7 @@ from refork.growing.mass import (
     informative,
     is_constant,
 )
-from refork.growing.report import RecordedGroup, collapse_report, groups_from_jsonl
+from refork.growing.report import RecordedGroup, zero_variance_report, groups_from_jsonl
 from refork.growing.zero_variance import (
     BetaDistribution,
     budget_curve,
@@ -176,7 +176,7 @@ def test_the_report_of_a_file(tmp_path):
     lines = [{"group": "a", "reward": 1}, {"group": "a", "reward": 0}, {"group": "a", "reward": None}]
     lines += [{"group": "b", "rewards": [0, 0, 0, 0], "difficulty": "hard"}]
     lines += [{"group": "c", "rewards": [1, 1], "difficulty": "easy"}]
-    report = collapse_report(groups_from_jsonl(rows(tmp_path / "r.jsonl", *lines)))
+    report = zero_variance_report(groups_from_jsonl(rows(tmp_path / "r.jsonl", *lines)))
     assert (report["all_fail"], report["all_pass"], report["mixed"]) == (1, 1, 1)
     assert report["rollouts"] == 8
     assert report["by_difficulty"]["hard"]["all_fail"] == 1
@@ -198,8 +198,8 @@ def test_the_report_of_a_file(tmp_path):
 )
 def test_files_that_are_refused(tmp_path, lines, what):
     with pytest.raises(BadInput, match=what):
-        collapse_report(groups_from_jsonl(rows(tmp_path / "r.jsonl", *lines)))
+        zero_variance_report(groups_from_jsonl(rows(tmp_path / "r.jsonl", *lines)))
 
 
 def test_one_prompt_has_no_curve():
-    assert collapse_report([RecordedGroup("a", (0.0, 1.0), (0.0, 1.0))])["curve"] is None
+    assert zero_variance_report([RecordedGroup("a", (0.0, 1.0), (0.0, 1.0))])["curve"] is None

@@ -22,7 +22,7 @@ from refork_methods.kernel.diagnose import (
     sampled,
     seconds_of,
 )
-from refork_methods.kernel.diagnose_told import told
+from refork_methods.kernel.diagnose_told import diagnosis_lines
 from refork_methods.kernel.problem import read_problem
 from support.repository import ROOT
 
