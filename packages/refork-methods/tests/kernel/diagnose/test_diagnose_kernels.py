@@ -89,7 +89,7 @@ def test_a_strided_sum_from_its_source_to_sentences(
     told_json = json.loads(json.dumps(found.to_json()))
     assert told_json["class"]["theory"] == "memory"
     assert told_json["findings"][0]["sentence"]
-    lines = [line.text for line in told(found, width=80)]
+    lines = [line.text for line in diagnosis_lines(found, width=80)]
     assert lines[0].startswith("columns(n=256)")
     assert any("|     sum += a[i * n + j];" in line for line in lines)
     assert any(line.startswith("Absent: perf: not asked for") for line in lines)
