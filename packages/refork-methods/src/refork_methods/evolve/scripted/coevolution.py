@@ -112,7 +112,7 @@ class Shop:
         """The papers of several keys, in order."""
         found = [self.paper(archive, key) for key in keys]
         empty = np.zeros(0)
-        columns = ("quality", "gloss", "length", "seen")
+        columns = ("quality", "gloss", "length", "observed")
         return Papers(*(np.concatenate([empty, *(getattr(one, name) for one in found)]) for name in columns))
 
     def label(self, archive: Archive, key: str) -> int | None:
