@@ -50,7 +50,7 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
     assert (same.error, same.passed) == (0, True)
     off = compare(two(1, 2.02), two(1, 2), 1e-3, 0)
     assert off.error == pytest.approx(0.01)
-    assert (off.slot, off.index, off.got, off.expected) == (0, 1, 2.02, 2)
+    assert (off.slot, off.place, off.got, off.expected) == (0, 1, 2.02, 2)
     assert not compare(two(1e-9, 1), two(0, 1), 1e-3, 0).passed
     assert compare(two(1e-9, 1), two(0, 1), 1e-3, 1e-6).passed
     # One number whose terms cancel: of 20 as a rule, now .01 and off by what rounds at 20.
@@ -62,9 +62,9 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
     assert not compare(two(1.03), two(1), 1e-4, 0, beside=two(0.99)).passed
     for bad in (np.nan, np.inf):
         found = compare(two(1, bad), two(1, 2), 1e9, 1e9)
-        assert (found.passed, found.error, found.index) == (False, np.inf, 1)
+        assert (found.passed, found.error, found.place) == (False, np.inf, 1)
     ints = compare(np.array([[3, 4]]), np.array([[3, 8]]), 9.0, 9.0)
-    assert (ints.passed, ints.error, ints.index) == (False, 0.5, 1)
+    assert (ints.passed, ints.error, ints.place) == (False, 0.5, 1)
     assert compare(np.array([[3, 4]]), np.array([[3, 4]]), 0, 0).passed
 
 
