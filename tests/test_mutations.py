@@ -85,7 +85,7 @@ MUTATIONS = [
     ),
     Mutation(
         "refork/forking/arm.py",
-        "left = limit - start.said if room is None",
+        "left = limit - start.generated if room is None",
         "left = limit if room is None",
         "packages/refork/tests/forking/test_limits.py::test_a_sweep_of_a_nested_trace_is_unbiased_exactly",
     ),
