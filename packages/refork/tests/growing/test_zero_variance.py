@@ -14,7 +14,7 @@ from refork.growing.mass import (
     informative,
     is_constant,
 )
-from refork.growing.report import RecordedGroup, zero_variance_report, groups_from_jsonl
+from refork.growing.report import RecordedGroup, groups_from_jsonl, zero_variance_report
 from refork.growing.zero_variance import (
     BetaDistribution,
     budget_curve,
