@@ -32,7 +32,7 @@ from support.installed import forget, install
 CODE = '''
 from dataclasses import dataclass, replace
 from refork.forking.change import Diff, Remove
-from refork.growing.selector import Choice
+from refork.growing.selector import ForkChoice
 from refork.judge import MatchJudge
 from refork.tree.node import NewNode
 
@@ -42,7 +42,7 @@ class Last:
     roots: int = 7
     name: str = "last"
     def select(self, candidates, leaves_left, round_):
-        return [Choice(len(candidates) - 1, min(self.width, leaves_left), {})]
+        return [ForkChoice(len(candidates) - 1, min(self.width, leaves_left), {})]
 
 def ones(walks, outcomes, *, scale=1.0):
     return [[scale] * 3 for _ in walks]

@@ -8,7 +8,7 @@ changed_tests = load("changed_tests")
 
 FILES = {
     "packages/refork/pyproject.toml": '[project]\ndependencies = ["numpy>=2"]\n',
-    "packages/refork-worlds/pyproject.toml": '[project]\ndependencies = ["refork[serve]==0.1.0"]\n',
+    "packages/refork-worlds/pyproject.toml": '[project]\ndependencies = ["refork==0.1.0"]\n',
     "packages/refork-methods/pyproject.toml": (
         '[project]\ndependencies = ["refork"]\n[project.optional-dependencies]\nweb = ["refork-worlds>=0"]\n'
     ),

@@ -131,6 +131,26 @@ def test_no_change_of_a_file_breaks_its_reader(name, data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
+def test_tools_may_be_anything(name, tmp_path):
+    """What a file says of tools is read, or its line is skipped; the line behind it is read."""
+    file = tmp_path / "log.jsonl"
+    good = json.dumps(GOOD[name][0]).replace("0" * 15 + "1", "0" * 15 + "2").replace('"t"', '"u"')
+    for document in GOOD[name]:
+        named = [path for path in places(document) if path and path[-1] in ("tools", "tool_defs")]
+        for path in named or [("tools",)]:
+            for odd in ODD:
+                body = copy.deepcopy(document)
+                holder = body
+                for key in path[:-1]:
+                    holder = holder[key]
+                holder[path[-1]] = odd
+                file.write_text(json.dumps(body) + "\n" + good.replace('"id": "a"', '"id": "z"') + "\n")
+                tree, _ = load(READERS[name], file)
+                assert tree is not None
+                assert len(tree) >= 2
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
 def test_cut_files_wrong_encodings_and_bombs(name, tmp_path):
     file = tmp_path / "log.jsonl"
     good = json.dumps(GOOD[name][0])

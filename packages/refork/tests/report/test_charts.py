@@ -179,5 +179,5 @@ def test_a_figure_stands_alone_and_on_a_page():
 def test_without_the_library_the_extra_is_named(monkeypatch):
     assert find_spec("altair") is not None
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(MissingExtra, match="report"):
+    with pytest.raises(MissingExtra, match="altair"):
         charts.altair()

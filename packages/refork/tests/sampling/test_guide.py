@@ -35,7 +35,7 @@ def may(guide):
 
 
 def test_what_may_follow_token_by_token(guides):
-    make = guides.maker(Grammar.regex("a(b|c)?"), [0])
+    make = guides.factory(Grammar.regex("a(b|c)?"), [0])
     guide = make(NONE)
     assert guide.allowed().dtype == np.bool_
     assert guide.allowed().shape == (8,)
@@ -55,7 +55,7 @@ def test_what_may_follow_token_by_token(guides):
 
 
 def test_without_an_end_a_turn_is_over_where_nothing_more_can_follow(guides):
-    make = guides.maker(Grammar.regex("a(b|c)?"), [])
+    make = guides.factory(Grammar.regex("a(b|c)?"), [])
     assert [make(token_array(said)).over for said in ([], [1], [1, 2], [3], [5], [3, 5])] == [
         False, False, True, True, False, False,
     ]  # fmt: skip
@@ -64,7 +64,7 @@ def test_without_an_end_a_turn_is_over_where_nothing_more_can_follow(guides):
 
 
 def test_rows_that_may_say_nothing_are_left_free_and_told(guides):
-    make = guides.maker(Grammar.regex("a(b|c)"), [0])
+    make = guides.factory(Grammar.regex("a(b|c)"), [0])
     wrong = make(token_array([5]))
     found, said = masks(
         {0: make(NONE), 2: wrong, 3: make(NONE), 4: make(token_array([1]))},
@@ -93,12 +93,12 @@ def test_the_last_64_grammars_are_kept(guides, monkeypatch):
     monkeypatch.setattr(Guides, "_compile", counted)
     texts = ["a" * n for n in range(1, 66)]
     for text in [*texts[:64], texts[0], texts[63]]:
-        guides.maker(Grammar.regex(text), [0])(NONE).allowed()
+        guides.factory(Grammar.regex(text), [0])(NONE).allowed()
     assert made == texts[:64]
-    guides.maker(Grammar.regex(texts[64]), [0])
-    guides.maker(Grammar.regex(texts[1]), [0])
+    guides.factory(Grammar.regex(texts[64]), [0])
+    guides.factory(Grammar.regex(texts[1]), [0])
     assert made == texts, "the first makes room"
-    guides.maker(Grammar.regex(texts[0]), [0])
+    guides.factory(Grammar.regex(texts[0]), [0])
     assert made == [*texts, texts[0]]
 
 

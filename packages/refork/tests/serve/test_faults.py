@@ -121,7 +121,7 @@ def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
     assert model.engine.live.bytes <= held
     assert (model.engine.running, model.engine.waiting) == (0, 0)
     assert not model.engine._open
-    assert not model.engine._tickets
+    assert not model.engine._request_ids
     text = app.state.desk.observers.metrics.text()[0].decode()
     lines = [line for line in text.splitlines() if line.startswith("refork_answers_total")]
     ended = {line.split('outcome="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}

@@ -59,6 +59,17 @@ def calls_of(raw: Any, where: str) -> list[Json]:
     return found
 
 
+def tools_of(given: Any, where: str) -> list[Any] | Json | None:
+    """The tools that a file names, None where it names none.
+
+    Raises:
+        BadInput: something else than a list or an object stands there.
+    """
+    if given and not isinstance(given, list | dict):
+        raise BadInput(f"the tools are a {type(given).__name__}, not a list", where=where)
+    return given or None
+
+
 def message_of(raw: Any, where: str) -> Message:
     """One message with its tool calls in OpenAI's form; reasoning stays in ``reasoning_content``.
 

@@ -16,6 +16,7 @@ from typing import IO, Any, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
+from refork.formats.conversation import tools_of
 from refork.formats.rows import read_items
 from refork.formats.tokenised import TokenContext
 from refork.policies.base import Policy
@@ -123,7 +124,8 @@ class OpenAIChat:
         groups = [(said, [message for _, message in group]) for said, group in pairs]
         opening = [] if groups[0][0] else groups.pop(0)[1]
         rest = dict(rest)
-        tools = rest.pop("tools") if rest.get("tools") else None
+        if tools := tools_of(rest.get("tools"), where):
+            del rest["tools"]
         if origin is None:
             answered = next((one["policy"] for one in facts if one.get("policy")), rest.get("model"))
             origin = {"model": str(answered)} if isinstance(answered, str) and answered else None

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
+from refork.formats.conversation import tools_of
 from refork.formats.openai_chat import text_of
 from refork.plain import content_hash
 from refork.policies.base import Policy
@@ -88,7 +89,7 @@ class SampledReader:
         said = _flags(one.generated_mask, len(completion), where)
         yield from self._unfit(one, len(completion), where)
         yield Remark("lost", "times: the file has none", where)
-        new_nodes = [self._task(one, prompt, rest.get("tools"))]
+        new_nodes = [self._task(one, prompt, tools_of(rest.get("tools"), where))]
         stretches = _told_stretches(one, said)
         if stretches is None:
             if one.turns is not None:
