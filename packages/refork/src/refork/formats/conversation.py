@@ -59,7 +59,7 @@ def calls_of(raw: Any, where: str) -> list[Json]:
     return found
 
 
-def tools_of(given: Any, where: str) -> list[Any] | Json | None:
+def tools_of(given: Any, where: str) -> Any:
     """The tools that a file names, None where it names none.
 
     Raises:
