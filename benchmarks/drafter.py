@@ -79,7 +79,7 @@ def measure(policy: LocalPolicy, draft: Proposer) -> Measured:
     """Tau and acceptances of real decoding."""
     parts = [decode(policy, draft, REQUESTS // GROUPS, 1_000 * g) for g in range(GROUPS)]
     taus = np.array([part.tau for part in parts], dtype=float)
-    reached, kept = (sum(getattr(part, name) for part in parts) for name in ("reached", "kept"))
+    reached, kept = (sum(getattr(part, name) for part in parts) for name in ("reached", "kept_tokens"))
     rounds = sum(part.rounds for part in parts)
     tau = 1 + sum(part.accepted for part in parts) / rounds
     half = T_95 * float(taus.std(ddof=1)) / math.sqrt(GROUPS)

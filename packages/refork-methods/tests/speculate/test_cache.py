@@ -22,7 +22,7 @@ def seen(cache, rows=None):
     found = cache.context(rows)
     keys, values = found.keys[0][:, 0, :, 0], found.values[0][:, 0, :, 0]
     assert torch.equal(keys, -values)
-    shown = torch.ones_like(keys, dtype=torch.bool) if found.seen is None else found.seen
+    shown = torch.ones_like(keys, dtype=torch.bool) if found.visible is None else found.visible
     return [sorted(row[mask].tolist()) for row, mask in zip(keys, shown, strict=True)]
 
 

@@ -130,11 +130,11 @@ class RoundChances:
         return RoundChances(self.draft[part], self.accept[part], self.residual[part])
 
 
-def round_chances(noise: Sequence[NoiseKey], said: Int[np.ndarray, "rows"], g: int) -> RoundChances:
-    """The numbers of the rounds that begin after ``said`` tokens; a pure function of the address."""
+def round_chances(noise: Sequence[NoiseKey], generated: Int[np.ndarray, "rows"], g: int) -> RoundChances:
+    """The numbers of the rounds that begin after ``generated`` tokens; a pure function of the address."""
     own = [replace(key, stream=_stream(key.stream)) for key in noise]
     lanes = 2 * g + 1
-    found = uniforms(own, lanes, np.asarray(said, dtype=np.int64) * lanes)
+    found = uniforms(own, lanes, np.asarray(generated, dtype=np.int64) * lanes)
     return RoundChances(found[:, :g], found[:, g : 2 * g], found[:, 2 * g])
 
 
@@ -164,12 +164,12 @@ class PlainChances:
             self._held.pop(int(request_id), None)
 
     def uniforms(
-        self, request_ids: Ints, noise: Sequence[NoiseKey], said: Ints, count: int
+        self, request_ids: Ints, noise: Sequence[NoiseKey], generated: Ints, count: int
     ) -> Float64[np.ndarray, "rows count"]:
-        """Uniforms of the tokens at offsets ``said .. said + count - 1`` of each branch."""
+        """Uniforms of the tokens at offsets ``generated .. generated + count - 1`` of each branch."""
         out = np.empty((len(request_ids), count), dtype=np.float64)
         missing = []
-        for row, (request_id, begin) in enumerate(zip(request_ids.tolist(), said.tolist(), strict=True)):
+        for row, (request_id, begin) in enumerate(zip(request_ids.tolist(), generated.tolist(), strict=True)):
             held = self._held.get(request_id)
             at = -1 if held is None else begin - held[0]
             if held is None or at < 0 or at + count > len(held[1]):
@@ -178,17 +178,17 @@ class PlainChances:
                 out[row] = held[1][at : at + count]
         if missing:
             length = max(_AHEAD, 2 * count)
-            made = uniforms([noise[row] for row in missing], length, said[missing])
+            made = uniforms([noise[row] for row in missing], length, generated[missing])
             for row, values in zip(missing, made, strict=True):
-                self._held[int(request_ids[row])] = (int(said[row]), values)
+                self._held[int(request_ids[row])] = (int(generated[row]), values)
                 out[row] = values[:count]
         return out
 
 
-def plain_gumbels(noise: Sequence[NoiseKey], said: Ints, count: int, size: int) -> NDArray[np.float64]:
-    """Gumbel noise [rows, count, size] of the tokens at offsets ``said .. said + count - 1``."""
+def plain_gumbels(noise: Sequence[NoiseKey], generated: Ints, count: int, size: int) -> NDArray[np.float64]:
+    """Gumbel noise [rows, count, size] of the tokens at offsets ``generated .. generated + count - 1``."""
     keys = [key for key in noise for _ in range(count)]
-    offsets = (said[:, None] + np.arange(count)).reshape(-1)
+    offsets = (generated[:, None] + np.arange(count)).reshape(-1)
     return gumbels(keys, offsets, size).reshape(len(noise), count, size)
 
 

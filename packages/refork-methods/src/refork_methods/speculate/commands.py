@@ -451,7 +451,7 @@ def replay(
 
 
 def _print_calibration(made: Calibrated, held: int, fewest: int) -> None:
-    def told(value: float | None) -> str:
+    def cell(value: float | None) -> str:
         return "      -" if value is None else f"{value:7.4f}"
 
     typer.echo(
@@ -460,8 +460,8 @@ def _print_calibration(made: Calibrated, held: int, fewest: int) -> None:
     for k, (one, two) in enumerate(zip(made.before, made.after, strict=True)):
         typer.echo(
             f"{one.position:8d}  {made.scaling.temperatures[k]:11.3f}  {made.scaling.reached[k]:7d}  "
-            f"{told(one.kept)} {told(one.stated)} {told(two.stated)}  {told(one.ece)} {told(two.ece)}  "
-            f"{told(two.auroc)} {told(one.brier)} {told(two.brier)}"
+            f"{cell(one.kept)} {cell(one.stated)} {cell(two.stated)}  {cell(one.ece)} {cell(two.ece)}  "
+            f"{cell(two.auroc)} {cell(one.brier)} {cell(two.brier)}"
         )
     typer.echo(f"fitted on {made.fitted} rounds, the rest of the table is of {held} others")
     if max(made.scaling.reached, default=0) < fewest:

@@ -290,9 +290,9 @@ class HeldOut:
     greedy: Rates | None = None
 
     @classmethod
-    def read(cls, told: Any, block: int) -> HeldOut:
+    def read(cls, figures: Any, block: int) -> HeldOut:
         """From the figures of a training; drafters from before the laws were told apart know one for both."""
-        body: Json = told if isinstance(told, dict) else {}
+        body: Json = figures if isinstance(figures, dict) else {}
         drawn = known_rates(body.get("kept_drawn"), block)
         both = known_rates(body.get("accept_rate"), block)
         return cls(drawn if drawn is not None else both, known_rates(body.get("kept_greedy"), block))

@@ -48,12 +48,12 @@ _FIRST = 64
 class Context:
     """What the drafter's blocks attend to: per layer keys and values [rows, heads, columns, width].
 
-    ``seen`` [rows, columns] marks the columns that hold something; None: all do.
+    ``visible`` [rows, columns] marks the columns that hold something; None: all do.
     """
 
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
-    seen: Tensor | None
+    visible: Tensor | None
 
 
 @final
@@ -109,19 +109,19 @@ class ContextCache:
     def write(
         self,
         rows: Ints,
-        places: Ints,
+        positions: Ints,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         take: Ints | None = None,
     ) -> None:
-        """Put keys and values (per layer [n, heads, width]) of positions ``places`` of ``rows``, both [m].
+        """Put keys and values (per layer [n, heads, width]) of ``positions`` of ``rows``, both [m].
 
         ``take`` [m] says which of the n each one is (default: one each, n = m), so that branches of one
         prefix share its computation. A branch's positions must follow what it knows, or begin anew.
         """
         if not len(rows):
             return
-        self._know(rows, places)
+        self._know(rows, positions)
         if not self._keys:
             shape = keys[0].shape
             size = (len(self), shape[1], self.size, shape[2])
@@ -129,9 +129,9 @@ class ContextCache:
             self._values = [tensor.new_zeros(size) for tensor in values]
         device = keys[0].device
         # Of two positions in one slot the later one counts, and it must not depend on the order of writes.
-        kept = np.flatnonzero(places >= self.end[rows] - self.size)
+        kept = np.flatnonzero(positions >= self.end[rows] - self.size)
         row = torch.from_numpy(rows[kept]).to(device)
-        slot = torch.from_numpy(places[kept] % self.size).to(device)
+        slot = torch.from_numpy(positions[kept] % self.size).to(device)
         if take is None and len(kept) == len(rows):
             for mine, new in zip((*self._keys, *self._values), (*keys, *values), strict=True):
                 mine[row, :, slot] = new
@@ -140,12 +140,12 @@ class ContextCache:
         for mine, new in zip((*self._keys, *self._values), (*keys, *values), strict=True):
             mine[row, :, slot] = new[source]
 
-    def _know(self, rows: Ints, places: Ints) -> None:
+    def _know(self, rows: Ints, positions: Ints) -> None:
         """Note the positions that come, and make room for them where there is no window."""
         low = np.full(len(self), np.iinfo(np.int64).max)
-        np.minimum.at(low, rows, places)
+        np.minimum.at(low, rows, positions)
         high = np.full(len(self), -1, dtype=np.int64)
-        np.maximum.at(high, rows, places)
+        np.maximum.at(high, rows, positions)
         touched = high >= 0
         # What is written twice is the same; a gap, or what lies before, begins anew.
         anew = touched & ((low > self.end) | (low < self.first) | (self.end == 0))
@@ -184,7 +184,7 @@ class ContextCache:
         slot = np.arange(columns)
         last = end[:, None] - 1
         place = last - (last - slot) % self.size
-        seen = place >= np.maximum(first, end - self.size)[:, None]
+        visible = place >= np.maximum(first, end - self.size)[:, None]
         keys, values = self._keys, self._values
         if rows is not None and keys:
             index = torch.from_numpy(rows).to(keys[0].device)
@@ -192,20 +192,20 @@ class ContextCache:
         if columns < self.size:
             keys = [tensor[:, :, :columns] for tensor in keys]
             values = [tensor[:, :, :columns] for tensor in values]
-        if seen.all():
+        if visible.all():
             return Context(keys, values, None)
         device = keys[0].device if keys else None
-        return Context(keys, values, torch.from_numpy(seen).to(device))
+        return Context(keys, values, torch.from_numpy(visible).to(device))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Noted:
-    """Hidden states [n, layers, width] of ``places`` [m] of ``request_ids`` [m]; ``take`` [m] which of n."""
+    """Hidden states [n, layers, width] of ``positions`` [m], ``request_ids`` [m]; ``take`` [m] which of n."""
 
     states: Tensor
     request_ids: Ints
-    places: Ints
+    positions: Ints
     take: Ints | None
 
 
@@ -223,10 +223,10 @@ class LateStates:
         """Memory it holds."""
         return sum(chunk.states.numel() * chunk.states.element_size() for chunk in self._chunks)
 
-    def add(self, states: Tensor, request_ids: Ints, places: Ints, take: Ints | None = None) -> None:
+    def add(self, states: Tensor, request_ids: Ints, positions: Ints, take: Ints | None = None) -> None:
         """Note the states of one pass, or of a prompt."""
         if len(request_ids):
-            self._chunks.append(Noted(states, request_ids, places, take))
+            self._chunks.append(Noted(states, request_ids, positions, take))
         # Every pass gives each living branch a position or more, so older passes are out of every window.
         if self.window is not None and len(self._chunks) > 2 * self.window:
             self._drop(self.window)
@@ -235,14 +235,14 @@ class LateStates:
         """Forget chunks that hold nothing but what lies before the window of its branch."""
         newest: dict[int, int] = {}
         for chunk in self._chunks:
-            for request_id, place in zip(chunk.request_ids.tolist(), chunk.places.tolist(), strict=True):
+            for request_id, place in zip(chunk.request_ids.tolist(), chunk.positions.tolist(), strict=True):
                 newest[request_id] = max(newest.get(request_id, 0), place)
         kept: deque[Noted] = deque()
         for chunk in self._chunks:
             request_ids = chunk.request_ids.tolist()
             last = np.array([newest[t] for t in request_ids], dtype=np.int64)
             here = np.array([t not in self._gone for t in request_ids])
-            if (here & (chunk.places > last - window)).any():
+            if (here & (chunk.positions > last - window)).any():
                 kept.append(chunk)
         self._chunks = kept
 
@@ -354,22 +354,22 @@ class DraftContext:
         parts = [_of_rows(item, request_ids[order], order) for item in noted]
         newest = np.full(len(request_ids), -1, dtype=np.int64)
         for item, (there, row) in zip(noted, parts, strict=True):
-            np.maximum.at(newest, row, item.places[there])
+            np.maximum.at(newest, row, item.positions[there])
         states: list[Tensor] = []
         row_of, place_of, take_of, where = [], [], [], []
         count = 0
         for item, (every, every_row) in zip(noted, parts, strict=True):
-            near = item.places[every] > newest[every_row] - self.reach
+            near = item.positions[every] > newest[every_row] - self.reach
             there = every[near]
             used, inverse = np.unique(there if item.take is None else item.take[there], return_inverse=True)
             if not len(used):
                 continue
             states.append(_some(item.states, used))
             place = np.zeros(len(used), dtype=np.int64)
-            place[inverse] = item.places[there]
+            place[inverse] = item.positions[there]
             where.append(place)
             row_of.append(every_row[near])
-            place_of.append(item.places[there])
+            place_of.append(item.positions[there])
             take_of.append(inverse + count)
             count += len(used)
         if states:
@@ -377,10 +377,10 @@ class DraftContext:
             row, place, take = (np.concatenate(a) for a in (row_of, place_of, take_of))
             self._cache.write(row, place, keys, values, take)
 
-    def _keys_values(self, states: list[Tensor], places: Ints) -> tuple[list[Tensor], list[Tensor]]:
+    def _keys_values(self, states: list[Tensor], positions: Ints) -> tuple[list[Tensor], list[Tensor]]:
         """Per layer keys and values [n, heads, width] of states at their positions [n]."""
         features = self.model.context(states[0] if len(states) == 1 else torch.cat(states))
-        where = torch.from_numpy(places).to(features.device)
+        where = torch.from_numpy(positions).to(features.device)
         found = self.model.keys_values(features[None], where[None])
         keys = [key[0].transpose(0, 1) for key, _ in found]
         return keys, [value[0].transpose(0, 1) for _, value in found]

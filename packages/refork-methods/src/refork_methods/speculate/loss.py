@@ -146,13 +146,15 @@ def accept_rates(
     return tuple(float(s / c) if c else None for s, c in zip(sums, counts, strict=True))
 
 
-def kept_rates(kept: Float[np.ndarray, "n g"], learned: Bool[np.ndarray, "n g"]) -> tuple[float | None, ...]:
+def kept_rates(
+    accept: Float[np.ndarray, "n g"], learned: Bool[np.ndarray, "n g"]
+) -> tuple[float | None, ...]:
     """How often position j is kept where all before it were, from chances (or 0 and 1) of each [n, g].
 
     Over the blocks that learn position j; None where no block gets there.
     """
-    after = _survival(kept, learned)
-    before = np.concatenate([np.ones((len(kept), 1)), after[:, :-1]], axis=1)
+    after = _survival(accept, learned)
+    before = np.concatenate([np.ones((len(accept), 1)), after[:, :-1]], axis=1)
     some, all_ = (np.where(learned, part, 0.0).sum(axis=0) for part in (after, before))
     return tuple(float(s / c) if c else None for s, c in zip(some, all_, strict=True))
 

@@ -32,7 +32,7 @@ from refork_methods.speculate.step_cost import StepCost
 # own.
 
 Prefix: TypeAlias = tuple[int, ...]
-Law: TypeAlias = NDArray[np.float64]
+Distribution: TypeAlias = NDArray[np.float64]
 #: Probabilities of outcomes: the tokens said by every request.
 Outcomes: TypeAlias = dict[tuple[Prefix, ...], float]
 
@@ -59,8 +59,8 @@ class TinyWorld:
     requests: int
     block: int
     vocabulary: int
-    target: Callable[[Prefix], Law]
-    draft: Callable[[Prefix], Law]
+    target: Callable[[Prefix], Distribution]
+    draft: Callable[[Prefix], Distribution]
     confidence: Callable[[Prefix], float]
     cost: StepCost
 
@@ -83,7 +83,7 @@ class TinyWorld:
         """The draft's probabilities of its own tokens."""
         return np.array([self.draft(prefix + tokens[:k])[t] for k, t in enumerate(tokens)])
 
-    def said(self, prefix: Prefix, tokens: Prefix, length: int) -> list[tuple[Prefix, float]]:
+    def generated(self, prefix: Prefix, tokens: Prefix, length: int) -> list[tuple[Prefix, float]]:
         """What a request says when the first ``length`` drafts are verified, with probabilities."""
         found: list[tuple[Prefix, float]] = []
         reach = 1.0
@@ -159,9 +159,9 @@ def random_world(
     Confidences are true acceptances pushed up or down by what was drafted before, to tempt schedules to
     read them; with ``context_only`` they depend on the position and the request alone.
     """
-    known: dict[tuple[str, Prefix], Law] = {}
+    known: dict[tuple[str, Prefix], Distribution] = {}
 
-    def drawn(kind: str, prefix: Prefix) -> Law:
+    def drawn(kind: str, prefix: Prefix) -> Distribution:
         key = (kind, prefix)
         if key not in known:
             rng = np.random.default_rng([seed, len(kind), *(t + 1 for t in prefix)])
@@ -173,10 +173,10 @@ def random_world(
         rng = np.random.default_rng([seed, 9, *(t + 1 for t in seen)])
         return float(rng.beta(0.7, 0.5))
 
-    def target(prefix: Prefix) -> Law:
+    def target(prefix: Prefix) -> Distribution:
         return drawn("target", prefix)
 
-    def draft(prefix: Prefix) -> Law:
+    def draft(prefix: Prefix) -> Distribution:
         # Half the target's own law: good drafts, so that lengths matter.
         return 0.5 * drawn("target", prefix) + 0.5 * drawn("draft", prefix)
 
@@ -288,7 +288,7 @@ def _round(
     shows = isinstance(rule, Chooser)
     before = rule if shows else deepcopy(rule)
     if not getattr(before, "drafts", lambda n: True)(len(open_)):
-        plain = [world.said(prefix, (0,) * world.block, 0) for prefix in prefixes]
+        plain = [world.generated(prefix, (0,) * world.block, 0) for prefix in prefixes]
         return [(_joined(said, open_, plain, 1.0, length), before)]
     split: dict[bytes, tuple[Outcomes, Rule, Lengths]] = {}
     for drafted in product(*(world.blocks(prefix) for prefix in prefixes)):
@@ -306,7 +306,7 @@ def _round(
                 raise BadInput(f"the rule chose lengths {lengths.tolist()} of blocks of {world.block}")
             split[key] = (split[key][0] if key in split else {}, after, lengths)
         outcomes, _, lengths = split[key]
-        said_next = [world.said(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
+        said_next = [world.generated(x, t, int(n)) for x, t, n in zip(prefixes, tokens, lengths, strict=True)]
         chance = float(np.prod([share for _, share in drafted]))
         for what, share in _joined(said, open_, said_next, chance, length).items():
             outcomes[what] = outcomes.get(what, 0.0) + share
@@ -549,16 +549,16 @@ def exact_distribution(policy: Policy, prefix: IntArray, settings: Sampling) -> 
     return living
 
 
-def against_distribution(name: str, seen: Counts, law: Mapping[Prefix, float]) -> Case:
-    """Chi-square of counts against an exact law; anything seen that the law excludes has p = 0."""
+def against_distribution(name: str, counts: Counts, distribution: Mapping[Prefix, float]) -> Case:
+    """Chi-square of counts against an exact distribution; a count of what it excludes has p = 0."""
     from scipy.stats import chisquare
 
-    total = sum(seen.values())
-    if any(tokens not in law for tokens in seen):
-        return Case(name, p=0.0, samples=total, cells=len(law))
-    order = sorted(law, key=lambda t: -law[t])
-    expected = np.array([law[t] for t in order])
-    observed = np.array([seen[t] for t in order], dtype=np.float64)
+    total = sum(counts.values())
+    if any(tokens not in distribution for tokens in counts):
+        return Case(name, p=0.0, samples=total, cells=len(distribution))
+    order = sorted(distribution, key=lambda t: -distribution[t])
+    expected = np.array([distribution[t] for t in order])
+    observed = np.array([counts[t] for t in order], dtype=np.float64)
     expected, observed = _pooled(total * expected / expected.sum(), observed, LEAST_EXPECTED)
     if len(expected) < 2:
         return Case(name, p=1.0, samples=total, cells=len(expected))
@@ -566,13 +566,13 @@ def against_distribution(name: str, seen: Counts, law: Mapping[Prefix, float]) -
     return Case(name, p=p, samples=total, cells=len(expected), detectable=_detectable(total, len(expected)))
 
 
-def against_samples(name: str, seen: Counts, plain: Counts) -> Case:
+def against_samples(name: str, counts: Counts, plain: Counts) -> Case:
     """Chi-square of two samples, pooled until both expect enough in every cell."""
     from scipy.stats import chi2_contingency
 
-    total = sum(seen.values())
-    order = sorted(seen.keys() | plain.keys(), key=lambda t: -(seen[t] + plain[t]))
-    table = np.array([[seen[t] for t in order], [plain[t] for t in order]], dtype=np.float64)
+    total = sum(counts.values())
+    order = sorted(counts.keys() | plain.keys(), key=lambda t: -(counts[t] + plain[t]))
+    table = np.array([[counts[t] for t in order], [plain[t] for t in order]], dtype=np.float64)
     both = table.sum(axis=0)
     share = min(table.sum(axis=1)) / table.sum()
     pooled = np.stack([_pooled(both * share, row, LEAST_EXPECTED)[1] for row in table])

@@ -36,10 +36,10 @@ _ROUND, _POSITION = 1.0, 0.5
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """Steps [S]: ``logits`` [S, R, g] of true acceptances, ``kept`` [S, R] drafts if all are verified."""
+    """Steps [S]: ``logits`` [S, R, g] of true acceptances, ``kept_tokens`` [S, R] if all are verified."""
 
     logits: Float[Array, "S R g"]
-    kept: Int[Array, "S R"]
+    kept_tokens: Int[Array, "S R"]
 
     @property
     def survival(self) -> Float[np.ndarray, "S R g"]:
@@ -94,7 +94,7 @@ def serve(
         drafts = not may_skip or scheduler.drafts(requests)
         lengths = scheduler.plan(survival[step]) if drafts else np.zeros(requests, dtype=np.int64)
         plain += not drafts
-        tokens += requests + float(np.minimum(what.kept[step], lengths).sum())
+        tokens += requests + float(np.minimum(what.kept_tokens[step], lengths).sum())
         batch = np.array([requests + lengths.sum()])
         seconds += float(cost.step(batch, requests if drafts else None)[0])
         chosen.append(lengths)
@@ -114,7 +114,7 @@ def log(
         found += [
             Round(
                 tuple(what.logits[step, row].tolist()), int(chosen[row]),
-                int(min(chosen[row], what.kept[step, row])), schedule=schedule, step=first_step + step,
+                int(min(chosen[row], what.kept_tokens[step, row])), schedule=schedule, step=first_step + step,
                 tokens_in_batch=batch, seconds=seconds,
             )
             for row in range(requests)

@@ -133,8 +133,8 @@ class SpeculationStats:
 
     ``rounds`` are rounds of single branches, ``passes`` of whole batches, ``plain`` steps of whole batches
     without drafts. ``drafted`` tokens were proposed, ``verified`` sent through the model, ``accepted`` kept.
-    ``reached`` and ``kept`` [g] are rounds in which the draft at a position was verified after all before it
-    were kept, and was kept too.
+    ``reached`` and ``kept_tokens`` [g] are rounds in which the draft at a position was verified after all
+    before it were kept, and was kept too.
     """
 
     rounds: int
@@ -144,7 +144,7 @@ class SpeculationStats:
     verified: int
     accepted: int
     reached: Int[np.ndarray, "g"]
-    kept: Int[np.ndarray, "g"]
+    kept_tokens: Int[np.ndarray, "g"]
 
     @property
     def tau(self) -> float | None:
@@ -154,7 +154,7 @@ class SpeculationStats:
     @property
     def accept_rate(self) -> list[float | None]:
         """Share of drafts at position 1, 2, ... kept, of those reached; None where none was."""
-        return [int(k) / int(n) if n else None for k, n in zip(self.kept, self.reached, strict=True)]
+        return [int(k) / int(n) if n else None for k, n in zip(self.kept_tokens, self.reached, strict=True)]
 
     def to_json(self) -> Json:
         """Plain fields."""
@@ -188,7 +188,7 @@ class Tally:
         self._kept = np.zeros(self.g, dtype=np.int64)
 
     @property
-    def seen(self) -> bool:
+    def observed(self) -> bool:
         """Whether any round was counted yet, before a reset too."""
         return any(self._passes)
 
@@ -265,7 +265,7 @@ class Tally:
     @property
     def stats(self) -> SpeculationStats:
         """What was counted so far."""
-        return SpeculationStats(**self._counts, reached=self._reached.copy(), kept=self._kept.copy())
+        return SpeculationStats(**self._counts, reached=self._reached.copy(), kept_tokens=self._kept.copy())
 
 
 # A drafter at the seam of the branching decoder: it proposes blocks for all branches, and settles them.
@@ -422,7 +422,7 @@ class ModelSpeculator:
             self._refused = True
             return None
         rows = None
-        known = self.tally.seen or self.draft_model.held_out.known
+        known = self.tally.observed or self.draft_model.held_out.known
         unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
@@ -492,8 +492,8 @@ class ModelSpeculator:
             anchors = torch.from_numpy(branches.newest[chosen]).to(device)
             places = torch.from_numpy(branches.position[chosen]).to(device)
             pairs = list(zip(context.keys, context.values, strict=True))
-            hidden = model.block(anchors, places, pairs, context.seen)[:, :count]
-            state = model.start(places, pairs, context.seen) if isinstance(model, EagleDraft) else None
+            hidden = model.block(anchors, places, pairs, context.visible)[:, :count]
+            state = model.start(places, pairs, context.visible) if isinstance(model, EagleDraft) else None
             parts = self._draw(branches, chosen, Block(anchors, hidden, model.base_logits(hidden), state))
             tokens = np.zeros((len(branches), count), dtype=np.int64)
             for part in parts:
@@ -530,12 +530,12 @@ class ModelSpeculator:
         settings, rows = group.settings, group.rows
         if settings.temperature == 0.0:
             return Noise(None, gumbel=False)
-        said, device = branches.generated[rows], self.draft_model.ends.device
+        generated, device = branches.generated[rows], self.draft_model.ends.device
         keys = [branches.noise[row] for row in rows]
         if settings.coupling == "gumbel":
-            values = plain_gumbels(keys, said, count + 1, self.draft_model.config.vocabulary)
+            values = plain_gumbels(keys, generated, count + 1, self.draft_model.config.vocabulary)
             return Noise(torch.from_numpy(values).to(device), gumbel=True)
-        found = self._plain_chances.uniforms(branches.request_id[rows], keys, said, count + 1)
+        found = self._plain_chances.uniforms(branches.request_id[rows], keys, generated, count + 1)
         return Noise(torch.from_numpy(found).to(device), gumbel=False)
 
     def _bare(self, branches: ActiveRows, rows: Ints) -> list[Part]:

@@ -546,13 +546,13 @@ def plan_on_prompts(
     prompts: Sequence[Prompt],
     config: DraftConfig,
     training: DraftTraining,
-    law: Sampling | None = None,
+    sampling: Sampling | None = None,
     samples: int = 1,
     *,
     greedy: bool = False,
 ) -> Plan:
     """What :func:`train_on_prompts` would do; nothing is sampled."""
-    settings = law or own_settings(target)
+    settings = sampling or own_settings(target)
     samples += greedy
     spoken = sum(prompt.answers for prompt in prompts) * samples * settings.max_tokens
     given = sum(len(target.encode(prompt.words)) for prompt in prompts) * samples
@@ -569,7 +569,7 @@ def train_on_prompts(
     config: DraftConfig,
     training: DraftTraining,
     out: Path,
-    law: Sampling | None = None,
+    sampling: Sampling | None = None,
     *,
     samples: int = 1,
     greedy: bool = False,
@@ -583,7 +583,7 @@ def train_on_prompts(
 
     Raises: as :func:`answers` and :func:`train_draft`.
     """
-    seed, settings = training.seed, law or own_settings(target)
+    seed, settings = training.seed, sampling or own_settings(target)
     parts = [
         answers(target, prompts, settings, samples=samples, seed=seed, path=out / ANSWERS, progress=progress)
     ]

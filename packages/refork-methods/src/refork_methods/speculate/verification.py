@@ -143,7 +143,7 @@ def draw_chain(
     step: NextLogits,
     block: Block,
     group: Group,
-    said: Ints,
+    generated: Ints,
     noise: Noise,
     rule: Rule,
 ) -> Chain:
@@ -161,7 +161,7 @@ def draw_chain(
     chances: list[Tensor] = []
     for k in range(base.shape[1]):
         logits, state = step(k, base[:, k], block.hidden[:, k], previous, state)
-        first, forced = group.marks(said + k, base.device)
+        first, forced = group.marks(generated + k, base.device)
         if exact:
             kept = distribution_scores(logits, settings, first)
             law = distribution_of(kept)
