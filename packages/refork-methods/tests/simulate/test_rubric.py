@@ -83,7 +83,7 @@ def test_question_has_its_parts_and_cannot_be_left():
         body.index("<history>") < body.index("<action>") < body.index("<prediction>") < body.index("<truth>")
     )
     assert ITEM.truth in body
-    assert ITEM.seen[0][0] in body
+    assert ITEM.history[0][0] in body
     assert (JUDGE_SAMPLING.temperature, JUDGE_SAMPLING.max_tokens) == (0.6, 32768)
 
 

@@ -10,6 +10,7 @@ from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Episode, Task, World
 from refork.worlds.environment import Brief, Environment
 from refork.worlds.simulated import Simulated, Simulator, StepsTogether
+from refork.worlds.trajectories import Reads
 from refork_methods.simulate.control.base import Controls
 from refork_methods.simulate.episode import NO_ANSWER, action_of
 from refork_methods.simulate.prompt import Asked
@@ -50,6 +51,17 @@ def test_a_simulated_world_answers_and_grades_as_the_real_one():
     other = WorldModel(scripted_simulator(name="other")).world(base)
     assert world.version != other.version
     assert world.version.startswith("1+")
+
+
+def test_a_simulated_world_reads_turns_as_its_base_does():
+    class Shouting(Shelf):
+        def action_in(self, turn):
+            return turn.lower()
+
+    world = model().world(Shouting())
+    assert isinstance(world, Reads)
+    assert world.action_in("LS") == "ls"
+    assert model().world(Shelf()).action_in("```\nls\n```") == "ls", "a base that does not say"
 
 
 def test_equal_seeds_give_equal_texts_and_a_snapshot_goes_on_exactly():

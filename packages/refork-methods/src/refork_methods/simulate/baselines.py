@@ -58,7 +58,7 @@ class CopyLast:
 
     def predict(self, asked: Sequence[Asked]) -> list[Prediction]:
         """The observation before each question."""
-        texts = [item.seen[-1][1] if item.seen else "" for item in asked]
+        texts = [item.history[-1][1] if item.history else "" for item in asked]
         return [Prediction(text, text, Cost(0, 0, 0.0)) for text in texts]
 
 
@@ -174,7 +174,7 @@ class NearestTurn:
 
     def _vote(self, item: Asked) -> str:
         """The answer with the most likeness among the nearest; of equal ones that of the nearest."""
-        near = _scores(self._by_context, self._context(item.brief, item.seen))
+        near = _scores(self._by_context, self._context(item.brief, item.history))
         same = self._same.get(item.action.strip(), []) if self.exact_first else []
         if same:
             open_, likeness = np.asarray(same), near[same]

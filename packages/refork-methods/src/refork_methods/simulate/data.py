@@ -660,7 +660,7 @@ def _is_trajectories(head: str) -> bool:
 
 def _of_tree(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
     with Tree.open(path, "r") as tree:
-        yield from _walks(tree, path, None, unread)
+        yield from _trajectories(tree, path, None, unread)
 
 
 def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
@@ -669,10 +669,10 @@ def _of_log(path: Path, unread: list[str]) -> Iterator[EnvTrajectory]:
     reader = reader_for(path)
     with Tree.memory() as tree:
         tree.load(reader.read(path))
-        yield from _walks(tree, path, path.stem, unread)
+        yield from _trajectories(tree, path, path.stem, unread)
 
 
-def _walks(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Iterator[EnvTrajectory]:
+def _trajectories(tree: Tree, path: Path, source: str | None, unread: list[str]) -> Iterator[EnvTrajectory]:
     from refork.growing.recorder import trajectory_of
 
     for leaf in tree.leaves():

@@ -58,7 +58,7 @@ class KeptAnswers:
         return found
 
     def _key(self, target: Target) -> str:
-        asked = [target.brief.to_json(), [list(turn) for turn in target.seen], target.action]
+        asked = [target.brief.to_json(), [list(turn) for turn in target.history], target.action]
         return content_hash([self._model, target.key, asked])
 
     def _grade_key(self, target: Target, text: str) -> str:
@@ -79,10 +79,10 @@ class KeptAnswers:
         item = self._said.get(self._grade_key(target, text))
         return None if item is None else Grade(item["score"], item["rubric"])
 
-    def keep_predictions(self, said: Sequence[tuple[Target, Prediction]]) -> None:
+    def keep_predictions(self, predictions: Sequence[tuple[Target, Prediction]]) -> None:
         """Write a batch of predictions; where the model could not be reached it is asked again next time."""
         items = []
-        for target, one in said:
+        for target, one in predictions:
             if one.text is None and one.tries and not one.raw and one.error != NO_TAG:
                 continue
             told = asdict(one) | {"cost": one.cost.to_json()}
@@ -214,7 +214,7 @@ def evaluate(
 def asked_of(target: Target, seed: int) -> Asked:
     """The question whose answer is a target's turn; its noise is of this turn alone."""
     noise = NoiseKey(seed, stream_of("fidelity", target.key), 0, target.index)
-    return Asked(target.brief, target.seen, target.action, noise)
+    return Asked(target.brief, target.history, target.action, noise)
 
 
 def _predictions(
@@ -310,7 +310,7 @@ def _alarms(due: Sequence[Target], texts: Sequence[str | None]) -> dict[str, int
     for target, text in zip(due, texts, strict=True):
         if text is None:
             continue
-        for alarm in newest(target.trajectory.domain, [*target.seen, (target.action, text)]):
+        for alarm in newest(target.trajectory.domain, [*target.history, (target.action, text)]):
             found[alarm.rule] = found.get(alarm.rule, 0) + 1
     return found
 
@@ -337,10 +337,10 @@ def report(
     return found
 
 
-def write_report(folder: Path, told: Json, evaluation: Evaluation) -> None:
+def write_report(folder: Path, figures: Json, evaluation: Evaluation) -> None:
     """Write both files, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "report.json", [canonical(told)])
+    _write(folder / "report.json", [canonical(figures)])
     turns: list[Any] = [to_json(turn) for turn in evaluation.turns]
     _write(folder / "turns.jsonl", (canonical(turn) for turn in turns))
 

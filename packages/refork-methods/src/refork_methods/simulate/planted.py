@@ -62,7 +62,7 @@ class PlantedSimulator:
             return Prediction(None, "", Cost(0, 0, 0.0), "planted silence")
         episode = self.world.start(task, 0)
         try:
-            for action, _ in item.seen:
+            for action, _ in item.history:
                 episode.step(action)
             text = episode.step(item.action).text
         finally:

@@ -162,7 +162,7 @@ class Target:
         return self.trajectory.brief
 
     @property
-    def seen(self) -> tuple[ActionObservation, ...]:
+    def history(self) -> tuple[ActionObservation, ...]:
         """The turns before."""
         return self.trajectory.history(self.index)
 
@@ -188,7 +188,7 @@ class Target:
 
     def messages(self, tag: str = TAG) -> list[Message]:
         """The chat in which the answer is due."""
-        return messages(self.brief, self.seen, self.action, tag=tag)
+        return messages(self.brief, self.history, self.action, tag=tag)
 
 
 def _eligible(trajectory: EnvTrajectory, turns: Turns) -> list[int]:
@@ -253,7 +253,7 @@ class Asked:
     """One answer that is due: what came before, the action, and the address of the answer's noise."""
 
     brief: Brief
-    seen: tuple[ActionObservation, ...]
+    history: tuple[ActionObservation, ...]
     action: str
     noise: NoiseKey
     instruction: str = ""

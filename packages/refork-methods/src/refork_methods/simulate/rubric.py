@@ -64,7 +64,8 @@ def _supported(prediction: str, target: Target) -> float:
     named = _NAME.findall(prediction)
     if not named:
         return 1.0
-    told = [target.brief.text, target.action, target.truth, *(text for turn in target.seen for text in turn)]
+    told = [target.brief.text, target.action, target.truth]
+    told += [text for turn in target.history for text in turn]
     known = set(_NAME.findall("\n".join(told)))
     return sum(name in known for name in named) / len(named)
 
@@ -242,7 +243,7 @@ def _part(name: str, text: str) -> str:
 def judge_messages(target: Target, prediction: str) -> list[Message]:
     """The question about one prediction."""
     told = [f"# before the first action\n{target.brief.text}"] if target.brief.text else []
-    told += [f"> {done}\n{observed}" for done, observed in target.seen]
+    told += [f"> {done}\n{observed}" for done, observed in target.history]
     parts = [
         _part("history", "\n\n".join(told)),
         _part("action", target.action),

@@ -78,9 +78,9 @@ class SimulatedWorld:
         """The base's scripted agent."""
         return self.base.agent(task, seed)
 
-    def standing(self, task: Task, seen: Sequence[ActionObservation]) -> tuple[bool, float | None]:
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
         """As the base reads it from the texts."""
-        return self.base.standing(task, seen)
+        return self.base.standing(task, history)
 
     def start(self, task: Task, seed: int) -> SimulatedEpisode:
         """Begin an episode; the seed addresses the noise of its answers."""
@@ -91,12 +91,12 @@ class SimulatedWorld:
         return self.model.restore(snapshot, task, control=self.control, world=self.base)
 
     def resume(
-        self, task: Task, world: World | None, seen: Sequence[ActionObservation], seed: int
+        self, task: Task, world: World | None, history: Sequence[ActionObservation], seed: int
     ) -> SimulatedEpisode:
         """An episode after these turns, real or simulated; this world's own base grades it."""
-        return self.model.env(task, control=self.control, world=self.base, seed=seed, history=seen)
+        return self.model.env(task, control=self.control, world=self.base, seed=seed, history=history)
 
-    def said(self, turn: str) -> str:
+    def action_in(self, turn: str) -> str:
         """What of an agent's turn is its action."""
         return read_turn(self.base, turn)
 
@@ -225,18 +225,18 @@ class WorldModel:
 
     def _prompt(self, asked: Asked) -> _Prompt | Prediction:
         """The question with as much history as fits; where not even the brief does, a failed prediction."""
-        seen, context = asked.seen, self.model.card.context
-        chat, tokens = self._render(asked, seen)
+        history, context = asked.history, self.model.card.context
+        chat, tokens = self._render(asked, history)
         if context is None or not len(tokens):
             return _Prompt(tokens, chat, 0, None)
         room = max(min(self.settings.max_tokens, context // 4), 1)
         cut = 0
         if len(tokens) + room > context:
             cut = bisect_left(
-                range(len(seen)), True,
-                key=lambda n: len(self._render(asked, seen[n:])[1]) + room <= context,
+                range(len(history)), True,
+                key=lambda n: len(self._render(asked, history[n:])[1]) + room <= context,
             )  # fmt: skip
-            chat, tokens = self._render(asked, seen[cut:])
+            chat, tokens = self._render(asked, history[cut:])
             if len(tokens) + room > context:
                 why = (
                     f"the brief and this action need {len(tokens)} tokens, the model's context has {context}"
@@ -244,13 +244,15 @@ class WorldModel:
                 return Prediction(None, "", Cost(0, 0), why, 0, cut)
         return _Prompt(tokens, chat, cut, min(self.settings.max_tokens, context - len(tokens)))
 
-    def _render(self, asked: Asked, seen: Sequence[ActionObservation]) -> tuple[tuple[Json, ...], IntArray]:
+    def _render(
+        self, asked: Asked, history: Sequence[ActionObservation]
+    ) -> tuple[tuple[Json, ...], IntArray]:
         told = [asked.instruction]
         if self.prompted:
             told += [REASON.format(think=THINK)] if self.think else []
             told += [FORM.format(tag=self.tag)]
         instruction = "\n".join(filter(None, told))
-        chat = messages(asked.brief, seen, asked.action, instruction, self.tag)
+        chat = messages(asked.brief, history, asked.action, instruction, self.tag)
         with one_at_a_time(self.model):
             rendered = self.model.render([], token_array([]), chat)
         return tuple(chat), rendered.tokens
@@ -330,11 +332,11 @@ class LearnedSimulator:
         return identity_of(self.model, self.control)
 
     def resume(
-        self, task: Task, world: World | None, seen: Sequence[ActionObservation], seed: int
+        self, task: Task, world: World | None, history: Sequence[ActionObservation], seed: int
     ) -> SimulatedEpisode:
         """An episode after these turns; a world that can grade texts grades it, another's is ungraded."""
         known = world if isinstance(world, Environment) else None
         with warnings.catch_warnings():
             # What the initial state lacks, the transcript may hold; the arm says that it is simulated.
             warnings.simplefilter("ignore", UserWarning)
-            return self.model.env(task, control=self.control, world=known, history=seen, seed=seed)
+            return self.model.env(task, control=self.control, world=known, history=history, seed=seed)
