@@ -152,14 +152,14 @@ def test_expected_tokens_count_the_bonus_token():
     ("p", "q", "drafted", "match"),
     [
         ([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0]], 1, "probability 0 under the draft law"),
-        ([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.4]], 0, "q is no probability law"),
-        ([[0.5, 0.5], [0.9, 0.5]], [[0.5, 0.5]], 0, "p is no probability law"),
-        ([[0.5, 0.5], [0.5, 0.5]], [[1.5, -0.5]], 0, "q is no probability law"),
+        ([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.4]], 0, "q is no probability distribution"),
+        ([[0.5, 0.5], [0.9, 0.5]], [[0.5, 0.5]], 0, "p is no probability distribution"),
+        ([[0.5, 0.5], [0.5, 0.5]], [[1.5, -0.5]], 0, "q is no probability distribution"),
         ([[0.5, 0.5], [0.5, 0.5]], [[0.3, 0.3, 0.4]], 0, "do not fit"),
         ([[0.5, 0.5]], [[0.5, 0.5]], 0, "do not fit"),
     ],
 )
-def test_what_is_not_the_sampled_law_is_refused(p, q, drafted, match):
+def test_what_is_not_the_sampled_distribution_is_refused(p, q, drafted, match):
     with pytest.raises(BadInput, match=match):
         reject(law([p]), law([q]), torch.tensor([[drafted]]), law([[0.5]]), law([0.5]))
 

@@ -100,7 +100,7 @@ def check_distribution(sampling: Float[Tensor, "*n vocabulary"], name: str) -> N
             hint="acceptance is exact only where both distributions are in one precision: float64",
         )
     if bool((sampling < 0).any()) or not bool((sampling.sum(dim=-1) - 1.0).abs().le(_SUM).all()):
-        raise BadInput(f"{name} is no probability sampling", hint="rows must be 0 or more and sum to 1")
+        raise BadInput(f"{name} is no probability distribution", hint="rows must be 0 or more and sum to 1")
 
 
 # The random numbers of a round: those of plain decoding for the coupled rule, else streams of their own.
