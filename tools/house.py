@@ -4,28 +4,24 @@ Prints one JSON object. Every number is read from the source at the moment of as
 kept. ``--check`` names what is over its limit and exits with 1; ``--list KEY`` prints the places behind one
 number.
 
-The packages. Where there is a folder ``packages``, each ``packages/NAME/src`` is one: ``refork`` is the
-product, ``refork-methods``, ``refork-worlds`` and ``refork-testbed`` are the others. In ``src/refork``,
-``core`` and ``app`` are the product, ``learn``, ``examine``, ``operate`` and ``discover`` the methods; the
-testbed is what ``TESTBED`` lists. Where both are there, as half way through the split, both count.
+The packages are ``packages/NAME/src``: ``refork`` is the product, ``refork-methods``, ``refork-worlds`` and
+``refork-testbed`` are the others.
 
 - ``product_lines``, ``source_lines``: physical lines of the product, and of all packages: .py, and what is
   shipped beside it as .js, .css, .html, .j2 or .c. ``test_lines``: those of the .py files in ``tests`` and
   ``packages/*/tests``.
 - ``top_level_names``: names in ``__init__.pyi`` of ``refork``, else in its ``__all__``.
-- ``product_commands``: commands and groups at the top level of ``refork --help``: the product's own entry
-  points ``refork.commands``, or else the tables at the top of the command line's ``__init__``. What stands
-  under ``refork method`` does not count.
+- ``product_commands``: what ``refork --help`` lists, by the table ``GROUPS`` of ``refork.cli.commands``. What
+  stands under ``refork method`` does not count.
 - ``single_importer_same_folder``: modules, ``__init__`` left out, that import statements of exactly one
   other module of src, benchmarks and tools name, which lies in the same folder, and that no test names, nor
   any string (a registry, a child process). Who imports a name from an ``__init__`` that only passes it on
   imports the module it comes from; the passing on itself is no import.
 - ``duplicate_public_class_names_in_product``: names that more than one public class at the top of a module
   has.
-- ``room_cycles``: a room is the first folder or module under the product (``core/X`` and ``app/X`` in
-  ``src/refork``); the number counts the sets of two or more rooms that reach each other by imports
-  (strongly connected components), those for type checking and inside functions too. The product's own
-  ``__init__`` is no room: it names all of them.
+- ``room_cycles``: a room is the first folder or module under the product; the number counts the sets of two
+  or more rooms that reach each other by imports (strongly connected components), those for type checking and
+  inside functions too. The product's own ``__init__`` is no room: it names all of them.
 - ``product_imports_of_methods_or_testbed``: pairs of a module of the product and a module of a method or of
   the testbed that it imports, or names in a string of code.
 - ``glossary_violations``: functions, classes, modules, arguments of public functions, and public attributes
@@ -77,21 +73,6 @@ LIMITS: dict[str, float] = {
 AT_LEAST = {"comment_share"}
 
 PRODUCT = "refork"
-METHODS = {"learn", "examine", "operate", "discover"}
-#: In src/refork: what belongs to the testbed, by its path under the package. Gone with that layout.
-TESTBED = (
-    "learn.organism",
-    "app.demo",
-    *(
-        f"core.world.{name}"
-        for name in (
-            "chronicle", "chronicle_words", "coins", "expert", "expressions", "game", "house_rules",
-            "household", "lock",
-            "maze", "miniapps", "motives", "path_star", "phrases", "refusal", "repair", "screens",
-            "specialists", "toolcall",
-        )
-    ),
-)  # fmt: skip
 SHIPPED = {".py", ".js", ".css", ".html", ".j2", ".c"}
 _DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma|mypy:|ruff:|pyright:|pylint:|!)")
 #: The tokens in which a # may stand; a whole tokenizer takes forty times as long.
@@ -329,7 +310,7 @@ class House:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.modules: dict[str, Module] = {}
-        for start in [root / "src", *sorted((root / "packages").glob("*/src"))]:
+        for start in sorted((root / "packages").glob("*/src")):
             for file in _files(start, {".py"}):
                 module = self._source(start, file)
                 self.modules[module.name] = read(module, source=True)
@@ -343,16 +324,11 @@ class House:
         parts = file.relative_to(start).with_suffix("").parts
         is_init = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_init else parts)
-        return Module(file, name, self._package(start, name), is_init)
+        return Module(file, name, self._package(start), is_init)
 
-    def _package(self, start: Path, name: str) -> str:
-        if start.parent != self.root:
-            folder = start.parent.name
-            return "product" if folder == PRODUCT else folder.removeprefix(f"{PRODUCT}-")
-        inner = name.partition(".")[2]
-        if any(inner == part or inner.startswith(f"{part}.") for part in TESTBED):
-            return "testbed"
-        return "methods" if inner.partition(".")[0] in METHODS else "product"
+    def _package(self, start: Path) -> str:
+        folder = start.parent.name
+        return "product" if folder == PRODUCT else folder.removeprefix(f"{PRODUCT}-")
 
     def _outside(self, file: Path) -> Module:
         name = ".".join(file.relative_to(self.root).with_suffix("").parts)
@@ -508,10 +484,9 @@ class House:
     def lines(self, packages: set[str] | None = None) -> list[tuple[int, str]]:
         """Lines of the shipped files of some packages or of all, with their paths."""
         found = []
-        for start in [self.root / "src", *sorted((self.root / "packages").glob("*/src"))]:
+        for start in sorted((self.root / "packages").glob("*/src")):
             for file in _files(start, SHIPPED):
-                name = ".".join(file.relative_to(start).with_suffix("").parts)
-                if packages is None or self._package(start, name) in packages:
+                if packages is None or self._package(start) in packages:
                     found.append((_count(file), file.relative_to(self.root).as_posix()))
         return found
 
@@ -539,31 +514,11 @@ class House:
 
     def product_commands(self) -> tuple[int, list[str]]:
         """What ``refork --help`` lists, without the methods' own commands."""
-        here = [(folder, project) for folder, project in self.projects if folder in ("", PRODUCT)]
-        points = [p.get("entry-points", {}).get(f"{PRODUCT}.commands") for _, p in here]
-        given = {name: target for point in points if point for name, target in point.items()}
-        names = [
-            name
-            for name, target in given.items()
-            if not name.startswith("method") or name == "method"
-            if (home := self.module_of(target.partition(":")[0])) is None
-            or self.modules[home].package == "product"
-        ]
-        if not given:
-            names = [
-                name
-                for init in (f"{PRODUCT}.cli", f"{PRODUCT}.app.cli")
-                if init in self.modules
-                for table in self.modules[init].tables.values()
-                for name in table
-            ]
-        for place in (f"{PRODUCT}.cli.commands", f"{PRODUCT}.app.cli.commands"):
-            if place in self.modules:  # its PRODUCT lists what the help shows, and refork method comes last
-                listed = re.search(
-                    r"^PRODUCT\b[^(]*= (\([^)]*\))", self.modules[place].file.read_text(), re.MULTILINE
-                )
-                names = [*ast.literal_eval(listed[1]), "method"] if listed else names
-        names = sorted(set(names))
+        commands = self.modules.get(f"{PRODUCT}.cli.commands")
+        table = commands and re.search(r"^GROUPS\b[^=]*= (\{.*?^\})", commands.file.read_text(), re.M | re.S)
+        names = (
+            sorted(name for group in ast.literal_eval(table[1]).values() for name in group) if table else []
+        )
         return len(names), names
 
     def single_importer_same_folder(self) -> list[str]:
@@ -643,8 +598,6 @@ class House:
         parts = name.split(".")
         if self.modules[name].package != "product" or len(parts) < 2:
             return None
-        if parts[1] in ("core", "app") and self.modules[name].file.is_relative_to(self.root / "src"):
-            return "/".join(parts[1:3]) if len(parts) > 2 else None
         return parts[1]
 
     def product_imports_of_methods_or_testbed(self) -> list[str]:
@@ -818,7 +771,7 @@ def over(numbers: dict[str, float]) -> list[str]:
     return [
         f"{key}: {numbers[key]}, at {'least' if key in AT_LEAST else 'most'} {limit}"
         for key, limit in LIMITS.items()
-        if (numbers[key] < limit if key in AT_LEAST else numbers[key] > limit)
+        if key in numbers and (numbers[key] < limit if key in AT_LEAST else numbers[key] > limit)
     ]
 
 
@@ -826,8 +779,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Print the numbers, or the places behind one; 1 where ``--check`` finds one over its limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--check", action="store_true", help="exit 1 where a number is over its limit, and name it"
-    )
+        "--check", nargs="*", choices=LIMITS, metavar="KEY",
+        help="exit 1 where one of these numbers (none named: any) is over its limit, and say where",
+    )  # fmt: skip
     parser.add_argument(
         "--list", choices=LIMITS, metavar="KEY", help=f"the places behind one number: {', '.join(LIMITS)}"
     )
@@ -836,11 +790,15 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     if asked.list:
         print("\n".join(house.measure(asked.list)[1]))
         return 0
-    numbers = {key: house.measure(key)[0] for key in LIMITS}
+    keys = asked.check or list(LIMITS)
+    measured = {key: house.measure(key) for key in keys}
+    numbers = {key: number for key, (number, _) in measured.items()}
     print(json.dumps(numbers))
-    faults = over(numbers) if asked.check else []
+    faults = over(numbers) if asked.check is not None else []
     for fault in faults:
         print(f"house: {fault}", file=sys.stderr)
+        if asked.check:
+            print(*measured[fault.partition(":")[0]][1], sep="\n", file=sys.stderr)
     return bool(faults)
 
 

@@ -39,15 +39,6 @@ M = "packages/refork-methods/src/refork_methods"
             {"tests/test_a.py": "1\n2\n", "packages/refork/tests/test_b.py": "1\n", f"{P}/a.py": "1\n"},
         ),
         (
-            "product_lines",
-            1,
-            {
-                "src/refork/core/a.py": "1\n",
-                "src/refork/learn/b.py": "2\n",
-                "src/refork/app/demo/c.py": "3\n",
-            },
-        ),
-        (
             "top_level_names",
             1,
             {
@@ -58,8 +49,10 @@ M = "packages/refork-methods/src/refork_methods"
         ("top_level_names", 2, {f"{P}/__init__.py": "__all__ = ['a', 'b']\nc = 1\n"}),
         (
             "product_commands",
-            2,
-            {"src/refork/app/cli/__init__.py": "_A = {'tree': 'tree'}\n_B = {'fork': 'fork'}\n"},
+            3,
+            {
+                f"{P}/cli/commands.py": "GROUPS: Final = {\n    'A': ('tree', 'view'),\n    'M': ('method',),\n}\n"
+            },
         ),
         (
             "single_importer_same_folder",
@@ -137,3 +130,11 @@ def test_the_command_prints_one_object_and_checks_on_request(tmp_path, capsys):
     assert list(json.loads(capsys.readouterr().out)) == list(house.LIMITS)
     assert house.main(["--check"], tmp_path) == 1  # not one comment
     assert "comment_share" in capsys.readouterr().err
+
+
+def test_some_numbers_are_checked_alone_and_their_places_are_told(tmp_path, capsys):
+    build(tmp_path, {f"{P}/a.py": "class X: pass\n", f"{P}/b.py": "class X: pass\n"})
+    assert house.main(["--check", "room_cycles", "glossary_violations"], tmp_path) == 0
+    assert json.loads(capsys.readouterr().out) == {"room_cycles": 0, "glossary_violations": 0}
+    assert house.main(["--check", "duplicate_public_class_names_in_product"], tmp_path) == 1
+    assert "X: " in capsys.readouterr().err
