@@ -50,9 +50,7 @@ M = "packages/refork-methods/src/refork_methods"
         (
             "product_commands",
             3,
-            {
-                f"{P}/cli/commands.py": "GROUPS: Final = {\n    'A': ('tree', 'view'),\n    'M': ('method',),\n}\n"
-            },
+            {f"{P}/cli/commands.py": "GROUPS = {\n  'A': ('tree', 'view'),\n  'M': ('method',),\n}\n"},
         ),
         (
             "single_importer_same_folder",

@@ -71,7 +71,7 @@ def certify_decoder(
     samples: int,
     seed: int,
 ) -> Certificate:
-    """Sample a speculative decoder of a model, its drafter on disk, against the model's own law.
+    """Sample a speculative decoder of a model, its drafter on disk, against the model's own distribution.
 
     Raises:
         BadInput: no drafter, no or several schedules, or no prompt that has a token.

@@ -388,10 +388,10 @@ def check_lossless(
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Certify that the output's law is that of plain decoding; exit status 1 where it is not.
+    """Certify that outputs have the distribution of plain decoding; exit status 1 where it is not.
 
     Without --model every outcome of tiny vocabularies is enumerated, exactly. With it, samples of the
-    speculative decoder are tested against the model's own law.
+    speculative decoder are tested against the model's own distribution.
 
     Example: refork speculate check-lossless --schedule early_stop --schedule stale_topk
     """
@@ -522,7 +522,7 @@ Batches = Annotated[
 ]
 Rule = Annotated[
     Literal["coupled", "rejection"],
-    typer.Option("--rule", help="coupled: the tokens of plain decoding; rejection: its law."),
+    typer.Option("--rule", help="coupled: the tokens of plain decoding; rejection: its distribution."),
 ]
 MaxDraftTokens = Annotated[
     int | None, typer.Option("--draft-tokens", help="The most drafted in a round (the drafter's block).")

@@ -27,7 +27,9 @@ Drafter = Annotated[
 ]
 Rule = Annotated[
     Literal["coupled", "rejection"],
-    typer.Option("--rule", help="coupled: the tokens of plain decoding; rejection: faster, its law."),
+    typer.Option(
+        "--rule", help="coupled: tokens of plain decoding; rejection: its distribution, faster."
+    ),
 ]
 DraftCost = Annotated[
     Path | None, typer.Option("--draft-cost", help="Table of speculate profile: draft as load allows.")

@@ -128,7 +128,7 @@ def path(
     node: Annotated[str, typer.Argument(help="NODE or NODE:TOKEN; a clear beginning of the id will do.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the walk from the root to a node or a token of it.
+    """Print the path from the root to a node or a token of it.
 
     Example: `refork tree path runs/demo/tree.db 3f2a91c0:17`
     """
@@ -265,7 +265,7 @@ def export(
     ] = "native",
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
-    """Write a tree to a file: all that it holds, or its walks in another tool's format.
+    """Write a tree to a file: all that it holds, or its trajectories in another tool's format.
 
     Only `native` holds everything; importing it gives the same tree.
 

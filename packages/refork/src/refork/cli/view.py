@@ -45,7 +45,7 @@ def view_command(
     scores: Score = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Look at trees in the browser: outlines of any size, walks by token, diffs, effects, merged states.
+    """Look at trees in the browser: outlines, trajectories by token, diffs, effects, state graphs.
 
     The page follows a tree while a run grows it. With --policy it forks: pick a token, choose a change, and
     watch the effect arrive. --export writes the same page as one file for others (20,000 nodes at most).
