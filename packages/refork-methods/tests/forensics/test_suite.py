@@ -63,21 +63,21 @@ def test_twins_are_not_taken_for_what_they_talk_of(scores):
 
 
 def test_the_tedium_curve_is_flat_and_then_rises(scores):
-    for found in scores["tedium"].found:
+    for found in scores["tedium"].investigations:
         doses = [a for a in found.arms.values() if a.dose is not None]
         assert all(a.hits == 0 for a in doses if a.dose <= 50)
         assert trend(doses).interval.estimate > 3
 
 
 def test_the_loyal_agents_source_edit_gives_the_planted_ratio(scores):
-    found = scores["loyal"].found
+    found = scores["loyal"].investigations
     base = sum(f.arms[BASE].hits for f in found) / sum(f.arms[BASE].runs for f in found)
     other = [f.arms["an engineer's note"] for f in found]
     assert 5 <= base / (sum(a.hits for a in other) / sum(a.runs for a in other)) <= 8
 
 
 def test_the_confused_agent_collapses_on_one_sentence_and_not_on_padding(scores):
-    for found in scores["confused"].found:
+    for found in scores["confused"].investigations:
         cut = difference(found.arms[BASE], found.arms["no ambiguous sentence"])
         pad = difference(found.arms[BASE], found.arms["no neutral sentence"])
         assert cut.interval.high < -0.3
@@ -87,7 +87,7 @@ def test_the_confused_agent_collapses_on_one_sentence_and_not_on_padding(scores)
 
 def test_a_stacked_pair_shows_the_planted_interaction(scores):
     """Pooled over eight runs, within 2.6 standard errors: fails for one seed in a hundred."""
-    found, agent = scores["loyal"].found, AGENTS["loyal"]
+    found, agent = scores["loyal"].investigations, AGENTS["loyal"]
     plans = Plans.of(environment(agent.scene))
     edited = {plan.name: data for plan, data in plans.edited} | {BASE: plans.start}
     names = [p.name for p in next(d for d in plans.designs if d.name == INTERACTION).arms]

@@ -296,7 +296,7 @@ def test_draws_that_say_all_of_an_unfinished_trace_run_on(tree, cut, policy, jud
     assert (plan.whole, plan.runs_on, plan.continuations, plan.outcome) == (whole, True, 60, None)
     result = run_sweep(plan, judge=judge)
     assert (result.count.tolist(), result.served, result.sampled) == ([60], 60, 60 - len(whole))
-    assert result.trajectory is plan.walk
+    assert result.trajectory is plan.trajectory
     assert result.value[0] == pytest.approx(0.55, abs=0.3)  # 4.5 standard errors of 60 draws
     assert np.isnan(result.drops()).all()
     at_end = plan_sweep(tree.at(cut.node), policy, 60, judge=judge)
@@ -817,7 +817,7 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
     passage = first_passage(np.array(follow), plan.wanted, 6, noise)
     np.testing.assert_array_equal(plan.passage.leave, passage.leave)
     np.testing.assert_array_equal(plan.passage.start, passage.start)
-    assert (plan.outcome, plan.score, plan.end, plan.walk) == (0.5, "marks", end, walk)
+    assert (plan.outcome, plan.score, plan.end, plan.trajectory) == (0.5, "marks", end, walk)
     shared = ForkSettings(
         settings=settings if bare else law, world=world, judge="judge", seed=4, simulator=simulator
     )

@@ -30,11 +30,11 @@ def three(ids):
     return logits
 
 
-def joint(prefix, settings, said=0, exclude=None):
+def joint(prefix, settings, generated=0, exclude=None):
     """The exact chance of every three tokens."""
     prompt, begun = (
-        [int(t) for t in prefix[: len(prefix) - said]],
-        [int(t) for t in prefix[len(prefix) - said :]],
+        [int(t) for t in prefix[: len(prefix) - generated]],
+        [int(t) for t in prefix[len(prefix) - generated :]],
     )
     body = settings.to_json()
     found = {}
@@ -72,8 +72,8 @@ CASES = {
     "forced": (Sampling(forced=(C,)), {}, {}),
     "forced, ban first": (Sampling(forced=(C,), banned_first=(A,)), {}, {}),
     "penalties": (Sampling(presence_penalty=1.1, frequency_penalty=-0.4, repetition_penalty=1.4), {}, {}),
-    "presence in a turn": (Sampling(presence_penalty=1.3), {"said": 3}, {}),
-    "frequency in a turn": (Sampling(frequency_penalty=0.9, banned_first=(A,)), {"said": 5}, {}),
+    "presence in a turn": (Sampling(presence_penalty=1.3), {"generated": 3}, {}),
+    "frequency in a turn": (Sampling(frequency_penalty=0.9, banned_first=(A,)), {"generated": 5}, {}),
     "min-p": (Sampling(min_p=0.4, top_p=0.9, temperature=1.4), {}, {}),
 }
 
@@ -99,14 +99,16 @@ class InProcess:
 def test_three_tokens_have_the_joint_law(case, turn):
     """400 draws a case against enumeration; an exact sampler fails one of these tests in 20,000 seeds."""
     settings, own, server = CASES[case]
-    prefix = LONG if own.get("said") else PREFIX
+    prefix = LONG if own.get("generated") else PREFIX
     fake = InProcess(Script(logits=three, **server))
     able = ServerAbilities(
         True, logprobs=True, logprob_kind="t1", scores=True, kind="vLLM", bias=server.get("biased", True)
     )
     asker = Asker(fake, able, CODEC, None)
     distribution = {
-        k: v for k, v in joint(prefix, settings, own.get("said", 0), own.get("exclude_first")).items() if v
+        k: v
+        for k, v in joint(prefix, settings, own.get("generated", 0), own.get("exclude_first")).items()
+        if v
     }
     seen, count = dict.fromkeys(distribution, 0), 100 if turn else 400
     for draw in range(count):

@@ -92,7 +92,7 @@ class Verdict:
 class Round:
     """Observations and the verdict on them; None: the round is not finished."""
 
-    observations: tuple[MetricObservation, ...]
+    seen: tuple[MetricObservation, ...]  # a key of recorded pools
     verdict: Verdict | None = None
 
 
@@ -122,7 +122,7 @@ class Pool:
         for place, one in enumerate(self.rounds):
             if one.verdict is None and place + 1 < len(self.rounds):
                 raise BadInput(f"round {place} has no verdict, and others follow")
-            if not one.observations:
+            if not one.seen:
                 raise BadInput(f"round {place} has no observation")
         labels = self.labels
         for seen in self.observations:
@@ -142,7 +142,7 @@ class Pool:
     @property
     def observations(self) -> tuple[MetricObservation, ...]:
         """All observations, in order."""
-        return tuple(seen for one in self.rounds for seen in one.observations)
+        return tuple(seen for one in self.rounds for seen in one.seen)
 
     @property
     def unfinished(self) -> Round | None:
@@ -162,7 +162,7 @@ class Pool:
 
     def table(self, labels: Sequence[str], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Metric values [labels, observations] of the first rounds; NaN where a metric was not defined."""
-        seen = [s for one in self.rounds[:rounds] for s in one.observations]
+        seen = [s for one in self.rounds[:rounds] for s in one.seen]
         rows = [[np.nan if (v := s.values[label]) is None else v for s in seen] for label in labels]
         return np.asarray(rows, dtype=np.float64)
 
@@ -170,7 +170,7 @@ class Pool:
         """The standing after each finished round, derived anew from what is recorded."""
         found = []
         for count, (labels, slots) in enumerate(self._walk()[1:], 1):
-            real = np.asarray([s.real for one in self.rounds[:count] for s in one.observations])
+            real = np.asarray([s.real for one in self.rounds[:count] for s in one.seen])
             scores = relative_scores(distances(self.table(labels, count), real))
             by_label = {label: float(score) for label, score in zip(labels, scores, strict=True)}
             found.append(Standing(labels, slots, labels[-1], by_label))

@@ -37,7 +37,7 @@ def agree(window, messages, result, offset=0):
         assert (message["id"] in left) == window.visible(index), (index, result.reason)
         assert (message["id"] in result.seen) == window.touched(index), (index, result.reason)
         if len(shown) > 1:  # one that sends messages, not one text
-            assert (message in shown) == window.seen(index)
+            assert (message in shown) == window.covers(index)
     # Nothing but the summary comes between the two contexts.
     kept = [m for i, m in enumerate(messages[offset:]) if window.visible(i)]
     old = {m["id"] for m in messages[offset:]}

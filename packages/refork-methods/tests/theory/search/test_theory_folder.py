@@ -41,7 +41,7 @@ def test_what_is_written_out(run):
     out, search, outcome = run
     for label in search.theories:
         assert Theory.read(out / "theories" / f"{label}.yaml").domain == "cues"
-    one = search.seen[0].observation
+    one = search.observed[0].observation
     read = read_csv_trials(next((out / "trials").glob("*side-1.csv"))).observations[0]
     assert (read.trials.response == one.trials.response).all()
     rows = list(csv.DictReader((out / "leaderboard.csv").read_text().splitlines()))
@@ -108,7 +108,7 @@ def test_no_folder(sandbox, tmp_path):
 
 
 def test_statistics_are_read_strictly_and_code_runs_alone(run, sandbox):
-    one = run[1].seen[0].observation
+    one = run[1].observed[0].observation
     odd = {"kind": "code", "name": "n", "source": "def metric(trials):\n    return len(trials)\n"}
     metric = metric_of(read_statistic(odd), one.experiment, sandbox)
     assert metric(one.trials.of(0)) == len(one.trials.of(0).response)

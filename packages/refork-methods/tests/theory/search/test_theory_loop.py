@@ -57,7 +57,7 @@ def whole(sandbox):
 def test_it_finds_the_hidden_theory(whole):
     search, outcome = whole
     assert outcome.state == "done"
-    assert len(search.seen) >= 3
+    assert len(search.observed) >= 3
     assert search.theories[outcome.best].form[0] == "lexicographic"
     assert outcome.losses[outcome.best] < 0.25 * min(outcome.losses["pi_1"], outcome.losses["pi_2"])
     told = told_search(search, outcome)
@@ -67,7 +67,7 @@ def test_it_finds_the_hidden_theory(whole):
 
 def test_the_table_is_dense_and_replays(whole):
     search, outcome = whole
-    assert {len(rows) for rows in search.predicted.values()} == {len(search.seen)}
+    assert {len(rows) for rows in search.predicted.values()} == {len(search.observed)}
     pool = outcome.pool
     assert pool.labels == tuple(search.theories)
     assert pool.slots == search.slots
@@ -173,7 +173,7 @@ class Faulty:
 
     name = "faulty"
 
-    def said(self):
+    def transcript(self):
         return [{"messages": [], "reply": "?"}]
 
     def propose(self, view, side, refused):
@@ -207,7 +207,7 @@ def test_lineage_stands_on_the_tree(whole):
             node = tree.node(ids[label])
             assert node.parent == (ids[parent] if parent else next(tree.tasks()).id)
         assert tree.node(ids["pi_3"]).extra["why"].startswith("loss")
-        name = f"mse_pb/{search.seen[0].name}"
+        name = f"mse_pb/{search.observed[0].name}"
         assert tree.score_map(name, [ids["pi_1"]])[ids["pi_1"]] == search.predicted["pi_1"][0].mse_pb
         absolute = next(one for one in tree.producers() if one.name == "theory:prior-predictive")
         tree.retire(absolute.id, "simulated anew")

@@ -27,9 +27,7 @@ Drafter = Annotated[
 ]
 Rule = Annotated[
     Literal["coupled", "rejection"],
-    typer.Option(
-        "--rule", help="coupled: tokens of plain decoding; rejection: its distribution, faster."
-    ),
+    typer.Option("--rule", help="coupled: tokens of plain decoding; rejection: its distribution, faster."),
 ]
 DraftCost = Annotated[
     Path | None, typer.Option("--draft-cost", help="Table of speculate profile: draft as load allows.")

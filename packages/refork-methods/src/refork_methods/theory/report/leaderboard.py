@@ -23,7 +23,7 @@ def leaderboard_figure(search: TheorySearch, standings: Sequence[Standing]) -> F
     absolute: dict[str, list[Dot]] = {name: [] for name in labels}
     done = 0
     for number, (one, standing) in enumerate(zip(search.pool.rounds, standings, strict=False), 1):
-        done += len(one.observations)
+        done += len(one.seen)
         for name in standing.labels:
             slot = name in standing.slots
             told = "in a slot" if slot else ""

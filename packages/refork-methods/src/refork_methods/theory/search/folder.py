@@ -224,7 +224,7 @@ def _write_board(file: Path, search: TheorySearch, outcome: Outcome) -> None:
         rows.writerow(("round", "label", "theory", "slot", "relative", "mse_pb", "lag_1_error"))
         done = 0
         for number, standing in enumerate(outcome.pool.replay(), 1):
-            done += len(outcome.pool.rounds[number - 1].observations)
+            done += len(outcome.pool.rounds[number - 1].seen)
             for label in standing.labels:
                 seen = search.predicted[label][:done]
                 mse = sum(one.mse_pb for one in seen) / len(seen)

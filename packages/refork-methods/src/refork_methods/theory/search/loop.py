@@ -334,10 +334,10 @@ class TheorySearch:
         for one in self._rounds:
             filled = [
                 MetricObservation(s.name, s.metric, s.real, {**s.values, label: rows[next(places)].value})
-                for s in one.observations
+                for s in one.seen
             ]
             done.append(Round(tuple(filled), one.verdict))
-        done[-1] = Round(done[-1].observations, verdict)
+        done[-1] = Round(done[-1].seen, verdict)
         self._rounds = done
 
     def _loss(self, rows: Sequence[Predicted]) -> float:
