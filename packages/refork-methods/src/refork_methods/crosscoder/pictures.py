@@ -59,7 +59,7 @@ def _spot(row: FeatureRow, x: float, y: float, named: set[int]) -> Spot:
     if row.examples:
         told += "; on " + ", ".join(repr(e.token) for e in row.examples[:3])
     label = str(row.feature) if row.feature in named else ""
-    return Spot(x, y, NAMES[row.block], label, told=told, ringed=row.candidate)
+    return Spot(x, y, NAMES[row.block], label, tooltip=told, ringed=row.candidate)
 
 
 def steering_figure(

@@ -48,7 +48,7 @@ class Follower:
         self._root = NewNode(kind="task", key=key, text=f"evolve {name}", extra={"evolve": facts})
         self._ids: list[str] = []
         #: Tree nodes of artifacts, by key.
-        self.places: dict[str, str] = {}
+        self.node_ids: dict[str, str] = {}
         self._gone = {one.producer for one in tree.retirements()}
 
     def sync(self, archive: Archive) -> None:
@@ -62,7 +62,7 @@ class Follower:
         drafts += self._artifacts(archive, every)
         self._tree.append(drafts)
         write_records(
-            self._tree, [one for one in every if record_producer(one).id not in self._gone], self.places
+            self._tree, [one for one in every if record_producer(one).id not in self._gone], self.node_ids
         )
         for record in archive.erased:
             producer = record_producer(record).id
@@ -89,11 +89,11 @@ class Follower:
     def _artifacts(self, archive: Archive, records: list[UtilityRecord]) -> list[NewNode]:
         found: list[NewNode] = []
         for record in records:
-            if record.artifact in self.places:
+            if record.artifact in self.node_ids:
                 continue
             draft = self._artifact(archive, record.node, record.cell, record.artifact)
             found.append(draft)
-            self.places[record.artifact] = node_id(draft.parent, None, draft.kind, str(draft.key))
+            self.node_ids[record.artifact] = node_id(draft.parent, None, draft.kind, str(draft.key))
         return found
 
     def _artifact(self, archive: Archive, node: int, cell: Cell, key: str) -> NewNode:

@@ -39,16 +39,17 @@ def dose_figure(
     return curves(lines, name=one_line(title, 96), plane=Plane(below, "rate", bottom=0.0))
 
 
-def profile_figure(told: Json) -> Figure:
+def profile_figure(profile: Json) -> Figure:
     """The rate of the action at every prefix of a trace, and below how much each sentence changes it."""
     before = [
         Dot(i, p["rate"], p["low"], p["high"], f"{p['hits']}/{p['runs']}" if p["forks"] else "its own end")
-        for i, p in enumerate(told["prefixes"])
+        for i, p in enumerate(profile["prefixes"])
     ]
-    title = f"Sentence resampling of rollout {told['trace'][:12]}, {told['k']} continuations of every prefix"
+    trace, runs = profile["trace"][:12], profile["k"]
+    title = f"Sentence resampling of rollout {trace}, {runs} continuations of every prefix"
     plane = Plane("sentences kept", "rate of the action behind them", bottom=0.0, top=1.0)
     rates = curves([Line("rate", before, colour=palette.LIGHT[-1])], name=title, plane=plane)
-    rows = [_sentence(i, one) for i, one in enumerate(told["sentences"])]
+    rows = [_sentence(i, one) for i, one in enumerate(profile["sentences"])]
     across = Across("points", zero="no change", step=26)
     return replace(
         rates, more=(intervals(rows, name="Change by each sentence", across=across, value="Score"),)
@@ -68,7 +69,7 @@ def _sentence(number: int, one: Json) -> Row:
         one["high"],
         text,
         colour,
-        told=one_line(words, 300),
+        tooltip=one_line(words, 300),
     )
 
 

@@ -25,28 +25,28 @@ _COLOURS: Final = {
 _BLUES: Final = ("#cfe3ec", "#a3cbdb", "#6fadc6", "#3f8aab", _BLUE)
 
 
-def regime_figure(found: RegimeMap, title: str, here: tuple[float, float] | None = None) -> Figure:
+def regime_figure(regimes: RegimeMap, title: str, here: tuple[float, float] | None = None) -> Figure:
     """One cell per problem, coloured by who wins it; ``here`` frames the present one.
 
     A blue cell shows by how much planning beats the best simple rule; any other shows which rule is as good.
     """
-    most = max(cell.gain for row in found.cells for cell in row)
-    framed = None if here is None else (_place(found.xs, here[0]), _place(found.ys, here[1]))
+    most = max(cell.gain for row in regimes.cells for cell in row)
+    framed = None if here is None else (_cell_index(regimes.xs, here[0]), _cell_index(regimes.ys, here[1]))
     cells = [
-        _cell(found.cells[j][i], x, y, most, framed == (i, j))
-        for j, y in reversed(list(enumerate(found.ys)))
-        for i, x in enumerate(found.xs)
+        _cell(regimes.cells[j][i], x, y, most, framed == (i, j))
+        for j, y in reversed(list(enumerate(regimes.ys)))
+        for i, x in enumerate(regimes.xs)
     ]
-    present = {family(cell.rule) for row in found.cells for cell in row if cell.winner != BAYES}
+    present = {family(cell.rule) for row in regimes.cells for cell in row if cell.winner != BAYES}
     key = [
         (_COLOURS[kind.mark], f"{kind.mark}: {kind.words}") for kind in (*FAMILIES, OTHER) if kind in present
     ]
-    if any(cell.winner == BAYES for row in found.cells for cell in row):
+    if any(cell.winner == BAYES for row in regimes.cells for cell in row):
         told = f"planning wins, by up to {most:.1f} (a gain below {TIE:.1%} of the reward is a tie)"
         key = [(_BLUES[2], told), *key]
     if any(cell.framed for cell in cells):
         key.append((_BRICK, "framed: the problem as it stands"))
-    return heat(cells, name=title, x=_words(found.x), y=_words(found.y), key=key)
+    return heat(cells, name=title, x=_words(regimes.x), y=_words(regimes.y), key=key)
 
 
 def _cell(cell: Comparison, x: float, y: float, most: float, framed: bool) -> Cell:
@@ -67,7 +67,7 @@ def _cell(cell: Comparison, x: float, y: float, most: float, framed: bool) -> Ce
     )
 
 
-def _place(values: Sequence[float], value: float) -> int | None:
+def _cell_index(values: Sequence[float], value: float) -> int | None:
     """The cell a value lies in; None outside the map by more than half a cell."""
     order = sorted(range(len(values)), key=lambda i: abs(values[i] - value))
     step = max(values) - min(values)
@@ -93,16 +93,16 @@ def _words(name: str) -> str:
     return known.get(kind, name)
 
 
-def replay_figure(told: dict[str, Any]) -> Figure:
+def replay_figure(report: dict[str, Any]) -> Figure:
     """A row for every policy, best first; the broken line is the best simple rule."""
-    best = next((row for row in told["policies"] if row["rule"]), None)
+    best = next((row for row in report["policies"] if row["rule"]), None)
     across = Across(
         "number", name="utility per episode", ring="what the model predicts", step=28,
         mark=(best["utility"]["estimate"], "best simple rule") if best is not None else None,
         key=[(_BLUE, "controller"), (_BRICK, "simple rule, 95 % interval over instances")],
     )  # fmt: skip
-    name = f"Mean utility on {told['instances']} held-out instances"
-    return intervals([_policy(row) for row in told["policies"]], name=name, across=across, value="Utility")
+    name = f"Mean utility on {report['instances']} held-out instances"
+    return intervals([_policy(row) for row in report["policies"]], name=name, across=across, value="Utility")
 
 
 def _policy(row: dict[str, Any]) -> Row:

@@ -463,7 +463,7 @@ def sampled(driver: Driver, calls: int, *, stack: bool, output_bytes: float) -> 
         if stack and m.SAMPLES.name in values:
             try:
                 # Not perf's own listing, which reads the sources that a program names, outside of a jail.
-                places = _places(Path(folder) / "many", many.symbol)
+                places = _samples_by_address(Path(folder) / "many", many.symbol)
                 share, hottest = perf.on_stack(places, _listing(many), many.symbol)
                 values |= share
                 lines += hottest
@@ -490,17 +490,19 @@ def _samples(few: Driver, many: Driver, folder: Path) -> tuple[dict[str, float],
 
 def _recorded(driver: Driver, out: Path) -> Counter[str]:
     """Samples by symbol; without a symbol, they count as ``[unknown]``."""
-    _said(("perf", "record", "-q", "-F", str(RATE), "-e", "cpu-clock", "-o", str(out), "--", *driver.argv))
+    _perf_output(
+        ("perf", "record", "-q", "-F", str(RATE), "-e", "cpu-clock", "-o", str(out), "--", *driver.argv)
+    )
     return Counter(name for _, name in _script(out))
 
 
 def _script(recorded: Path) -> list[tuple[int, str]]:
     """Address and symbol of each sample."""
-    text = _said(("perf", "script", "--no-demangle", "-i", str(recorded), "-F", "ip,sym"))
+    text = _perf_output(("perf", "script", "--no-demangle", "-i", str(recorded), "-F", "ip,sym"))
     return [(int(found[1], 16), found[2]) for line in text.splitlines() if (found := _SCRIPT.match(line))]
 
 
-def _places(recorded: Path, symbol: str) -> Counter[int]:
+def _samples_by_address(recorded: Path, symbol: str) -> Counter[int]:
     """Samples of a function and its copies by address, which in our programs is that of the file."""
     return Counter(at for at, name in _script(recorded) if name.split(".")[0] == symbol)
 
@@ -528,11 +530,11 @@ def _faults(few: Driver, many: Driver, folder: Path) -> tuple[dict[str, float], 
 
 def _diagnose_samples_counted(driver: Driver, folder: Path) -> float | None:
     out = folder / "stat"
-    _said(("perf", "stat", "-x", ",", "-e", "page-faults", "-o", str(out), "--", *driver.argv))
+    _perf_output(("perf", "stat", "-x", ",", "-e", "page-faults", "-o", str(out), "--", *driver.argv))
     return perf.parse_stat(out.read_text())[0].get(m.FAULTS.name)
 
 
-def _said(command: Sequence[str]) -> str:
+def _perf_output(command: Sequence[str]) -> str:
     """What perf printed.
 
     Raises:

@@ -706,12 +706,12 @@ def _sizes(found: Signature, told: dict[str, Any], where: str) -> dict[str, int]
     return sizes
 
 
-def names_all(found: Signature, told: dict[str, Any]) -> set[str]:
+def names_all(signature: Signature, declared: dict[str, Any]) -> set[str]:
     """Names that lengths and work are told in, beside parameters."""
     used: set[str] = set()
-    for one in found.parameters:
+    for one in signature.parameters:
         used |= names_in(one.length or "")
-    for said in told.values():
+    for said in declared.values():
         for part in str(said).split(":"):
             used |= names_in(part)
     return used

@@ -325,10 +325,10 @@ _SHOWN = 3
 @final
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Evidence by symbol: ``value``, ``result``, ``error``, ``size``; ``told``: what was found, in words."""
+    """Evidence by symbol: ``value``, ``result``, ``error``, ``size``; ``findings``: the same in words."""
 
     parts: dict[str, Float[np.ndarray, "symbols"]]
-    told: Mapping[int, tuple[str, ...]]
+    findings: Mapping[int, tuple[str, ...]]
 
 
 def match_bodies(index: RepoIndex, issue: Reported, chosen: Int[np.ndarray, "chosen"]) -> Matched:

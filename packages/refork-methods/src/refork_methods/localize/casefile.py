@@ -247,14 +247,14 @@ class Problem:
 
 
 def case_problems(
-    case: CaseFile, snapshot: Snapshot, seen: Mapping[int, Iterable[Span]] | None = None
+    case: CaseFile, snapshot: Snapshot, read_spans: Mapping[int, Iterable[Span]] | None = None
 ) -> list[Problem]:
     """Every fault of a case, in the order of its locations.
 
-    ``seen``: the spans that each turn really showed. With it, a location whose evidence turns did not show
-    any of its lines is "unseen"; without it, sight is not judged.
+    ``read_spans``: the spans that each turn really showed. With it, a location whose evidence turns did not
+    show any of its lines is "unseen"; without it, sight is not judged.
     """
-    shown = None if seen is None else {turn: tuple(spans) for turn, spans in seen.items()}
+    shown = None if read_spans is None else {turn: tuple(spans) for turn, spans in read_spans.items()}
     found: list[Problem] = []
     first: dict[tuple[str, int, int], int] = {}
     for number, one in enumerate(case.locations):
@@ -317,7 +317,7 @@ def _touches(one: Location, spans: Iterable[Span]) -> bool:
 
 
 def sound(
-    case: CaseFile, snapshot: Snapshot, seen: Mapping[int, Iterable[Span]] | None = None
+    case: CaseFile, snapshot: Snapshot, read_spans: Mapping[int, Iterable[Span]] | None = None
 ) -> tuple[CaseFile, list[Problem]]:
     """The part of a case that stands, and all that was wrong with it.
 
@@ -325,7 +325,7 @@ def sound(
     first lines; duplicates are merged into the first. Empty texts and unseen lines stay and are
     reported: what a producer did not say cannot be made up. Nothing left: status ``empty``.
     """
-    problems = case_problems(case, snapshot, seen)
+    problems = case_problems(case, snapshot, read_spans)
     gone = {one.location for one in problems if one.fatal and one.field != "dependencies"}
     kept: list[Location] = []
     for number, one in enumerate(case.locations):
@@ -473,7 +473,7 @@ def _result(number: int, one: Location) -> Json:
         "ruleIndex": 0,
         "level": "note",
         "message": {"text": text},
-        "locations": [_place(one)],
+        "locations": [_sarif_location(one)],
         "properties": {"order": number, "testingImpact": list(one.testing_impact)},
     }
     if one.confidence is not None:
@@ -490,7 +490,7 @@ def _result(number: int, one: Location) -> Json:
     return result
 
 
-def _place(one: Location) -> Json:
+def _sarif_location(one: Location) -> Json:
     place: Json = {
         "physicalLocation": {
             "artifactLocation": _artifact(one.path),

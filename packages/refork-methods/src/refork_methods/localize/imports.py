@@ -55,17 +55,17 @@ class PythonImports:
     def _module(self, stem: str) -> str | None:
         return next((stem + suffix for suffix in _SUFFIXES if stem + suffix in self._files), None)
 
-    def targets(self, path: str, told: Import) -> dict[str, tuple[str, ...]]:
+    def targets(self, path: str, imported: Import) -> dict[str, tuple[str, ...]]:
         """Files that an import in a file means -> the names it binds from them (none for a module itself).
 
         A name of ``from`` that is a submodule means the submodule; any other means the module it is taken
         from.
         """
-        home = self.find(path, told.module, told.level)
+        home = self.find(path, imported.module, imported.level)
         out: dict[str, list[str]] = {} if home is None else {home: []}
-        if told.kind == "from":
-            out = self._taken(path, told, home)
-        elif told.kind == "star" and home is not None:
+        if imported.kind == "from":
+            out = self._taken(path, imported, home)
+        elif imported.kind == "star" and home is not None:
             inner = [self.submodule(home, name) for name in self._files[home].exports or ()]
             out = {found: [] for found in inner if found is not None} | {home: ["*"]}
         return {

@@ -319,7 +319,7 @@ def open_chat(spec: str, max_tokens: int, progress: Progress = silent) -> Policy
 
 
 def ask_model(
-    found: Localized,
+    localized: Localized,
     issue: str,
     model: ChatModel,
     settings: LoopSettings | None = None,
@@ -334,8 +334,8 @@ def ask_model(
 
     Raises: ServerError where the model did not answer even once.
     """
-    localizer = Localizer(model, RepoTools(found.snapshot), settings)
-    start = found.case if use_start and found.case.locations else None
+    localizer = Localizer(model, RepoTools(localized.snapshot), settings)
+    start = localized.case if use_start and localized.case.locations else None
     if tree is None:
         made = localizer.trace(issue, start=start, progress=progress)
     else:

@@ -95,7 +95,7 @@ def rank_symbols(
     odds = _weighed(parts, settings)
     shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
     parts["graph"] = scaled(received)
-    return Ranking(shares, odds, parts, names, terms, placed, literals, found.told, lines, links)
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.findings, lines, links)
 
 
 def _weighed(

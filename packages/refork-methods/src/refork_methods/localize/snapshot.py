@@ -334,7 +334,7 @@ def _entries(top: Path, commit: str, taken: _Taken) -> list[tuple[str, str, bool
         mode, kind, blob, size = meta.split()
         path = _name(name)
         if path is None:
-            taken.refused[_shown(name)] = "a name that is not plain UTF-8"
+            taken.refused[_escaped(name)] = "a name that is not plain UTF-8"
         elif kind != b"blob":
             taken.refused[path] = "another repository (a submodule)"
         elif int(size) > MAX_BYTES:
@@ -351,7 +351,7 @@ def _on_disk(top: Path, names: list[bytes], origin: str, note: str | None) -> Lo
     for name in names:
         path = _name(name)
         if path is None:
-            taken.refused[_shown(name)] = "a name that is not plain UTF-8"
+            taken.refused[_escaped(name)] = "a name that is not plain UTF-8"
             continue
         folder = posixpath.dirname(path)
         if folder not in inside:
@@ -424,7 +424,7 @@ def _changed(top: Path) -> tuple[str, ...]:
         "--ignore-submodules=all", "--", ".", reads_files=True,
     )  # fmt: skip
     prefix = _git(top, "rev-parse", "--show-prefix").rstrip(b"\n")
-    return tuple(sorted({_shown(entry[3:].removeprefix(prefix)) for entry in told.split(b"\0") if entry}))
+    return tuple(sorted({_escaped(entry[3:].removeprefix(prefix)) for entry in told.split(b"\0") if entry}))
 
 
 def _blobs(top: Path, ids: list[str]) -> list[bytes]:
@@ -478,7 +478,7 @@ def _name(raw: bytes) -> str | None:
         return None
 
 
-def _shown(raw: bytes) -> str:
+def _escaped(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 

@@ -58,7 +58,9 @@ def view_file(snapshot: Snapshot, path: str, start: int = 1, end: int | None = N
             rest = len(line.rstrip("\r\n")) - LONGEST
             shown = f"{line[:LONGEST]} … {rest:,} more characters\n"
         body.append(f"{number:>6}\t{shown}")
-    text = f"{name}: lines {start}-{stop} of {total}{_told(snapshot, name, lines, long)}\n{''.join(body)}"
+    text = (
+        f"{name}: lines {start}-{stop} of {total}{_file_notes(snapshot, name, lines, long)}\n{''.join(body)}"
+    )
     if not body[-1].endswith("\n"):
         text += f"\n{_UNENDED}\n"
     return ToolResult(text, (Span(name, start, stop),), cut=wanted - stop)
@@ -73,7 +75,7 @@ def viewed(text: str) -> str:
     return "".join(line.split("\t", 1)[1] + "\n" for line in kept[:-1])
 
 
-def _told(snapshot: Snapshot, name: str, lines: list[str], long: int) -> str:
+def _file_notes(snapshot: Snapshot, name: str, lines: list[str], long: int) -> str:
     raw = snapshot.bytes(name)
     ended = sum(line.endswith("\r\n") for line in lines)
     told: list[str] = []

@@ -29,5 +29,5 @@ def _row(row: SettingTransfer) -> Row:
         row.setting or "all tasks", span.estimate, span.low, span.high,
         f"{rate(row.without)} to {rate(row.with_)}, {p_value(row.p)}",
         colour if row.significant else palette.LIGHT[5],
-        told=f"{row.gains} better, {row.losses} worse of {row.tasks}",
+        tooltip=f"{row.gains} better, {row.losses} worse of {row.tasks}",
     )  # fmt: skip

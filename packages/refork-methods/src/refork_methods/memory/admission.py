@@ -52,14 +52,14 @@ def _signature(tool: Tool, function: ast.FunctionDef) -> Iterator[str]:
         yield "the parameters must be a JSON schema of an object"
         return
     if sorted(names) != sorted(properties):
-        yield f"the function takes {_told(names)}, the parameters say {_told(sorted(properties))}"
+        yield f"the function takes {_name_list(names)}, the parameters say {_name_list(sorted(properties))}"
         return
     needed = [
         one.arg for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is None
     ]
     if sorted(needed) != sorted(tool.parameters.get("required", [])):
         required = sorted(tool.parameters.get("required", []))
-        yield f"without default are {_told(needed)}, required are {_told(required)}"
+        yield f"without default are {_name_list(needed)}, required are {_name_list(required)}"
     for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         if value is not None and not _constant(value):
             yield f"the default of {one.arg!r} must be a constant"
@@ -161,7 +161,7 @@ def call_sites(tree: ast.AST) -> tuple[list[CallSite], list[int]]:
     return sites, sorted(node.lineno for node in names if id(node) not in regular)
 
 
-def _told(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     return ", ".join(names) or "nothing"
 
 

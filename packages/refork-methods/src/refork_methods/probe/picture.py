@@ -25,7 +25,7 @@ def _area(name: str, group: str, part: Json) -> Row:
         ", ".join(filter(None, (name, group))), part["auroc"], part["low"], part["high"],
         f"{part['auroc']:.3f} {limit}" + ("  LEAK" if part["leak"] else ""),
         palette.LIGHT[0] if part["leak"] else palette.ROLES["ink"],
-        ring=None if ceiling is None else ceiling["estimate"], told=told,
+        ring=None if ceiling is None else ceiling["estimate"], tooltip=told,
     )  # fmt: skip
 
 

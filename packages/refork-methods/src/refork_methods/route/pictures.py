@@ -50,7 +50,7 @@ def frontier_figure(report: FrontierReport, title: str = "Quality and cost") -> 
     across = Across("number", mark=(best, f"oracle {best:.3f}"), step=28)
     aside = intervals(rows, name="Price unknown (not 0)", across=across, value="Mean reward")
     if not priced:
-        return replace(aside, name=f"{title}: no price is known", note=_told(report))
+        return replace(aside, name=f"{title}: no price is known", note=_summary_note(report))
     kept = sorted(
         (option.cost, option.quality.estimate)
         for option, on in zip(report.options, report.on_frontier, strict=True)
@@ -66,10 +66,10 @@ def frontier_figure(report: FrontierReport, title: str = "Quality and cost") -> 
         ),
         trails=[Trail(trail, _BLUE)] if len(trail) > 1 else [],
     )  # fmt: skip
-    return replace(figure, note=_told(report), more=(aside,) if rows else ())
+    return replace(figure, note=_summary_note(report), more=(aside,) if rows else ())
 
 
-def _told(report: FrontierReport) -> str:
+def _summary_note(report: FrontierReport) -> str:
     parts = [f"{report.queries} queries of {report.tasks} tasks"]
     alone = report.area.get("workers alone")
     if alone is not None:
@@ -100,13 +100,13 @@ def _spot(option: Option, routers: set[str]) -> Spot:
     )
 
 
-def evolution_figure(told: dict[str, Any], title: str = "Evolution of the selection head") -> Figure:
+def evolution_figure(report: dict[str, Any], title: str = "Evolution of the selection head") -> Figure:
     """Reward against rollouts, as ``improve`` reports it, and below the rewards on held-out tasks.
 
     Thin: mean reward of all candidates of a generation, who share their few tasks and so their luck. Thick:
     that over the last five generations.
     """
-    made, rival, trial = told["evolved"], told["rival"], told["trial"]
+    made, rival, trial = report["evolved"], report["rival"], report["trial"]
     name = "candidates, mean over five generations"
     lines = [Line(name, _curve(_running(made["reward"]), made["rollouts"]), colour=_BLUE, marks=False)]
     if rival:
@@ -114,12 +114,12 @@ def evolution_figure(told: dict[str, Any], title: str = "Evolution of the select
         lines.append(Line("REINFORCE, batch by batch", own, colour=_BRICK, marks=False))
     lines.append(Line(name, _curve(made["reward"], made["rollouts"]), faint=True))
     figure = curves(lines, name=title, plane=Plane("rollouts", "reward", "count", "number", bottom=0.0))
-    ends = {"evolved": trial["mean"], **_shown(trial["means"])}
+    ends = {"evolved": trial["mean"], **_compared_means(trial["means"])}
     order = sorted(ends.items(), key=lambda pair: -pair[1])
     return replace(figure, more=(bars(order, name=f"Reward on {trial['runs']} held-out tasks"),))
 
 
-def _shown(means: dict[str, float]) -> dict[str, float]:
+def _compared_means(means: dict[str, float]) -> dict[str, float]:
     """The start, the rival, and of the single workers only the best."""
     alone = {name: mean for name, mean in means.items() if name.startswith("always ")}
     best = max(alone, key=lambda name: alone[name])

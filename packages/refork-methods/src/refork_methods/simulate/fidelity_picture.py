@@ -54,4 +54,4 @@ def _row(one: Fidelity, colour: str, kind: str, name: str, measure: str, several
         return None
     label = f"{kind} {name}".strip() + (f", {one_line(one.name, 20)}" if several else "")
     text = f"{mean(found.estimate)}  ({span(found.low, found.high, 'mean')})"
-    return Row(label, found.estimate, found.low, found.high, text, colour, told=f"{found.n} turns")
+    return Row(label, found.estimate, found.low, found.high, text, colour, tooltip=f"{found.n} turns")

@@ -17,9 +17,9 @@ _VERDICTS: Final = {
 }  # fmt: skip
 
 
-def variance_figure(told: Mapping[str, Any]) -> Figure:
+def variance_figure(report: Mapping[str, Any]) -> Figure:
     """V over the share of the thinking that is kept, in each mode with its interval, and the coin's line."""
-    rows = [row for row in told["cuts"] if row["v"] is not None]
+    rows = [row for row in report["cuts"] if row["v"] is not None]
     lines = [
         Line(name, [_dot(row) for row in rows if row["mode"] == mode], band=False, whiskers=True)
         for mode, name in _MODES.items()
@@ -37,17 +37,17 @@ def _dot(row: Mapping[str, Any]) -> Dot:
     return Dot(row["cut"], v["estimate"], v["low"], v["high"], f"{row['groups']} groups")
 
 
-def plane_figure(told: Mapping[str, Any]) -> Figure:
+def plane_figure(report: Mapping[str, Any]) -> Figure:
     """Attack success against over-refusal with intervals, and the curve of a constant shift of the base.
 
     What stands below and left of the curve is better than any shift.
     """
-    spots = [_spot(told["base"], "base"), *(_spot(row, row["verdict"]) for row in told["defences"])]
+    spots = [_spot(report["base"], "base"), *(_spot(row, row["verdict"]) for row in report["defences"])]
     plane = Plane(
         "attack success (harmful requests complied with)", "over-refusal (benign requests refused)", "rate",
         bottom=0.0, top=1.0, height=380,
     )  # fmt: skip
-    trail = Trail([(x, y) for x, y in told["curve"]])
+    trail = Trail([(x, y) for x, y in report["curve"]])
     name = "Does a defence leave the curve of a constant shift?"
     figure = scatter(spots, name=name, plane=plane, colours=_VERDICTS, trails=[trail])
     return replace(figure, note="Below the line: better than any constant shift of the base.")
@@ -62,9 +62,9 @@ def _spot(row: Mapping[str, Any], verdict: str) -> Spot:
     )  # fmt: skip
 
 
-def cells_figure(told: Mapping[str, Any]) -> Figure:
+def cells_figure(report: Mapping[str, Any]) -> Figure:
     """The four cells: was the outcome fixed before the turn, and did the turn move it?"""
-    counts = told["cells"]
+    counts = report["cells"]
     total = sum(counts.values())
     cells = [
         Cell(
@@ -75,11 +75,11 @@ def cells_figure(told: Mapping[str, Any]) -> Figure:
         for kind, moves in (("performative", "the outcome stays"), ("meaningful", "the outcome moves"))
     ]  # fmt: skip
     figure = heat(cells, name=f"{total} turns of stance: does the outcome move?", x="", y="", rise=90)
-    found = told["performative"]
+    found = report["performative"]
     if not total or found is None:
         return replace(figure, note="No turn of stance was found.")
     note = f"performative: {rate(found['estimate'])} ({rate(found['low'])} to {rate(found['high'])})"
-    agrees = told["agreement"]
+    agrees = report["agreement"]
     if agrees is not None:
         note += f"; moved ones follow their text: {rate(agrees['estimate'])}"
     return replace(figure, note=note)

@@ -18,7 +18,7 @@ from refork.sandbox.inside import seccomp
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits, calibration, process
 from refork_methods.kernel.bench.calibration import least_seconds, load_calibration
 from refork_methods.kernel.bench.check import called
-from refork_methods.kernel.bench.process import FailedError, Host, Shared, draw_batch, layout_of, place
+from refork_methods.kernel.bench.process import FailedError, Host, Shared, draw_batch, draw_offsets, layout_of
 from refork_methods.kernel.problem import Problem, read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
@@ -209,7 +209,7 @@ def test_work_before_a_call_is_seen(bench: Bench) -> None:
     program = bench._built(bench.original)
     with Host(program.path, Shared(layout_of(bench.problem)), LIMITS) as host:
         rng = np.random.default_rng(0)
-        placed = place(host.layout, rng)
+        placed = draw_offsets(host.layout, rng)
         called(host, draw_batch(bench.problem, 2, rng), placed)
 
         def worked() -> None:
@@ -243,7 +243,7 @@ def test_work_after_the_answer_is_seen_where_it_is_no_accident(
     monkeypatch.setattr(Host, "_cpu", cpu)
     with Host(bench._built(bench.original).path, Shared(layout_of(bench.problem)), LIMITS) as host:
         rng = np.random.default_rng(0)
-        called(host, draw_batch(bench.problem, 1, rng), place(host.layout, rng))
+        called(host, draw_batch(bench.problem, 1, rng), draw_offsets(host.layout, rng))
         ahead = 10_000_000
         host.run(1)
         assert host._strikes == 1
@@ -273,7 +273,7 @@ def test_a_limit_counts_what_the_process_was_given(bench: Bench, monkeypatch: py
     """On a machine that does not let it run, its clock stands still: it is waited for."""
     with Host(bench._built(bench.original).path, Shared(layout_of(bench.problem)), LIMITS) as host:
         rng = np.random.default_rng(0)
-        called(host, draw_batch(bench.problem, 1, rng), place(host.layout, rng))
+        called(host, draw_batch(bench.problem, 1, rng), draw_offsets(host.layout, rng))
         held: list[float] = []
         real = select.select
 

@@ -16,7 +16,15 @@ from refork.errors import BadInput
 from refork_methods.kernel.bench.bench import speedup
 from refork_methods.kernel.bench.check import compare
 from refork_methods.kernel.bench.original import in_higher_precision
-from refork_methods.kernel.bench.process import ALIGN, PAGE, RESULT, Memory, draw_batch, layout_of, place
+from refork_methods.kernel.bench.process import (
+    ALIGN,
+    PAGE,
+    RESULT,
+    Memory,
+    draw_batch,
+    draw_offsets,
+    layout_of,
+)
 from refork_methods.kernel.bench.program import call_source
 from refork_methods.kernel.bench.result import Candidate, Evaluated, Limits
 from refork_methods.kernel.bench.screen import RefusedError, read_object, screen_object, screen_source
@@ -50,7 +58,7 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
     assert (same.error, same.passed) == (0, True)
     off = compare(two(1, 2.02), two(1, 2), 1e-3, 0)
     assert off.error == pytest.approx(0.01)
-    assert (off.slot, off.place, off.got, off.expected) == (0, 1, 2.02, 2)
+    assert (off.slot, off.element, off.got, off.expected) == (0, 1, 2.02, 2)
     assert not compare(two(1e-9, 1), two(0, 1), 1e-3, 0).passed
     assert compare(two(1e-9, 1), two(0, 1), 1e-3, 1e-6).passed
     # One number whose terms cancel: of 20 as a rule, now .01 and off by what rounds at 20.
@@ -62,9 +70,9 @@ def test_errors_are_relative_and_not_finite_ones_fail() -> None:
     assert not compare(two(1.03), two(1), 1e-4, 0, beside=two(0.99)).passed
     for bad in (np.nan, np.inf):
         found = compare(two(1, bad), two(1, 2), 1e9, 1e9)
-        assert (found.passed, found.error, found.place) == (False, np.inf, 1)
+        assert (found.passed, found.error, found.element) == (False, np.inf, 1)
     ints = compare(np.array([[3, 4]]), np.array([[3, 8]]), 9.0, 9.0)
-    assert (ints.passed, ints.error, ints.place) == (False, 0.5, 1)
+    assert (ints.passed, ints.error, ints.element) == (False, 0.5, 1)
     assert compare(np.array([[3, 4]]), np.array([[3, 4]]), 0, 0).passed
 
 
@@ -85,11 +93,11 @@ def test_comparing_in_blocks_finds_what_all_at_once_finds(
             patch.setattr("refork_methods.kernel.bench.check.BLOCK", size)
             found.append(compare(expected + errors, expected, 1e-3, 1e-6, beside=beside))
     whole, parts = found
-    assert (parts.slot, parts.place) == (whole.slot, whole.place)
+    assert (parts.slot, parts.element) == (whole.slot, whole.element)
     assert parts.error == pytest.approx(whole.error, rel=1e-9)
     bad = ~np.isfinite(errors)
     if bad.any():
-        assert (parts.slot, parts.place) == tuple(np.argwhere(bad)[0])
+        assert (parts.slot, parts.element) == tuple(np.argwhere(bad)[0])
 
 
 @given(
@@ -112,7 +120,7 @@ def test_the_tolerance_is_what_it_says(
 @given(st.integers(1, 2000), st.sampled_from(["random", "low", "high"]), st.integers(0, 99))
 def test_arrays_lie_apart_aligned_and_between_guards(n: int, at: str, seed: int) -> None:
     layout = layout_of(problem(n))
-    placed = place(layout, np.random.default_rng(seed), at)
+    placed = draw_offsets(layout, np.random.default_rng(seed), at)
     guards = [range(g, g + PAGE) for g in layout.guards]
     edges = [0]
     for one in layout.regions:
@@ -134,7 +142,7 @@ def test_what_is_written_is_read_and_changes_beside_are_seen() -> None:
     layout = layout_of(problem())
     memory = Memory(layout, data := np.zeros(layout.slots + 3 * layout.stride, np.uint8))
     rng = np.random.default_rng(0)
-    batch, placed = draw_batch(problem(), 3, rng), place(layout, rng)
+    batch, placed = draw_batch(problem(), 3, rng), draw_offsets(layout, rng)
     memory.write(batch, placed)
     found = memory.read(3, placed)
     alone = memory.read(1, placed)

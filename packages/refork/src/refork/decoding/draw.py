@@ -172,7 +172,7 @@ class Draw:
 
     branches: Sequence[RunningRequest]
     rows: Ints
-    said: Ints
+    generated: Ints
     logits: Tensor
     noises: Noises
 
@@ -231,7 +231,7 @@ class Draw:
 
         Each where it matters.
         """
-        device, offset = self.logits.device, self.said[places]
+        device, offset = self.logits.device, self.generated[places]
         lengths = np.array([self.branches[place].forced for place in places], dtype=np.int64)
         forced = first = without = None
         if (lengths > offset).any():
@@ -263,9 +263,9 @@ class Draw:
             return self.logits.new_zeros(0, dtype=torch.float64)
         keys = [self.branches[place].request.noise for place in places]
         if settings.coupling == "gumbel":
-            values = gumbels(keys, self.said[places], self.logits.shape[1])
+            values = gumbels(keys, self.generated[places], self.logits.shape[1])
         else:
-            values = self.noises.take(keys, self.rows[places], self.said[places])
+            values = self.noises.take(keys, self.rows[places], self.generated[places])
         return torch.from_numpy(values).to(self.logits.device)
 
 

@@ -40,7 +40,7 @@ START: Final = b"_journal/start.json"
 _SAMPLES: Final = re.compile(rb'"samples"\s*:\s*\[')
 _HEADER: Final = 64 << 20
 #: A sample with its place, or why there is none, or how far the file is read.
-Found: TypeAlias = tuple[str, Json | Remark | Position]
+SampleEntry: TypeAlias = tuple[str, Json | Remark | Position]
 
 
 @final
@@ -49,7 +49,7 @@ class InspectLog:
     """An open log. ``remarks`` say what the file lost; ``samples`` are read as they are asked for."""
 
     header: Json
-    samples: Iterator[Found]
+    samples: Iterator[SampleEntry]
     packed: bool
     remarks: tuple[Remark, ...] = ()
 
@@ -91,7 +91,7 @@ def _header(archive: Archive, file: Path) -> Json:
     return parse_object(archive.read(name), f"{file}: {name}", DOCUMENT) if archive.has(name) else {}
 
 
-def _entries(archive: Archive, file: Path) -> Iterator[Found]:
+def _entries(archive: Archive, file: Path) -> Iterator[SampleEntry]:
     """The samples of an archive, in its order."""
     names = [name for name in archive.names if name.startswith("samples/") and name.endswith(".json")]
     done, told, total = 0, 0, sum(map(archive.size, names))
@@ -122,7 +122,7 @@ def _listed(opened: IO[bytes], file: Path) -> InspectLog:
     return InspectLog(header, _items(opened, file), False)
 
 
-def _items(opened: IO[bytes], file: Path) -> Iterator[Found]:
+def _items(opened: IO[bytes], file: Path) -> Iterator[SampleEntry]:
     total, told = file.stat().st_size, 0
     for number, raw in enumerate(elements(opened), start=1):
         where = f"{file}, sample {number}"
@@ -350,7 +350,7 @@ class _Call:
 
     given: list[Json]
     output: Json
-    told: Json
+    facts: Json
     tools: list[Json] = field(default_factory=list)
     sent: dict[str, Json] = field(default_factory=dict)
     failed: bool = False
@@ -399,16 +399,16 @@ def _sample_messages(raw: Sequence[Json], calls: Mapping[str, _Call], where: str
             if found is not None:
                 found.reached = True
                 offered = found.tools if offered is None else offered
-    model = next((call.told["policy"] for call in mine if "policy" in call.told), None)
+    model = next((call.facts["policy"] for call in mine if "policy" in call.facts), None)
     return SampleMessages(messages, told, [one.get("id") for one in raw], offered, model)
 
 
 def _differing(call: _Call, offered: list[Json] | None) -> Json:
     """What a call tells, its tools too where they are others than the first call's."""
     if offered is None or call.tools == offered:
-        return call.told
-    request = {**call.told["extra"].get(REQUEST, {}), "tools": call.tools}
-    return {**call.told, "extra": {**call.told["extra"], REQUEST: request}}
+        return call.facts
+    request = {**call.facts["extra"].get(REQUEST, {}), "tools": call.tools}
+    return {**call.facts, "extra": {**call.facts["extra"], REQUEST: request}}
 
 
 def _as_sent(message: Message, sent: Json) -> Message:
@@ -442,13 +442,13 @@ def _calls(body: Json, where: str) -> list[_Call]:
                 *_list(event.get("input"), "input", where),
                 *_ranged(event.get("input_refs"), pooled, where),
             ]
-            call = _Call(given, choice["message"], _told(event, output, choice), failed=failed)
+            call = _Call(given, choice["message"], _turn_facts(event, output, choice), failed=failed)
             request = _request(event, asked, where)
             call.tools = _tools(event, request)
             call.sent = _sent(given, request)
             kept = kept_request(request) if _is_chat(request) else _terms(event)
             if kept or request:
-                call.told["extra"][REQUEST] = kept
+                call.facts["extra"][REQUEST] = kept
             found.append(call)
     return found
 
@@ -535,7 +535,7 @@ def _ranged(refs: Any, pool: list[Json], where: str) -> list[Json]:
     return found
 
 
-def _told(event: Json, output: Json, choice: Json) -> Json:
+def _turn_facts(event: Json, output: Json, choice: Json) -> Json:
     """What a call says of its turn: model, costs, why it ended; the rest under ``extra``."""
     usage = output.get("usage") if isinstance(output.get("usage"), dict) else {}
     names = ("timestamp", "completed", "working_start", "working_time", "config", "role", "retries", "error")

@@ -45,7 +45,7 @@ class ToolRun:
 
     call: str | None
     result: Message | None
-    told: Json
+    facts: Json
 
 
 @final
@@ -66,7 +66,7 @@ class TracePath:
         self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
         self._root |= {"origin": origin} if origin else {}
         self._runs = {run.call: run for run in runs if run.call is not None}
-        self._nameless = [run.told for run in runs if run.call is None]
+        self._nameless = [run.facts for run in runs if run.call is None]
         self._context: list[Message] = []
         self._end: NewNode | None = None
 
@@ -90,7 +90,7 @@ class TracePath:
     def unplaced(self) -> list[Json]:
         """What is known of runs of tools whose results no call was shown."""
         placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
-        return [*self._nameless, *(run.told for run in self._runs.values() if run.told not in placed)]
+        return [*self._nameless, *(run.facts for run in self._runs.values() if run.facts not in placed)]
 
     def last(self, extra: Json, error: str | None = None) -> None:
         """Keep something with the end of the walk."""
@@ -140,7 +140,7 @@ class TracePath:
         self, kind: NodeKind, messages: Sequence[Message], key: str, extra: Json | None = None
     ) -> None:
         kept: Json = {"messages": list(messages)} if len(messages) > 1 or kind == "rewrite" else {}
-        runs = [self._runs[str(m["tool_call_id"])].told for m in messages if self._known(m)]
+        runs = [self._runs[str(m["tool_call_id"])].facts for m in messages if self._known(m)]
         kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
         if kind == "action":
             ids = dict(self._ids.goes_on(messages[0], self._ids.generated_fields(messages[0])))

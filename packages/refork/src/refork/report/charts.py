@@ -318,7 +318,7 @@ class Plane:
     names: Sequence[str] = ()
     height: int = 230
 
-    def place(self, x: float) -> str:
+    def x_words(self, x: float) -> str:
         """A value of x as words."""
         if self.names:
             return self.names[round(x)]
@@ -373,7 +373,7 @@ def curves(lines: Sequence[Line], *, name: str, plane: Plane, last: bool = False
     ]  # fmt: skip
     rows = [
         (
-            *([line.name] if several else []), plane.place(dot.x), write(dot.y, plane.unit),
+            *([line.name] if several else []), plane.x_words(dot.x), write(dot.y, plane.unit),
             *([ends(dot.low, dot.high, plane.unit)] if ranged else []), *([dot.tooltip] if notes else []),
         )
         for line in named for dot in line.dots
@@ -397,7 +397,7 @@ def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
                 dot = line.dots[i]
                 low, high = (_rendered(end, plane.log) for end in (dot.low, dot.high))
                 known = low is not None and high is not None
-                told = f"{line.name}, {plane.place(dot.x)}: {write(dot.y, plane.unit)}"
+                told = f"{line.name}, {plane.x_words(dot.x)}: {write(dot.y, plane.unit)}"
                 told += f" ({ends(dot.low, dot.high, plane.unit)})" if known else ""
                 told += f", {dot.tooltip}" if dot.tooltip else ""
                 rows.append({
@@ -513,7 +513,7 @@ class Row:
     text: str
     colour: str = _INK
     ring: float | None = None
-    told: str = ""
+    tooltip: str = ""
 
 
 @final
@@ -552,7 +552,8 @@ def intervals(rows: Sequence[Row], *, name: str, across: Across, value: str = "V
     told = tuple(
         (
             row.name, write(row.value, unit), ends(row.low, row.high, unit),
-            *([write(row.ring, unit)] if ring else []), row.text + (f"; {row.told}" if row.told else ""),
+            *([write(row.ring, unit)] if ring else []),
+            row.text + (f"; {row.tooltip}" if row.tooltip else ""),
         )
         for row in rows
     )  # fmt: skip
@@ -565,7 +566,7 @@ def _intervals(rows: Sequence[Row], across: Across, width: int) -> Any:
         {
             "row": number, "name": row.name, "value": row.value, "low": row.low, "high": row.high,
             "text": row.text, "colour": row.colour, "ring": row.ring,
-            "told": f"{row.name}: {row.text}" + (f"; {row.told}" if row.told else ""),
+            "told": f"{row.name}: {row.text}" + (f"; {row.tooltip}" if row.tooltip else ""),
         }
         for number, row in enumerate(rows)
     ]  # fmt: skip
@@ -642,7 +643,7 @@ class Spot:
     label: str = ""
     low: float | None = None
     high: float | None = None
-    told: str = ""
+    tooltip: str = ""
     ringed: bool = False
     x_low: float | None = None
     x_high: float | None = None
@@ -666,8 +667,8 @@ def scatter(
     columns = ("", "Group", plane.x, plane.y, *(["Interval"] if known else []), "Note")
     rows = tuple(
         (
-            spot.label, spot.group, plane.place(spot.x), write(spot.y, plane.unit),
-            *([ends(spot.low, spot.high, plane.unit)] if known else []), spot.told,
+            spot.label, spot.group, plane.x_words(spot.x), write(spot.y, plane.unit),
+            *([ends(spot.low, spot.high, plane.unit)] if known else []), spot.tooltip,
         )
         for spot in spots
     )  # fmt: skip
@@ -682,7 +683,7 @@ def _scatter(
         {
             "x": s.x, "y": s.y, "low": s.low, "high": s.high, "group": s.group, "ringed": s.ringed,
             "left": s.x_low, "right": s.x_high,
-            "told": ", ".join(filter(None, (s.label, s.group, s.told))),
+            "told": ", ".join(filter(None, (s.label, s.group, s.tooltip))),
         }
         for s in spots
     ]  # fmt: skip
@@ -777,7 +778,7 @@ class Cell:
     y: str
     text: str
     colour: str
-    told: str = ""
+    tooltip: str = ""
     ink: str = _INK
     framed: bool = False
 
@@ -786,8 +787,8 @@ def heat(
     cells: Sequence[Cell], *, name: str, x: str, y: str, key: Sequence[tuple[str, str]] = (), rise: int = 28
 ) -> Figure:
     """A map of cells in the order given, first row on top; ``key`` names colours, ``rise`` is in pixels."""
-    columns = (y, x, "Cell", *(["Note"] if any(cell.told for cell in cells) else []))
-    told = tuple((c.y, c.x, c.text, *([c.told] if len(columns) > 3 else [])) for c in cells)
+    columns = (y, x, "Cell", *(["Note"] if any(cell.tooltip for cell in cells) else []))
+    told = tuple((c.y, c.x, c.text, *([c.tooltip] if len(columns) > 3 else [])) for c in cells)
     return Figure(name, columns, told, lambda width: _heat(cells, x, y, key, rise, width))
 
 
@@ -798,7 +799,7 @@ def _heat(
     xs, ys = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("x", "y"))
     rows = [
         {"x": c.x, "y": c.y, "text": c.text, "colour": c.colour, "ink": c.ink, "framed": c.framed,
-         "told": f"{c.x}, {c.y}: " + "; ".join(filter(None, (c.text, c.told)))}
+         "told": f"{c.x}, {c.y}: " + "; ".join(filter(None, (c.text, c.tooltip)))}
         for c in cells
     ]  # fmt: skip
     base = alt.Chart(data(rows))

@@ -32,7 +32,7 @@ class Edit:
     parent: int
     by: str
     diff: str
-    told: str
+    note: str
     refused: str
 
 

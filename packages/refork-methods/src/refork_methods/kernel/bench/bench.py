@@ -24,8 +24,8 @@ from refork_methods.kernel.bench.process import (
     Memory,
     Placed,
     draw_batch,
+    draw_offsets,
     layout_of,
-    place,
 )
 from refork_methods.kernel.bench.program import Program, Programs
 from refork_methods.kernel.bench.result import Candidate, Driver, Evaluated, Limits, Stage
@@ -115,7 +115,7 @@ class Turns:
         """One sample of each on the same fresh inputs, who is first changing from turn to turn."""
         rng = self._rng()
         batch = draw_batch(self.problem, self.calls, rng, "nan" if turn % 2 else "number")
-        placed = place(self._original.layout, rng)
+        placed = draw_offsets(self._original.layout, rng)
         order = [-1, *self._hosts]
         order = order[turn % len(order) :] + order[: turn % len(order)]
         found: dict[int, Arrays] = {}
@@ -320,7 +320,7 @@ class Bench:
         layout = layout_of(self.problem)
         data = np.zeros(layout.slots + layout.stride, np.uint8)
         rng = np.random.default_rng([self.seed, 0])
-        Memory(layout, data).write(draw_batch(self.problem, 1, rng), place(layout, rng, "low"))
+        Memory(layout, data).write(draw_batch(self.problem, 1, rng), draw_offsets(layout, rng, "low"))
         inputs = self.folder / f"inputs-{self.problem.digest}-{self.seed}.bin"
         made = inputs.with_suffix(".tmp")
         made.write_bytes(data.tobytes())
@@ -355,16 +355,16 @@ class Bench:
         """Worst error over fresh inputs; arrays lie flush left, flush right twice, then anywhere."""
         worst = 0.0
         original = self._tried()
-        placed = place(host.layout, self._rng(), "high")
+        placed = draw_offsets(host.layout, self._rng(), "high")
         for number in range(first, first + draws):
             rng = self._rng()
             batch = draw_batch(self.problem, 1, rng, "number" if number % 2 else "nan")
             if (
                 number == 0 or number > 2
             ):  # and twice in the same place, for who takes that for the same inputs
-                placed = place(host.layout, rng, "low" if number == 0 else "random")
+                placed = draw_offsets(host.layout, rng, "low" if number == 0 else "random")
             elif number == 1:
-                placed = place(host.layout, rng, "high")
+                placed = draw_offsets(host.layout, rng, "high")
             try:
                 found, _ = called(host, batch, placed)
                 wanted = original.expected(batch)

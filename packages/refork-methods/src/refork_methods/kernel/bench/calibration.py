@@ -130,18 +130,18 @@ def least_seconds(problem: Problem, calibration: Calibration, touched: int) -> f
     return max((problem.flops or 0.0) / peak, (problem.bytes or 0.0) / bandwidth)
 
 
-def below(problem: Problem, found: Evaluated, calibration: Calibration, touched: int) -> None:
+def below(problem: Problem, measured: Evaluated, calibration: Calibration, touched: int) -> None:
     """Nothing where a time can be true.
 
     Raises:
         RejectedError: it is below the roof by more than the machine's noise.
     """
     least = least_seconds(problem, calibration, touched)
-    if found.seconds is not None and found.seconds * calibration.noise < least:
+    if measured.seconds is not None and measured.seconds * calibration.noise < least:
         raise RejectedError(
             "cheat",
-            f"{found.seconds:.3g} s is less than the {least:.3g} s that the declared work takes at this "
+            f"{measured.seconds:.3g} s is less than the {least:.3g} s that the declared work takes at this "
             "machine's ceilings: flops or bytes are declared too high, or the work was not done",
             cheat="too-fast",
-            error=found.error,
+            error=measured.error,
         )

@@ -21,18 +21,18 @@ BLOCK = 16384
 @final
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The worst relative error (inf: not finite); the place of the worst excess, None where all pass."""
+    """The worst relative error (inf: not finite); where the worst excess lies, None where all pass."""
 
     error: float
     slot: int | None = None
-    place: int | None = None
+    element: int | None = None
     got: float = 0.0
     expected: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether every value is near enough."""
-        return self.place is None
+        return self.element is None
 
 
 def compare(
@@ -180,10 +180,10 @@ def judge(
 
 
 def _difference(memory: Memory, batch: Batch, name: str, near: Compared) -> str:
-    place = name if name == RESULT else f"{name}[{near.place}]"
+    place = name if name == RESULT else f"{name}[{near.element}]"
     one = next(region for region in memory.layout.regions if region.name == name)
     given = memory.given(batch, one)
-    held = given[min(near.slot or 0, len(given) - 1), near.place or 0]
+    held = given[min(near.slot or 0, len(given) - 1), near.element or 0]
     if one.role == "out" and (near.got == held or np.isnan([near.got, held]).all()):
         return f"{place} was not written"
     return f"{place} is {near.got:.9g}, expected {near.expected:.9g}"

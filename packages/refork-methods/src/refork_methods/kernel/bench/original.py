@@ -19,8 +19,8 @@ from refork_methods.kernel.bench.process import (
     Host,
     Shared,
     draw_batch,
+    draw_offsets,
     layout_of,
-    place,
 )
 from refork_methods.kernel.bench.program import Programs
 from refork_methods.kernel.bench.result import Limits
@@ -169,7 +169,7 @@ class Original:
 
     def _results(self, host: Host, batch: Batch) -> Arrays:
         which = "the higher-precision reference" if host is self._precise else "the original"
-        placed = place(host.layout, np.random.default_rng(0), "low")
+        placed = draw_offsets(host.layout, np.random.default_rng(0), "low")
         try:
             found, _ = called(host, batch, placed)
         except (FailedError, RejectedError) as failed:

@@ -136,7 +136,7 @@ class Placed:
     canaries: dict[str, NDArray[np.uint8]]
 
 
-def place(layout: Layout, rng: np.random.Generator, at: str = "random") -> Placed:
+def draw_offsets(layout: Layout, rng: np.random.Generator, at: str = "random") -> Placed:
     """Draw the offsets: ``low`` right behind the guard, ``high`` as near before the next one as can be."""
     offsets, canaries = {}, {}
     for one in layout.regions:

@@ -157,16 +157,16 @@ DERIVED: Mapping[str, str] = {
 }
 
 
-def derived(found: Mapping[str, float]) -> dict[str, float]:
+def derived(measured: Mapping[str, float]) -> dict[str, float]:
     """What follows from the measured values; nothing where a part is missing or a divisor is 0."""
     more: dict[str, float] = {}
 
     def ratio(name: str, over: tuple[str, ...], under: tuple[str, ...], scale: float = 1.0) -> None:
-        if name in found or any(one not in found for one in (*over, *under)):
+        if name in measured or any(one not in measured for one in (*over, *under)):
             return
-        divisor = sum(found[one] for one in under)
+        divisor = sum(measured[one] for one in under)
         if divisor > 0:
-            more[name] = scale * sum(found[one] for one in over) / divisor
+            more[name] = scale * sum(measured[one] for one in over) / divisor
 
     ratio("sector_excess", ("l2_sectors",), ("l2_ideal_sectors",))
     ratio("conflicts_per_access", ("load_conflicts", "store_conflicts"), ("shared_loads", "shared_stores"))
@@ -175,8 +175,8 @@ def derived(found: Mapping[str, float]) -> dict[str, float]:
         ratio(f"{side}_sectors_per_request", (f"{side}_sectors",), (f"{side}_requests",))
     for reason in STALLS:
         ratio(f"stall_{reason}_pct", (f"stall_{reason}_cycles",), ("warp_cycles_per_issue",), 100.0)
-    if "shared_static_bytes" in found and "shared_dynamic_bytes" in found:
-        more["shared_bytes"] = found["shared_static_bytes"] + found["shared_dynamic_bytes"]
+    if "shared_static_bytes" in measured and "shared_dynamic_bytes" in measured:
+        more["shared_bytes"] = measured["shared_static_bytes"] + measured["shared_dynamic_bytes"]
     return more
 
 

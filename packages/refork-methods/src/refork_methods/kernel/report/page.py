@@ -72,10 +72,10 @@ def _drawn(search: Search, told: Figures, rows: Sequence[Row]) -> Json:
         "standing": says.standing(told),
         "tried": says.tried(told),
         "timing": says.timing_rows(search, told),
-        "roofline": _shown(roofline_figure(search, told.path or (0,))),
+        "roofline": _html(roofline_figure(search, told.path or (0,))),
         "no_roofline": says.no_roofline(search, told),
         "roof_words": says.roof_words(search, told),
-        "progress": _shown(progress_figure(search)),
+        "progress": _html(progress_figure(search)),
         "tree": _both(lambda width: tree_picture(rows, told.path, noise, width)) if rows else None,
         "folded": sum(row.folded for row in rows),
         "panels": panels(search, rows),
@@ -132,7 +132,7 @@ def _environment() -> Environment:
     return env
 
 
-def _shown(figure: Figure | None) -> Markup | None:
+def _html(figure: Figure | None) -> Markup | None:
     return None if figure is None else figure.html()
 
 

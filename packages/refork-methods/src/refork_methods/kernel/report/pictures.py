@@ -90,7 +90,7 @@ def roofline_figure(search: Search, steps: Sequence[int]) -> Figure | None:
     # Columns in turn, by the golden ratio: equal data give an equal picture, neighbours rarely meet.
     spots = [
         Spot(work.intensity / (1.12 + 0.3 * (i * 0.618034 % 1)), rates[number] / 1e9, _OTHER,
-             told=_move(search.by_number[number]))
+             tooltip=_move(search.by_number[number]))
         for i, number in enumerate(others[:: max(1, -(-len(others) // MOST_DOTS))])
     ]  # fmt: skip
     spots += [

@@ -145,7 +145,7 @@ class _Tried:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observed:
     number: int
     findings: tuple[Any, ...]
     counters: dict[str, float]
@@ -188,7 +188,7 @@ def read_history(path: Path) -> History:
         made = tuple(sources.proposal(one, place) for one in told.proposals)
         found.rounds.append(Round(told.round, told.parent, made, told.spent))
     for place, body in _lines(path / FINDINGS):
-        seen = from_json(_Seen, body, place)
+        seen = from_json(_Observed, body, place)
         body.pop("number")
         found.observations[seen.number] = from_json(Observation, body, place)
     found.slips = [from_json(Slip, body, place) for place, body in _lines(path / SLIPS)]

@@ -92,12 +92,12 @@ def record(
     """
     calls: list[tuple[str, Json, Any]] = []
 
-    def kept(asked: str, given: Json) -> Any:
+    def recorded_call(asked: str, given: Json) -> Any:
         answer = call(asked, filled(asked, given, secrets))
         calls.append((asked, given, answer))
         return answer
 
-    result = invoke(registry, sandbox, name, arguments, kept, secrets=None)
+    result = invoke(registry, sandbox, name, arguments, recorded_call, secrets=None)
     if not result.ok:
         raise BadInput(f"{name} gave no value ({result.kind}): {result.error}", where="recording")
     return Recording(registry.tool(name).name, dict(arguments), tuple(calls), result.value)

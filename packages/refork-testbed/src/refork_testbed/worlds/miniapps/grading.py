@@ -76,7 +76,7 @@ def grade(
     for change in wanted:
         met = actual[_key(change)] > 0
         actual[_key(change)] -= met
-        tests.append(Check(change.told, met))
+        tests.append(Check(change.in_words, met))
     extra = [key for key, count in sorted(actual.items()) for _ in range(count)]
     tests.append(Check("nothing else changed", not extra))
     if expected is not None:

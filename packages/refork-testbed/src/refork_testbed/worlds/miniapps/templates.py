@@ -54,7 +54,7 @@ class Change:
     values: Json = field(default_factory=dict)
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The change in words."""
         what = ", ".join(f"{key}={value!r}" for key, value in sorted(self.values.items()))
         place = "" if self.row is None else f" {self.row}"

@@ -270,7 +270,7 @@ def renamed_task(task: RepairTask) -> RepairTask:
 
 
 #: Characters of a value that a report shows.
-SHOWN = 160
+VALUE_LIMIT = 160
 #: Share of the reports that show the call; the others say it in words.
 NAMED = 0.6
 _WITH_CALL = (
@@ -296,7 +296,7 @@ def issue(check: Check, reason: str, dice: Dice) -> str:
         call=_short(check.call),
         given=_short(arguments_in_words(check.call)),
         got=_short(_answer(reason)),
-        expected=_short(_said(check.expected)),
+        expected=_short(_answer_text(check.expected)),
     )
 
 
@@ -328,17 +328,17 @@ def arguments_in_words(call: str) -> str:
 def _answer(reason: str) -> str:
     """What was seen instead, from a failed test's reason."""
     if reason.startswith("found "):
-        return _said(reason.removeprefix("found "))
+        return _answer_text(reason.removeprefix("found "))
     if reason.startswith("LoopedError") or "it ended the process" in reason:
         return "no answer at all, it does not come to an end"
     kind, colon, _ = reason.partition(":")
     return f"an error ({kind})" if colon else "an error"
 
 
-def _said(value: str) -> str:
+def _answer_text(value: str) -> str:
     """A recorded answer; of an error, its kind."""
     return f"an error ({value[8:-1]})" if value.startswith("'raises ") else value
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= VALUE_LIMIT else f"{text[: VALUE_LIMIT - 3]}..."

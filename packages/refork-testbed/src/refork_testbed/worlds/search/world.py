@@ -387,31 +387,31 @@ class SearchAgent:
         self.task, self._titles, self._seed = task, titles, seed
         self.manner = Dice("search actor", task.id, seed).choice(MANNERS)
 
-    def act(self, seen: Sequence[ActionObservation]) -> str | None:
+    def act(self, observed: Sequence[ActionObservation]) -> str | None:
         """The next action; None after the answer."""
-        if seen and (last := read_action(seen[-1][0])) is not None and last.verb == "answer":
+        if observed and (last := read_action(observed[-1][0])) is not None and last.verb == "answer":
             return None
-        dice = Dice("search actor", self.task.id, self._seed, len(seen))
+        dice = Dice("search actor", self.task.id, self._seed, len(observed))
         if self.manner == "explorer" and dice.uniform() < 0.5:
-            return self._looks_around(dice, seen)
+            return self._looks_around(dice, observed)
         if self.manner == "erring" and dice.uniform() < 0.4:
             return self._errs(dice)
-        return self._solves(seen)
+        return self._solves(observed)
 
-    def _solves(self, seen: Sequence[ActionObservation]) -> str:
-        opened = {said.split("\n")[0] for action, said in seen if action.startswith("open:")}
+    def _solves(self, observed: Sequence[ActionObservation]) -> str:
+        opened = {said.split("\n")[0] for action, said in observed if action.startswith("open:")}
         target = next((title for title in self.task.data["path"] if title not in opened), None)
         if target is None:
             return "answer: " + " ; ".join(self.task.data["answer"])
-        action, said = seen[-1] if seen else ("", "")
+        action, said = observed[-1] if observed else ("", "")
         for line in said.split("\n") if action.startswith("search:") else ():
             number, _, rest = line.partition(" ")
             if rest.startswith(f"{target} : "):
                 return f"open: {number}"
         return f"open: {target}" if action == f"search: {target}" else f"search: {target}"
 
-    def _looks_around(self, dice: Dice, seen: Sequence[ActionObservation]) -> str:
-        last = next((action for action, _ in reversed(seen) if action.startswith("search:")), None)
+    def _looks_around(self, dice: Dice, observed: Sequence[ActionObservation]) -> str:
+        last = next((action for action, _ in reversed(observed) if action.startswith("search:")), None)
         ways = [f"search: {dice.choice(self._titles)}", f"search: {self.task.data['question']}"]
         if last is not None:
             ways += [f"open: {1 + dice.below(3)}", f"{last.partition(' ;')[0]} ; page {2 + dice.below(2)}"]

@@ -169,7 +169,7 @@ class SweWorld:
 
     def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """Mends, errs or looks around, by the seed."""
-        return scripted_actor(_home(task), self.turns, Dice("swe actor", task.id, seed))
+        return scripted_agent(_home(task), self.turns, Dice("swe actor", task.id, seed))
 
     def action_in(self, turn: str) -> str:
         """The command of a policy's whole turn."""
@@ -364,7 +364,7 @@ def _home(task: Task) -> Repository:
         raise BadInput(f"not a task of swe: {error!r}", where=f"task {task.id}") from error
 
 
-def scripted_actor(home: Repository, turns: int, dice: Dice) -> ScriptedAgent:
+def scripted_agent(home: Repository, turns: int, dice: Dice) -> ScriptedAgent:
     """The actor of a task: half of them mend at once, a quarter err first, a quarter explore."""
     role = dice.choice(("mend", "mend", "err", "explore"))
     said = [_look(home, dice) for _ in range(1 + dice.below(3))]

@@ -420,7 +420,7 @@ def _without(unit: Unit, stmt: Stmt) -> Unit:
     return replace(unit, body=map_stmts(unit.body, lambda one: () if one is stmt else one))
 
 
-def _places(unit: Unit) -> Iterator[dict[str, str | int]]:
+def _split_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label, (loop, _) in labelled(unit.body).items():
         places = len(code(loop.body))
         for place in range(1, places if places <= LONGEST else 1):
@@ -441,4 +441,4 @@ def _split(unit: Unit, given: Parameters) -> Changed:
 
 
 FUSE = Rule("fuse", ("BandwidthRoof", "StoreTraffic", "CapacityMiss"), _joined_offers, _fuse)
-SPLIT = Rule("split", ("CpuRegisterSpill", "CpuScalarFallback"), _places, _split)
+SPLIT = Rule("split", ("CpuRegisterSpill", "CpuScalarFallback"), _split_offers, _split)

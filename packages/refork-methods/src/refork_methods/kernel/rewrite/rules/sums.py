@@ -270,15 +270,17 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
     own, entry = unit.fresh(f"{array}_private"), unit.fresh("entry")
     before, end = cut(unit, loop, copies)
     size = Number(str((copies - 1) * STRIDE))
-    zeros = tuple(Assign(_place(own, number, Name(entry)), "=", Number("0")) for number in range(1, copies))
+    zeros = tuple(
+        Assign(_copy_element(own, number, Name(entry)), "=", Number("0")) for number in range(1, copies)
+    )
     clear = Loop(entry, "int", Number("0"), length, 1, zeros)
     body: list[Stmt] = []
     for number in range(copies):
         copied = put_in(code(loop.body), {loop.counter: plus(Name(loop.counter), number)})
         body.extend(scoped(_moved(copied, array, own, number)))
-    total: Expr = _place(own, 1, Name(entry))
+    total: Expr = _copy_element(own, 1, Name(entry))
     for number in range(2, copies):
-        total = Op("+", total, _place(own, number, Name(entry)))
+        total = Op("+", total, _copy_element(own, number, Name(entry)))
     merge = Loop(entry, "int", Number("0"), length, 1, (Assign(At(Name(array), Name(entry)), "+=", total),))
     main = replace(loop, upper=end, step=copies, body=tuple(body), pragmas=())
     rest = replace(loop, lower=end, pragmas=())
@@ -288,7 +290,7 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
     return Changed(exchange(unit, loop, (made,)), not is_integer(kind), assumes)
 
 
-def _place(own: str, number: int, index: Expr) -> At:
+def _copy_element(own: str, number: int, index: Expr) -> At:
     return At(Name(own), index if number == 1 else Op("+", Number(str((number - 1) * STRIDE)), index))
 
 
@@ -298,7 +300,11 @@ def _moved(body: Stmts, array: str, own: str, number: int) -> Stmts:
         return body
 
     def moved(part: Expr) -> Expr:
-        return _place(own, number, part.index) if isinstance(part, At) and part.base == Name(array) else part
+        return (
+            _copy_element(own, number, part.index)
+            if isinstance(part, At) and part.base == Name(array)
+            else part
+        )
 
     return map_exprs(body, lambda expr: map_expr(expr, moved))
 
