@@ -136,7 +136,7 @@ def _of_window(window: Any, count: int, head: int = 0) -> Forecast:
     return Forecast(
         window.fired,
         np.array([*top, *(window.visible(i) for i in range(count))], dtype=np.bool_),
-        np.array([*none, *(window.seen(i) for i in range(count))], dtype=np.bool_),
+        np.array([*none, *(window.covers(i) for i in range(count))], dtype=np.bool_),
         np.array([*none, *(window.touched(i) for i in range(count))], dtype=np.bool_),
         bool(window.fired and window.asked),
     )
