@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ALL = ["tests", "packages"]
 #: Tests that read a kind of file: pages are checked wherever they stand.
 READ = {
-    "docs/": ["tests"], "tools/": ["tests/tools"], "examples/": ["tests/examples"],
+    "docs/": ["tests"], "tools/": ["tests/tools"], "notebooks/": ["tests/tools"],
+    "examples/": ["tests/examples"],
     "benchmarks/": ["tests/tools", "packages/refork/tests/growing", "packages/refork-methods/tests"],
 }  # fmt: skip
 

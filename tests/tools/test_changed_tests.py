@@ -58,6 +58,7 @@ def root(tmp_path):
         (["packages/refork/tests/test_gone.py"], []),
         (["docs/page.md"], ["tests"]),
         (["tools/house.py"], ["tests/tools"]),
+        (["notebooks/core.ipynb"], ["tests/tools"]),
         (["docs/page.md", "pyproject.toml"], ["tests", "packages"]),
         (["packages/refork/pyproject.toml"], ["tests", "packages"]),
     ],
