@@ -28,10 +28,10 @@ from refork_testbed.models.recipes.phrases import ASK
 ANSWERS, MAX_TOKENS, LAYERS, RANK = 1_000, 96, 2, 16
 #: Updates: a short training, in which attention to the context is half learned, and a longer one.
 SHORT, LONG = 200, 480
-#: Sources that decide nothing about a trained drafter: those of decoding, scheduling and other layouts.
+#: Sources that decide what is trained; those of decoding, scheduling and other layouts do not.
 _SOURCES = (
-    *("anchors", "attention", "config", "data", "eagle", "features", "heads", "lessons", "loss", "model"),
-    *("target", "train"),
+    *("anchors", "attention", "config", "context", "data", "eagle", "heads", "lessons", "loss", "model"),
+    "train",
 )
 
 
