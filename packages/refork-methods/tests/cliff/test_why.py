@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.tree.tree import Tree
 from refork_methods.cliff.planted import flat_chain, record_trace
-from refork_methods.cliff.select import plain_leaves
+from refork_methods.cliff.select import first_by, plain_leaves
 from refork_methods.cliff.why import why
 
 #: Success falls from 0.8 to 0.1 at the sixth token, and nowhere else before the last.
@@ -108,3 +109,19 @@ def test_without_a_node_a_failed_trace_is_taken(chain):
         failed = [leaf for leaf, value in graded.items() if value == 0]
     done = CliRunner().invoke(cli.app, ["why", *map(str, typed)], catch_exceptions=False)
     assert json.loads(done.stdout)["node"] in failed
+
+
+def test_of_several_policies_rollouts_the_asked_ones_is_taken():
+    def made(name, *weights):
+        return SimpleNamespace(name=name, weights=weights)
+
+    def path(end):
+        nodes = [SimpleNamespace(kind="task", weights=None)]
+        nodes += [SimpleNamespace(kind="action", weights=one) for one in end.weights]
+        return [SimpleNamespace(node=node) for node in nodes]
+
+    tree = SimpleNamespace(path=path)
+    ends = [made("old", "v", "v"), made("both", "w", "v"), made("new", "w", "w")]
+    assert first_by(tree, ends, "w").name == "new"
+    assert first_by(tree, ends, "v").name == "old"
+    assert first_by(tree, ends, "x").name == "old", "what refuses other weights says so then"

@@ -250,7 +250,7 @@ def why_command(
     ],
     node: Annotated[
         str | None,
-        typer.Option("--node", help="Last node of the trace; default: a failed one of the likeliest task."),
+        typer.Option("--node", help="Last node of the trace; default: a failed one of this policy."),
     ] = None,
     draws: Annotated[
         int, typer.Option("--draws", min=16, help="Draws of each point, of each test and of each arm.")
@@ -272,7 +272,7 @@ def why_command(
     from refork.cli.screen import open_console
     from refork.forking.grading import need_grader
     from refork.tree import Tree
-    from refork_methods.cliff.select import choose_traces
+    from refork_methods.cliff.select import choose_traces, first_by
     from refork_methods.cliff.why import why
 
     with Tree.open(existing(tree)) as store:
@@ -282,11 +282,11 @@ def why_command(
         place, grader = world_for(store.path(first), world), judge_for(success_regex, judge)
         place, grader = ask_for_grading(place, grader, as_json=as_json)
         need_grader("success", place, grader, f"node {first.node.id[:12]}")  # before a model is read
-        end = first if node is not None else choose_traces(store, "wrong")[0]
+        failed = [] if node is not None else choose_traces(store, "wrong")
         with LiveProgress() as live:
-            found = why(
-                end, policy_for(policy, live), draws, world=place, judge=grader, seed=seed, progress=live
-            )
+            drawing = policy_for(policy, live)
+            end = first_by(store, failed, drawing.card.weights) if failed else first
+            found = why(end, drawing, draws, world=place, judge=grader, seed=seed, progress=live)
     told = found.to_json()
     if as_json:
         print_json(told)

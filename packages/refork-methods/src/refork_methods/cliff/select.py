@@ -56,3 +56,17 @@ def choose_traces(tree: Tree, which: Which = "wrong", score: str = "success") ->
             hint="grow rollouts with a world or a judge that grades them, or choose --traces all",
         )
     return [tree.at(leaf) for _, _, leaf in sorted(ranked, key=lambda row: row[:2])]
+
+
+def first_by(tree: Tree, ends: list[Point], weights: str | None) -> Point:
+    """The first trace whose turns were all drawn with these weights; the first of all where none was.
+
+    A tree may hold rollouts of a policy before, during and after its training; the tokens of the others
+    cannot be forked with it.
+    """
+
+    def own(end: Point) -> bool:
+        nodes = [step.node for step in tree.path(end) if step.node.kind == "action"]
+        return all(node.weights == weights for node in nodes)
+
+    return next(filter(own, ends), ends[0])
