@@ -6,7 +6,8 @@ import pytest
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
-from refork_methods.rot.compactors import COMPACTORS, WordLimit, needs_summariser, open_compactor
+from refork.registry import names
+from refork_methods.rot.compactors import WordLimit, needs_summariser, open_compactor
 from refork_methods.rot.conditions import only_compaction_differs, stage
 from refork_testbed.trials.rot_scenes import Scene, setup_for
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
@@ -28,8 +29,8 @@ FATES = {
     "agent-framework-sliding": "trimmed",
 }
 PACKAGES = {"langmem": "langmem", "langgraph": "langgraph", "langchain": "langchain"}
-PACKAGES |= {name: "autogen_core" for name in COMPACTORS if name.startswith("autogen")}
-PACKAGES |= {name: "agent_framework" for name in COMPACTORS if name.startswith("agent-")}
+PACKAGES |= {name: "autogen_core" for name in names("compactors") if name.startswith("autogen")}
+PACKAGES |= {name: "agent_framework" for name in names("compactors") if name.startswith("agent-")}
 
 
 def scene():
@@ -38,7 +39,7 @@ def scene():
     return Scene(scenario("spend", 5, turns=14))
 
 
-@pytest.mark.parametrize("name", COMPACTORS)
+@pytest.mark.parametrize("name", names("compactors"))
 def test_every_compactor_fires_and_only_it_differs_from_the_control(name):
     pytest.importorskip(PACKAGES.get(name, "json"))
     one = scene()
@@ -74,8 +75,8 @@ def test_a_word_limit_cuts_as_a_completion_limit_does():
 @pytest.mark.parametrize(
     ("spec", "more", "message"),
     [
-        ("zip", {}, "names no compactor"),
-        ("truncate:3", {}, "names no compactor"),
+        ("zip", {}, "there is no compactor 'zip'"),
+        ("truncate:3", {}, "takes options only"),
         ("truncate?head=1", {}, "unknown option"),
         ("head-tail?head=one", {}, "cannot be"),
         ("summarise", {}, "needs a summariser"),
@@ -95,3 +96,15 @@ def test_langmem_takes_small_budgets_too(budget):
     one = scene()
     compactor = open_compactor("langmem", summariser=SUMMARISERS["drops-rules"](), max_tokens=budget)
     assert stage("compaction", one, setup_for(one, compactor)).valid
+
+
+def test_a_compactor_of_a_users_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from refork_methods.pin.strategies import Truncate\n"
+        "from refork_methods.rot import CompactorKind\n"
+        "made = lambda wanted: Truncate(wanted.budget // wanted.number('by', 2))\n"
+        "half = CompactorKind(made, {'by': int})\n"
+    )
+    compactor = open_compactor(f"{tmp_path}/mine.py:half?by=4", max_tokens=400)
+    assert compactor.budget == 100
+    assert not needs_summariser(f"{tmp_path}/mine.py:half")

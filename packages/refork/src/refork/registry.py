@@ -41,6 +41,9 @@ Kind = Literal[
     "credits",
     "judges",
     "critics",
+    "backends",
+    "trackers",
+    "compactors",
     "commands",
     "parts",
 ]

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from refork import registry
 from refork.errors import BadInput, MissingExtra, install_command
-from refork.runs import track
 from refork.runs.observe import observed
 from refork.runs.record import records
 from refork.runs.track import Follower, Tracker, parse_track, plain_metrics
@@ -37,8 +37,9 @@ def told(monkeypatch):
         made.append(Told(handle))
         return made[-1]
 
-    monkeypatch.setattr(track, "_OPENERS", {"told": opener})
-    return made
+    registry.register("trackers", "told", opener)
+    yield made
+    registry.unregister("trackers", "told")
 
 
 def write(folder, steps, tail=""):
@@ -252,3 +253,23 @@ def test_trackio_keeps_a_project_here(tmp_path, monkeypatch):
     assert trackio is not None
     write(tmp_path, [1, 2])
     Follower("trackio:lab", tmp_path).close()
+
+
+def test_a_tracker_of_a_users_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n"
+        "    def __init__(self, where, out, name, handle):\n"
+        "        self.where, self.handle, self.steps = where, handle or 'first', []\n"
+        "    def log(self, step, metrics): self.steps.append(step)\n"
+        "    def close(self): pass\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    write(out, [1, 2])
+    follower = Follower(f"{tmp_path}/mine.py:Mine:there", out)
+    follower.close()
+    assert (follower.tracker.where, follower.tracker.steps) == ("there", [1, 2])
+    write(out, [1, 2, 3])
+    again = Follower(f"{tmp_path}/mine.py:Mine:there", out)
+    again.close()
+    assert (again.tracker.handle, again.tracker.steps) == ("first", [3])

@@ -4,7 +4,7 @@ Source: arXiv:2606.22528.
 """
 
 from refork_methods.rot.audit import Audit, audit_file
-from refork_methods.rot.compactors import COMPACTORS, open_compactor
+from refork_methods.rot.compactors import CompactorKind, open_compactor
 from refork_methods.rot.conditions import CONDITIONS, STRESS, grid_size
 from refork_methods.rot.grid_report import grid_report
 from refork_methods.rot.on_tree import Decay, GovernanceProbe
@@ -12,10 +12,10 @@ from refork_methods.rot.readers import checkpoint_session, read_sessions, write_
 from refork_methods.rot.session import ModelCall, SessionLog, session_of
 
 __all__ = [
-    "COMPACTORS",
     "CONDITIONS",
     "STRESS",
     "Audit",
+    "CompactorKind",
     "Decay",
     "GovernanceProbe",
     "ModelCall",

@@ -13,15 +13,17 @@
 ``agent-framework-summarise``  agent-framework's strategies, also ``-truncate`` and ``-sliding``
 =============================  ========================================================================
 
-The budget in tokens is what makes a compactor fire, where it counts tokens at all.
+The budget in tokens is what makes a compactor fire, where it counts tokens at all. Other packages add theirs
+as entry points of the group ``refork.compactors``, each a :class:`CompactorKind`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
 
+from refork import registry
 from refork.chat import ChatModel, Reply
 from refork.compaction import Compactor, approximate_tokens
 from refork.errors import BadInput
@@ -64,7 +66,7 @@ class WordLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """What a maker gets: the options of the name, the budget, and the summariser, which it may insist on."""
 
     name: str
@@ -75,11 +77,13 @@ class _Wanted:
     draw: int
 
     def number(self, key: str, default: int) -> int:
+        """An option that is a whole number."""
         value = self.options.get(key, default)
         assert isinstance(value, int)
         return value
 
     def summariser(self, *, limited: bool = True) -> ChatModel:
+        """The model that summarises, cut at the words if ``limited``; BadInput where there is none."""
         if self.model is None:
             raise BadInput(
                 f"{self.name} needs a summariser",
@@ -88,28 +92,25 @@ class _Wanted:
         return WordLimit(self.model, self.words) if limited else self.model
 
 
-_Maker: TypeAlias = Callable[[_Wanted], Compactor]
-
-
-def _truncate(w: _Wanted) -> Compactor:
+def _truncate(w: Wanted) -> Compactor:
     return Truncate(w.budget)
 
 
-def _head_tail(w: _Wanted) -> Compactor:
+def _head_tail(w: Wanted) -> Compactor:
     return HeadTail(w.budget, w.number("head", 1), w.number("tail", 4))
 
 
-def _summarise(w: _Wanted) -> Compactor:
+def _summarise(w: Wanted) -> Compactor:
     model = w.summariser(limited=False)
     return Summarise(model, w.budget, w.number("keep", 2), w.words, draw=w.draw)
 
 
-def _hierarchical(w: _Wanted) -> Compactor:
+def _hierarchical(w: Wanted) -> Compactor:
     model = w.summariser(limited=False)
     return Hierarchical(model, w.budget, w.number("keep", 2), w.words, w.number("chunk", 6), draw=w.draw)
 
 
-def _langmem(w: _Wanted) -> Compactor:
+def _langmem(w: Wanted) -> Compactor:
     from refork_methods.pin.frameworks.langmem import LangMemCompactor
 
     before = w.options.get("before")
@@ -118,14 +119,14 @@ def _langmem(w: _Wanted) -> Compactor:
     return LangMemCompactor(w.summariser(), w.budget, before, room, draw=w.draw)
 
 
-def _langgraph(w: _Wanted) -> Compactor:
+def _langgraph(w: Wanted) -> Compactor:
     from refork_methods.pin.frameworks.langgraph import LangGraphNodeCompactor
 
     keep = w.number("keep", 2)
     return LangGraphNodeCompactor(w.summariser(), w.budget, keep, approximate_tokens, draw=w.draw)
 
 
-def _langchain(w: _Wanted) -> Compactor:
+def _langchain(w: Wanted) -> Compactor:
     from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor
 
     keep = ("messages", w.number("keep", 4))
@@ -133,7 +134,7 @@ def _langchain(w: _Wanted) -> Compactor:
     return LangChainMiddlewareCompactor(w.summariser(), ("tokens", w.budget), keep, trim or None, draw=w.draw)  # type: ignore[arg-type, unused-ignore]
 
 
-def _autogen(w: _Wanted) -> Compactor:
+def _autogen(w: Wanted) -> Compactor:
     from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 
     if w.name == "autogen-buffered":
@@ -143,13 +144,13 @@ def _autogen(w: _Wanted) -> Compactor:
     return AutoGenContextCompactor.token_limited(w.budget)
 
 
-def _agent_framework(w: _Wanted) -> Compactor:
+def _agent_framework(w: Wanted) -> Compactor:
     from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor
 
     return AgentFrameworkCompactor(_strategy(w), name=w.name)
 
 
-def _strategy(w: _Wanted) -> Any:
+def _strategy(w: Wanted) -> Any:
     import agent_framework as af
 
     from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
@@ -164,25 +165,29 @@ def _strategy(w: _Wanted) -> Any:
     return af.SummarizationStrategy(client=client, target_count=w.number("keep", 4))
 
 
-_MAKERS: Final[dict[str, tuple[_Maker, dict[str, type | tuple[type, ...]]]]] = {
-    "truncate": (_truncate, {}),
-    "head-tail": (_head_tail, {"head": int, "tail": int}),
-    "summarise": (_summarise, {"keep": int}),
-    "hierarchical": (_hierarchical, {"keep": int, "chunk": int}),
-    "langmem": (_langmem, {"before": int}),
-    "langgraph": (_langgraph, {"keep": int}),
-    "langchain": (_langchain, {"keep": int, "trim": int}),
-    "autogen-buffered": (_autogen, {"size": int}),
-    "autogen-head-tail": (_autogen, {"head": int, "tail": int}),
-    "autogen-token": (_autogen, {}),
-    "agent-framework-summarise": (_agent_framework, {"keep": int}),
-    "agent-framework-truncate": (_agent_framework, {}),
-    "agent-framework-sliding": (_agent_framework, {"groups": int}),
-}
-COMPACTORS: Final = tuple(_MAKERS)
-SUMMARISING: Final = frozenset(
-    {"summarise", "hierarchical", "langmem", "langgraph", "langchain", "agent-framework-summarise"}
-)
+@final
+@dataclass(frozen=True, slots=True)
+class CompactorKind:
+    """What a name of the kind ``compactors`` is: how it is made, its options, whether it asks a model."""
+
+    make: Callable[[Wanted], Compactor]
+    options: Mapping[str, type] = field(default_factory=dict)
+    asks: bool = False
+
+
+truncate = CompactorKind(_truncate)
+head_tail = CompactorKind(_head_tail, {"head": int, "tail": int})
+summarise = CompactorKind(_summarise, {"keep": int}, asks=True)
+hierarchical = CompactorKind(_hierarchical, {"keep": int, "chunk": int}, asks=True)
+langmem = CompactorKind(_langmem, {"before": int}, asks=True)
+langgraph = CompactorKind(_langgraph, {"keep": int}, asks=True)
+langchain = CompactorKind(_langchain, {"keep": int, "trim": int}, asks=True)
+autogen_buffered = CompactorKind(_autogen, {"size": int})
+autogen_head_tail = CompactorKind(_autogen, {"head": int, "tail": int})
+autogen_token = CompactorKind(_autogen)
+agent_framework_summarise = CompactorKind(_agent_framework, {"keep": int}, asks=True)
+agent_framework_truncate = CompactorKind(_agent_framework)
+agent_framework_sliding = CompactorKind(_agent_framework, {"groups": int})
 
 
 def open_compactor(
@@ -199,16 +204,22 @@ def open_compactor(
         BadInput: no such name or option, a limit under 1, or no summariser where one is needed.
         MissingExtra: the framework is not installed.
     """
-    parsed = Spec.parse(spec)
-    if parsed.name not in _MAKERS or parsed.argument:
-        raise BadInput(f"{spec!r} names no compactor", hint=f"one of {', '.join(COMPACTORS)}")
+    parsed, kind = _named(spec)
     for name, value in (("max_tokens", max_tokens), ("words", words)):
         if value < 1:
             raise BadInput(f"{name} is {value}; it must be at least 1", where=spec)
-    make, known = _MAKERS[parsed.name]
-    return make(_Wanted(parsed.name, parsed.take(known), max_tokens, words, summariser, draw))
+    return kind.make(Wanted(parsed.name, parsed.take(kind.options), max_tokens, words, summariser, draw))
 
 
 def needs_summariser(spec: str) -> bool:
     """Whether a compactor of this name asks a model."""
-    return Spec.parse(spec).name in SUMMARISING
+    return _named(spec)[1].asks
+
+
+def _named(spec: str) -> tuple[Spec, CompactorKind]:
+    """A compactor's name with its options, and what it stands for."""
+    parsed = Spec.parse(spec, "compactors")
+    if parsed.argument:
+        raise BadInput(f"a compactor takes options only, not {parsed.argument!r}", where=spec)
+    kind: CompactorKind = registry.resolve("compactors", parsed.name)
+    return parsed, kind

@@ -18,18 +18,20 @@ import json
 import math
 import numbers
 import os
+import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, final, runtime_checkable
 
+from refork import registry
 from refork.errors import BadInput, MissingExtra
 from refork.types import Json
 
 #: Files in which runs keep a line for every step.
 CURVES: Final = ("metrics.jsonl", "log.jsonl")
-GRAMMAR: Final = "tensorboard, trackio, wandb or mlflow, each with :WHERE if you like"
+GRAMMAR: Final = "tensorboard, trackio, wandb, mlflow or one of your own, each with :WHERE if you like"
 
 
 @runtime_checkable
@@ -183,25 +185,34 @@ class MLflow:
         self._client.set_terminated(self.handle)
 
 
-Opener = Callable[[str, Path, str, str | None], Tracker]
-_OPENERS: Final[Mapping[str, Opener]] = {
-    "tensorboard": lambda where, out, name, handle: TensorBoard(Path(where or out / "tensorboard")),
-    "trackio": lambda where, out, name, handle: Trackio(where or "refork", name),
-    "wandb": lambda where, out, name, handle: WeightsAndBiases(
-        out / "wandb", where or "refork", name, handle
-    ),
-    "mlflow": lambda where, out, name, handle: MLflow(where or str(out / "mlflow"), name, handle),
-}
+def open_tensorboard(where: str, out: Path, name: str, handle: str | None) -> Tracker:
+    """``tensorboard[:FOLDER]``: event files for TensorBoard."""
+    return TensorBoard(Path(where or out / "tensorboard"))
+
+
+def open_trackio(where: str, out: Path, name: str, handle: str | None) -> Tracker:
+    """``trackio[:PROJECT]``: a project of this machine."""
+    return Trackio(where or "refork", name)
+
+
+def open_wandb(where: str, out: Path, name: str, handle: str | None) -> Tracker:
+    """``wandb[:ENTITY/PROJECT]``: Weights & Biases, offline unless WANDB_MODE says otherwise."""
+    return WeightsAndBiases(out / "wandb", where or "refork", name, handle)
+
+
+def open_mlflow(where: str, out: Path, name: str, handle: str | None) -> Tracker:
+    """``mlflow[:WHERE]``: a folder, ``sqlite:///FILE`` or a server's URL."""
+    return MLflow(where or str(out / "mlflow"), name, handle)
 
 
 def parse_track(text: str) -> tuple[str, str]:
-    """The tool and the place that ``NAME[:WHERE]`` names; an empty place is the tool's own.
+    """The tracker and the place that ``NAME[:WHERE]`` names; an empty place is the tracker's own.
 
     Raises:
-        BadInput: no such tool.
+        BadInput: no such tracker.
     """
-    name, colon, where = text.partition(":")
-    if name not in _OPENERS or bool(colon) != bool(where):
+    name, where = registry.split("trackers", text)
+    if text.endswith(":") or not (registry.known("trackers", name) or ":" in name):
         raise BadInput(f"{text!r} names no tracker", hint=f"--track {GRAMMAR}")
     return name, where
 
@@ -213,7 +224,9 @@ def open_tracker(asked: str, out: Path, handle: str | None = None) -> Tracker:
         BadInput, MissingExtra: no such tracker, or it is not installed.
     """
     name, where = parse_track(asked)
-    return _OPENERS[name](where, out, out.resolve().name, handle)
+    opener = registry.resolve("trackers", name)
+    tracker: Tracker = opener(where, out, out.resolve().name, handle)
+    return tracker
 
 
 @final
@@ -232,7 +245,8 @@ class Follower:
         name, _ = parse_track(asked)
         out.mkdir(parents=True, exist_ok=True)
         self.notes: list[str] = []
-        self._marker = out / f".track-{name}.json"
+        # A tracker of a file has slashes and a colon in its name.
+        self._marker = out / f".track-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json"
         known = self._known(asked)
         self.asked = asked
         self._out = out

@@ -1,8 +1,9 @@
-"""World specifications: ``household:2?slip=0.1`` taken apart."""
+"""Specifications of worlds, and of what else takes options: ``household:2?slip=0.1`` taken apart."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -27,10 +28,10 @@ class Spec:
     recorded: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Spec:
+    def parse(cls, text: str, kind: registry.Kind = "worlds") -> Spec:
         """Take a specification apart; option values are read as JSON where they are JSON, else as text."""
         body, _, query = text.strip().partition("?")
-        name, argument = registry.split("worlds", body)
+        name, argument = registry.split(kind, body)
         pairs = [item.partition("=") for item in query.split("&")] if query else []
         if not all(key and equals for key, equals, _ in pairs):
             raise BadInput(f"options {query!r} are not option=value&option=value", where=text)
@@ -50,7 +51,7 @@ class Spec:
         if self.argument:
             raise BadInput(f"{self.name} takes no argument, not {self.argument!r}", where=self.name)
 
-    def take(self, known: dict[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    def take(self, known: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
         """The options, each known and of its type; raises BadInput otherwise."""
         for key, value in self.options.items():
             if key not in known:

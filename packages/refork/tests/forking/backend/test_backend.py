@@ -322,6 +322,19 @@ def test_a_specification_that_names_none_says_what_would(spec):
         open_backend(spec)
 
 
+def test_a_pool_of_a_users_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from refork.forking.backend.pool import SerialPool\n"
+        "def pool(rest, options, opened):\n"
+        "    return SerialPool(int(rest) + int(options.pop('more', 0)), opened)\n"
+    )
+    backend = open_backend(f"{tmp_path}/mine.py:pool:3?more=2&unit=7")
+    assert (backend.pool.threads, backend.unit) == (5, 7)
+    assert backend.pool.opened is backend.opened
+    with pytest.raises(BadInput, match="it has no less"):
+        open_backend(f"{tmp_path}/mine.py:pool:3?less=2")
+
+
 def test_folders_in_names_are_made_absolute(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "ad").mkdir()

@@ -157,28 +157,46 @@ class Backend:
 
 
 def open_backend(spec: str) -> Backend:
-    """The backend that a specification names.
+    """The backend that a specification names; ``unit``, an option of all, is how many draws go together.
 
     Raises:
         BadInput: it does not follow the grammar.
     """
     head, _, query = spec.partition("?")
-    kind, _, rest = head.partition(":")
+    name, rest = registry.split("backends", head)
     options = dict(parse_qsl(query, keep_blank_values=True))
-    known = {"threads", "unit"} | ({"workers", "gpus"} if kind == "ray" else set())
-    if kind not in ("serial", "processes", "ray") or set(options) - known or (kind == "serial" and rest):
+    if not (registry.known("backends", name) or ":" in name):
         raise BadInput(f"{spec!r} names no backend", hint=GRAMMAR)
-    threads = _count(options.get("threads", "1"), "threads", spec)
-    unit = _count(options.get("unit", str(UNIT)), "unit", spec)
-    if kind == "ray":
-        address = (f"ray:{rest}" if rest.startswith("//") else rest) or None
-        workers = _count(options["workers"], "workers", spec) if "workers" in options else None
-        return Backend(RayPool(address, workers, threads, _share(options.get("gpus", "0"), spec)), unit)
-    if kind == "processes":
-        count = _count(rest, "the number of processes", spec) if rest else _processors()
-        return Backend(ProcessPool(count, threads), unit)
+    unit = count(options.pop("unit", str(UNIT)), "unit", spec)
     opened: dict[str, Policy] = {}
-    return Backend(SerialPool(threads, opened), unit, opened)
+    pool: Pool = registry.resolve("backends", name)(rest, options, opened)
+    if options:
+        raise BadInput(f"{spec!r} names no backend: it has no {', '.join(options)}", hint=GRAMMAR)
+    return Backend(pool, unit, opened)
+
+
+def open_serial(rest: str, options: dict[str, str], opened: dict[str, Policy]) -> Pool:
+    """``serial``: one worker in this process."""
+    if rest:
+        raise BadInput(f"serial takes nothing behind a colon, not {rest!r}", hint=GRAMMAR)
+    return SerialPool(_threads(options), opened)
+
+
+def open_processes(rest: str, options: dict[str, str], opened: dict[str, Policy]) -> Pool:
+    """``processes[:N]``: N processes of this machine."""
+    workers = count(rest, "the number of processes") if rest else _processors()
+    return ProcessPool(workers, _threads(options))
+
+
+def open_ray(rest: str, options: dict[str, str], opened: dict[str, Policy]) -> Pool:
+    """``ray[:ADDRESS]``: a Ray cluster."""
+    address = (f"ray:{rest}" if rest.startswith("//") else rest) or None
+    workers = count(options.pop("workers"), "workers") if "workers" in options else None
+    return RayPool(address, workers, _threads(options), _share(options.pop("gpus", "0")))
+
+
+def _threads(options: dict[str, str]) -> int:
+    return count(options.pop("threads", "1"), "threads")
 
 
 def absolute(spec: str) -> str:
@@ -201,19 +219,20 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _count(text: str, what: str, spec: str) -> int:
+def count(text: str, what: str, where: str | None = None) -> int:
+    """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise BadInput(f"{what} is {text!r}; it must be 1 or more", where=spec, hint=GRAMMAR)
+        raise BadInput(f"{what} is {text!r}; it must be 1 or more", where=where, hint=GRAMMAR)
     return int(text)
 
 
-def _share(text: str, spec: str) -> float:
+def _share(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise BadInput(f"gpus is {text!r}; it must be 0 or more", where=spec, hint=GRAMMAR)
+        raise BadInput(f"gpus is {text!r}; it must be 0 or more", hint=GRAMMAR)
     return value
 
 
