@@ -1,6 +1,5 @@
 """Which point to fork next."""
 
-from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.growing import Budget, Logged
 from refork.growing.plant import opening, plant, plant_prompt
 from refork.growing.points import candidates
@@ -16,13 +15,11 @@ from refork.growing.selector import (
     Selector,
     Surprisal,
 )
-from refork.growing.speculate import Speculation
 from refork.growing.uucb import UUCB
 
 __all__ = [
     "EVERY",
     "UUCB",
-    "AdaptiveBudgetAllocator",
     "Budget",
     "Candidates",
     "ForkChoice",
@@ -33,7 +30,6 @@ __all__ = [
     "PointValues",
     "RandomNode",
     "Selector",
-    "Speculation",
     "Surprisal",
     "candidates",
     "grow",
