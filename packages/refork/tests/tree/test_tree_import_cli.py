@@ -34,7 +34,7 @@ def run(*arguments: object):
 def test_an_import_says_what_was_read_skipped_lost_and_redacted(tmp_path, source):
     said = run("import", tmp_path / "a.db", source).output
     assert "3 new nodes" in said
-    assert "read      4 drafts, as openai-chat" in said
+    assert "read      4 nodes, as openai-chat" in said
     assert "skipped   this line has no messages" in said
     assert "skipped   the file ends within this line" in said
     assert "lost      log-probs: the format records none" in said

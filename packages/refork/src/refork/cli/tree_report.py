@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _COLORS: Final = {"skipped": "yellow", "lost": None, "redacted": "cyan"}
 _MOST: Final = 12
+#: What a count is of, for people; its key is in JSON that others read.
+_WORDS: Final = {"draft": "node", "forkrecord": "fork", "drawrecord": "draw", "retired": "retirement"}
 
 
 def print_loaded(what: str, form: str | None, loaded: Loaded, as_json: bool) -> None:
@@ -32,7 +34,7 @@ def print_loaded(what: str, form: str | None, loaded: Loaded, as_json: bool) -> 
     )
     if form is None:
         return
-    read = ", ".join(f"{count:,} {kind}s" for kind, count in loaded.read.items()) or "nothing"
+    read = ", ".join(f"{count:,} {_WORDS.get(kind, kind)}{'' if count == 1 else 's'}" for kind, count in loaded.read.items()) or "nothing"
     typer.echo(f"read      {read}, as {form}")
     for kind, line in _lines(loaded):
         secho(line, fg=_COLORS[kind])
