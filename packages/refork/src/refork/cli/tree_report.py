@@ -34,7 +34,8 @@ def print_loaded(what: str, form: str | None, loaded: Loaded, as_json: bool) -> 
     )
     if form is None:
         return
-    read = ", ".join(f"{count:,} {_WORDS.get(kind, kind)}{'' if count == 1 else 's'}" for kind, count in loaded.read.items()) or "nothing"
+    counted = [(count, _WORDS.get(kind, kind)) for kind, count in loaded.read.items()]
+    read = ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counted) or "nothing"
     typer.echo(f"read      {read}, as {form}")
     for kind, line in _lines(loaded):
         secho(line, fg=_COLORS[kind])
