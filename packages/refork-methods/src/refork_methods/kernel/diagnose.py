@@ -663,19 +663,13 @@ class Diagnosed:
 
     def to_json(self) -> Json:
         """Plain JSON; what was not measured is null or under ``absent``."""
-        told, work = self.diagnosis, self.work
-        return {
+        work = self.work
+        return self.diagnosis.to_json() | {
             "kernel": self.problem.name,
             "entry": self.problem.entry,
             "candidate": self.candidate.digest,
             "flags": list(self.candidate.flags),
             "sizes": dict(self.problem.sizes),
-            "class": {
-                "bound": told.classified.bound,
-                "theory": told.classified.theory,
-                "measured": told.classified.measured,
-                "confidence": told.classified.confidence,
-            },
             "roofline": {
                 "flops": work.flops if work else None,
                 "bytes": work.bytes if work else None,
@@ -690,10 +684,6 @@ class Diagnosed:
                 "least_seconds": self.roof_seconds,
                 "headroom": self.headroom,
             },
-            "findings": [one.to_json() | {"sentence": one.sentence} for one in told.findings],
-            "ran": list(told.ran),
-            "blind": dict(told.blind),
-            "slips": [one.to_json() for one in told.slips],
             "simulated_sizes": dict(self.simulated) or None,
             "notes": list(self.notes),
             "source_lines": {str(number): text for number, text in self.lines.items()},
@@ -838,9 +828,7 @@ class _Run:
             self.notes.append(
                 "flops are not declared (flops=E): values per flop, and the class by theory, are absent"
             )
-        found = diagnose_cpu(
-            signals, work, ceilings, every=True, simulated=small, inherent=code.inherent
-        )  # fmt: skip
+        found = diagnose_cpu(signals, work, ceilings, simulated=small, inherent=code.inherent)
         if code.inherent:
             self.notes.append("each iteration waits for the last one even where sums may be reordered")
         findings = with_places(found.findings, code.built, self.name)

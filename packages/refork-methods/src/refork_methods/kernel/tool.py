@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields
 from typing import Literal, Self, TypeAlias, final
 
 from refork.errors import BadInput
@@ -23,18 +23,15 @@ Category: TypeAlias = Literal["compute", "memory", "latency", "occupancy", "laun
 SEVERITIES: tuple[Severity, ...] = ("info", "warn", "critical")
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One sentence of diagnosis, with its evidence.
+class Found:
+    """What a tool says where it fires: one sentence of diagnosis, with its evidence.
 
     ``metrics`` are the measured values that fired the tool, by name with the unit in it. ``expected_gain`` is
     the speed-up (least, most) that the action may bring, as a ratio of times; None where nothing is known of
     it. ``evidence`` are lines as the measuring programs printed them, or of the source.
     """
 
-    tool: str
-    category: Category
     severity: Severity
     cause: str
     action: str
@@ -43,14 +40,10 @@ class Finding:
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.cause or not self.action:
-            raise BadInput("a finding has a cause and an action", where=f"tool {self.tool}")
+        # JSON has no NaN: what slipped through here would fail only when the finding is stored.
         bad = [name for name, value in self.metrics.items() if not math.isfinite(value)]
         if bad:
-            raise BadInput(f"metric {bad[0]} is not finite", where=f"tool {self.tool}")
-        gain = self.expected_gain
-        if gain is not None and not 0 < gain[0] <= gain[1] < math.inf:
-            raise BadInput(f"an expected gain of {gain}", where=f"tool {self.tool}", hint="0 < least <= most")
+            raise BadInput(f"metric {bad[0]} is not finite", where="kernel diagnosis")
 
     @property
     def sentence(self) -> str:
@@ -60,6 +53,15 @@ class Finding:
             return f"{self.cause} {self.action}"
         times = f"{gain[0]:.3g}" if gain[0] == gain[1] else f"{gain[0]:.3g} to {gain[1]:.3g}"
         return f"{self.cause} {self.action} Expected: {times} times as fast."
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Found):
+    """The same with the tool that says so, and the tool's field of work."""
+
+    tool: str
+    category: Category
 
     def to_json(self) -> Json:
         """Plain JSON."""
@@ -98,8 +100,8 @@ class Slip:
         return asdict(self)
 
 
-#: A finding where the measurements show one; None where they do not, or are not there.
-Check: TypeAlias = Callable[[Signals], Finding | None]
+#: What to say where the measurements show it; None where they do not, or are not there.
+Check: TypeAlias = Callable[[Signals], Found | None]
 
 ALL: frozenset[Bound] = frozenset(("compute", "memory", "latency", "mixed"))
 
@@ -113,7 +115,15 @@ class MicroTool:
     sources: tuple[Source, ...]
     category: Category
     bounds: frozenset[Bound]
-    check: Check
+    rule: Check
+
+    def check(self, signals: Signals) -> Finding | None:
+        """The finding where the measurements show one."""
+        found = self.rule(signals)
+        if found is None:
+            return None
+        told = {one.name: getattr(found, one.name) for one in fields(Found)}
+        return Finding(**told, tool=self.name, category=self.category)
 
 
 _REGISTERED: dict[str, MicroTool] = {}
@@ -134,7 +144,7 @@ def micro_tool(
     def register(check: Check) -> Check:
         called = name or "".join(part.capitalize() for part in check.__name__.split("_"))
         known = _REGISTERED.get(called)
-        if known is not None and known.check.__module__ != check.__module__:
+        if known is not None and known.rule.__module__ != check.__module__:
             raise BadInput(f"there is a tool {called} already", where=check.__module__, hint="give it a name")
         _REGISTERED[called] = MicroTool(called, sources, category, frozenset(bounds) | {"mixed"}, check)
         return check
@@ -142,9 +152,9 @@ def micro_tool(
     return register
 
 
-def registered() -> Mapping[str, MicroTool]:
-    """All tools that were registered so far, by name."""
-    return dict(_REGISTERED)
+def registered(module: str | None = None) -> tuple[MicroTool, ...]:
+    """All tools that were registered so far, or those of one module, in the order of their registration."""
+    return tuple(one for one in _REGISTERED.values() if module in (None, one.rule.__module__))
 
 
 @final
@@ -160,6 +170,16 @@ class Diagnosis:
     ran: tuple[str, ...]
     blind: dict[str, str]
     slips: tuple[Slip, ...] = ()
+
+    def to_json(self) -> Json:
+        """Plain JSON: the class, the findings with their sentences, and which tools ran or were blind."""
+        return {
+            "class": asdict(self.classified) | {"confidence": self.classified.confidence},
+            "findings": [one.to_json() | {"sentence": one.sentence} for one in self.findings],
+            "ran": list(self.ran),
+            "blind": dict(self.blind),
+            "slips": [one.to_json() for one in self.slips],
+        }
 
 
 def run_tools(tools: Iterable[MicroTool], signals: Signals, classified: Classified) -> Diagnosis:

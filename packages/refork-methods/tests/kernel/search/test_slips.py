@@ -27,7 +27,7 @@ from refork_methods.kernel.search.model import KernelSearchSettings, Observation
 from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
 from refork_methods.kernel.search.run import SearchResult, run_search
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import Finding, MicroTool, Slip, run_tools
+from refork_methods.kernel.tool import Found, MicroTool, Slip, run_tools
 from support.kernel_search_fakes import TableEvaluator
 
 FLAGS = ("-O3",)
@@ -184,18 +184,18 @@ def test_a_diagnosis_that_breaks_is_absent_and_told(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_breaks_silences_no_other() -> None:
-    def breaks(signals: Signals) -> Finding | None:
+    def breaks(signals: Signals) -> Found | None:
         raise OverflowError("too many lines")
 
-    def finds(signals: Signals) -> Finding | None:
-        return Finding(tool="Finds", category="memory", severity="warn", cause="It strides.", action="Do.")
+    def finds(signals: Signals) -> Found | None:
+        return Found(severity="warn", cause="It strides.", action="Do.")
 
     bounds = frozenset(("memory", "mixed"))
     tools = [
         MicroTool(name, ("mca",), "memory", bounds, check) for name, check in (("A", breaks), ("B", finds))
     ]
     told = run_tools(tools, Signals({"mca": {"x": 1.0}}), classify("memory", None))
-    assert [one.tool for one in told.findings] == ["Finds"]
+    assert [one.tool for one in told.findings] == ["B"]
     assert told.ran == ("B",)
     assert [(one.rule, one.error) for one in told.slips] == [("tool A", "OverflowError: too many lines")]
 

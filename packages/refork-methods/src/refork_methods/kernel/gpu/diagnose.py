@@ -60,22 +60,8 @@ class GpuDiagnosed:
 
     def to_json(self) -> Json:
         """Plain JSON; what was not measured is under ``absent`` and ``blind``."""
-        told = self.diagnosis
-        return {
-            "kernel": self.kernel,
-            "class": {
-                "bound": told.classified.bound,
-                "theory": told.classified.theory,
-                "measured": told.classified.measured,
-                "confidence": told.classified.confidence,
-            },
-            "findings": [one.to_json() | {"sentence": one.sentence} for one in told.findings],
-            "ran": list(told.ran),
-            "blind": dict(told.blind),
-            "slips": [one.to_json() for one in told.slips],
-            "notes": list(self.notes),
-            "signals": self.signals.to_json(),
-        }
+        told = {"kernel": self.kernel, "notes": list(self.notes), "signals": self.signals.to_json()}
+        return told | self.diagnosis.to_json()
 
 
 def diagnose_exports(

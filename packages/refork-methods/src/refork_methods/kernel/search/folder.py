@@ -12,9 +12,9 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, final
+from typing import Any, Self, final
 
 from refork.errors import BadInput, DiskFull, Mismatch, TreeBusy
 from refork.jsonl import json_objects
@@ -63,43 +63,6 @@ class History:
     slips: list[Slip] = field(default_factory=list)
 
 
-class Sink(Protocol):
-    """Takes a search's record as it grows; what it was given is safe when the call returns."""
-
-    def add_node(self, node: SearchNode) -> None:
-        """A kernel that was tried."""
-        ...
-
-    def add_round(self, choice: Round) -> None:
-        """A choice, before anything of it is built."""
-        ...
-
-    def add_observation(self, number: int, observation: Observation) -> None:
-        """What was measured of a node."""
-        ...
-
-    def add_slip(self, slip: Slip) -> None:
-        """A rule or a tool that broke."""
-        ...
-
-
-@final
-class Forgotten:
-    """Keeps nothing beside what the search holds itself."""
-
-    def add_node(self, node: SearchNode) -> None:
-        """Nothing."""
-
-    def add_round(self, choice: Round) -> None:
-        """Nothing."""
-
-    def add_observation(self, number: int, observation: Observation) -> None:
-        """Nothing."""
-
-    def add_slip(self, slip: Slip) -> None:
-        """Nothing."""
-
-
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:
     """The right kernels with the largest measured speed-ups, the oldest of equals first; ``most`` of them."""
     right = [node for node in nodes if node.evaluated.ok and node.evaluated.speedup is not None]
@@ -113,43 +76,26 @@ SEARCH, ROUNDS, NODES, FINDINGS, SLIPS, SOURCES = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A proposal as a line tells it; ``source`` is the candidate's digest."""
-
-    source: str
-    flags: tuple[str, ...]
-    move: str = ""
-    family: str = ""
-    why: str = ""
-    answers: tuple[str, ...] = ()
-    refused: str = ""
-    granted: tuple[str, ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    round: int
-    parent: int
-    spent: bool
-    proposals: tuple[_Made, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class _Tried:
+    """A line of a try; what it proposed and how it did are read apart."""
+
     number: int
     parent: int
+    source: str
+    flags: tuple[str, ...]
+    evaluated: dict[str, Any]
     notes: tuple[str, ...] = ()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Observed:
-    number: int
-    findings: tuple[Any, ...]
-    counters: dict[str, float]
-    absent: dict[str, str]
+class _Choice:
+    """A line of a round; in its proposals ``source`` is the candidate's digest."""
+
+    round: int
+    parent: int
+    spent: bool
+    proposals: tuple[dict[str, Any], ...]
 
 
 def read_facts(path: Path) -> Json:
@@ -188,9 +134,8 @@ def read_history(path: Path) -> History:
         made = tuple(sources.proposal(one, place) for one in told.proposals)
         found.rounds.append(Round(told.round, told.parent, made, told.spent))
     for place, body in _lines(path / FINDINGS):
-        seen = from_json(_Observed, body, place)
-        body.pop("number")
-        found.observations[seen.number] = from_json(Observation, body, place)
+        number = from_json(int, body.pop("number", None), place)
+        found.observations[number] = from_json(Observation, body, place)
     found.slips = [from_json(Slip, body, place) for place, body in _lines(path / SLIPS)]
     return found
 
@@ -215,24 +160,20 @@ class _Sources:
             raise BadInput(f"the source {digest} is not what was tried", where=place)
         return found
 
-    def proposal(self, told: _Made, place: str) -> Proposal:
-        found = self.candidate(told.source, told.flags, place)
-        return Proposal(
-            found.source, found.flags, told.move, told.why, told.family, told.answers, told.refused,
-            told.granted,
-        )  # fmt: skip
+    def proposal(self, body: Json, place: str) -> Proposal:
+        """What a line proposes, its digest taken for the source that it names."""
+        flags = tuple(body.get("flags", ()))
+        found = self.candidate(str(body.get("source")), flags, place)
+        return from_json(Proposal, body | {"source": found.source}, place)
 
     def node(self, body: Json, place: str) -> SearchNode:
-        told, made = from_json(_Tried, body, place), from_json(_Made, body, place)
-        evaluated = body.get("evaluated")
-        if not isinstance(evaluated, dict):
-            raise BadInput("this node was not evaluated", where=place)
+        told = from_json(_Tried, body, place)
         return SearchNode(
             number=told.number,
             parent=told.parent,
-            candidate=self.candidate(made.source, made.flags, place),
-            evaluated=Evaluated.from_json(evaluated),
-            proposal=None if told.parent < 0 else self.proposal(made, place),
+            candidate=self.candidate(told.source, told.flags, place),
+            evaluated=Evaluated.from_json(told.evaluated),
+            proposal=None if told.parent < 0 else self.proposal(body, place),
             notes=told.notes,
         )
 
@@ -336,11 +277,7 @@ class SearchFolder:
 
 
 def _proposal_json(made: Proposal) -> Json:
-    return {
-        "move": made.move, "family": made.family, "why": made.why, "answers": list(made.answers),
-        "refused": made.refused, "granted": list(made.granted), "source": made.candidate.digest,
-        "flags": list(made.flags),
-    }  # fmt: skip
+    return asdict(made) | {"source": made.candidate.digest}
 
 
 def _agreed(path: Path, facts: Json) -> tuple[Json, bool]:

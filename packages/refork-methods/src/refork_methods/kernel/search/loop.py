@@ -17,7 +17,7 @@ from typing import final
 from refork.errors import BadInput, Mismatch, UserError
 from refork.progress import Progress, silent
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.search.folder import Forgotten, History, Round, SearchNode, Sink
+from refork_methods.kernel.search.folder import History, Round, SearchFolder, SearchNode
 from refork_methods.kernel.search.model import (
     Evaluator,
     KernelSearchSettings,
@@ -60,7 +60,7 @@ _STAGE = "kernels tried"
 
 @final
 class SearchLoop:
-    """One search; ``sink`` gets its record, ``history`` is what an earlier run left there. Run it once."""
+    """One search, run once. ``record`` holds what an earlier run left, and takes the rest (None: nobody)."""
 
     def __init__(
         self,
@@ -70,16 +70,15 @@ class SearchLoop:
         evaluator: Evaluator,
         writer: Writer,
         *,
-        sink: Sink | None = None,
-        history: History | None = None,
+        record: SearchFolder | None = None,
     ) -> None:
         self.entry, self.original, self.settings = entry, original, settings
         self.evaluator, self.writer = evaluator, writer
         self.nodes: list[SearchNode] = []
         self.trials: list[Trial] = []
         self.notes: list[str] = []
-        self._sink: Sink = sink or Forgotten()
-        self._stored = history or History()
+        self._record = record
+        self._stored = History() if record is None else record.history
         self.observations = dict(self._stored.observations)
         #: Rules and tools that broke, each once; the search went on without them.
         self.slips: list[Slip] = list(self._stored.slips)
@@ -144,7 +143,8 @@ class SearchLoop:
                 where=self.entry,
                 hint="mend it, or loosen rtol and atol",
             )
-        self._sink.add_node(root)
+        if self._record is not None:
+            self._record.add_node(root)
         return root
 
     def _choose(self, number: int, ways: Strategy, progress: Progress) -> Round | None:
@@ -160,7 +160,8 @@ class SearchLoop:
                 break
             found.append(made)
         choice = Round(number, at, tuple(found), len(found) < self.settings.batch)
-        self._sink.add_round(choice)
+        if self._record is not None:
+            self._record.add_round(choice)
         return choice
 
     def _observe(self, at: int, progress: Progress) -> None:
@@ -180,13 +181,15 @@ class SearchLoop:
             self._slipped(slip)
         seen = replace(seen, slips=())
         self.observations[at] = seen
-        self._sink.add_observation(at, seen)
+        if self._record is not None:
+            self._record.add_observation(at, seen)
 
     def _slipped(self, slip: Slip) -> None:
         """Keep what broke: once, however often the same rule breaks in the same way."""
         if not any((one.rule, one.error) == (slip.rule, slip.error) for one in self.slips):
             self.slips.append(slip)
-            self._sink.add_slip(slip)
+            if self._record is not None:
+                self._record.add_slip(slip)
 
     def _state(self, at: int, pending: list[Proposal], key: tuple[int, int, int]) -> WriterState:
         node = self.nodes[at]
@@ -260,7 +263,8 @@ class SearchLoop:
         stuck = 0 if ahead else number - self._best
         told = notes_on(self._trial(node), self.trials, self.evaluator.noise, stuck, self.settings.plateau)
         node = replace(node, notes=tuple(told))
-        self._sink.add_node(node)
+        if self._record is not None:
+            self._record.add_node(node)
         return node
 
     def _evaluated(self, proposal: Proposal) -> Evaluated:

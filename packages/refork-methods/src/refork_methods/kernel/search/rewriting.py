@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, Protocol, TypeAlias, TypeVar, final
+from typing import Generic, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -210,73 +209,15 @@ KEYS = ("restrict",)
 
 
 @final
-@dataclass(frozen=True)
 class Both(Generic[M]):
-    """A move and the one before it that makes it legal; of the second one's kind."""
+    """A move and the one before it that makes it legal; its kind and what it answers are its own."""
 
-    first: M
-    second: M
-
-    @property
-    def id(self) -> str:
-        """Both names."""
-        return f"{self.first.id}+{self.second.id}"
-
-    @property
-    def name(self) -> str:
-        """The second one's."""
-        return self.second.name
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """The second one's."""
-        return self.second.answers
-
-    @property
-    def reassociates(self) -> bool:
-        """Where one of them does."""
-        return self.first.reassociates or self.second.reassociates
-
-    @property
-    def assumes(self) -> str:
-        """What both take."""
-        return "; ".join(one for one in (self.first.assumes, self.second.assumes) if one)
-
-
-@final
-@dataclass(frozen=True)
-class One(Generic[M]):
-    """A move by itself."""
-
-    only: M
-
-    @property
-    def id(self) -> str:
-        """Its own."""
-        return self.only.id
-
-    @property
-    def name(self) -> str:
-        """Its own."""
-        return self.only.name
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """Its own."""
-        return self.only.answers
-
-    @property
-    def reassociates(self) -> bool:
-        """Its own."""
-        return self.only.reassociates
-
-    @property
-    def assumes(self) -> str:
-        """Its own."""
-        return self.only.assumes
-
-
-Step: TypeAlias = One[M] | Both[M]
+    def __init__(self, first: M, second: M) -> None:
+        self.first, self.second = first, second
+        self.id = f"{first.id}+{second.id}"
+        self.name, self.answers = second.name, second.answers
+        self.reassociates = first.reassociates or second.reassociates
+        self.assumes = "; ".join(one for one in (first.assumes, second.assumes) if one)
 
 
 @final
@@ -288,11 +229,11 @@ class Unlocked(Generic[M]):
 
     def moves(
         self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
-    ) -> list[Step[M]]:
+    ) -> list[M | Both[M]]:
         """Moves that are legal as it stands first, then those that a key opens."""
         own = self._library.moves(source, entry, flags, slips)
         known = {one.id for one in own}
-        found: list[Step[M]] = [One(one) for one in own]
+        found: list[M | Both[M]] = [*own]
         for key in (one for one in own if one.name in self._keys):
             try:
                 opened = self._library.apply(source, entry, flags, key)
@@ -308,10 +249,10 @@ class Unlocked(Generic[M]):
         return found
 
     def apply(
-        self, source: str, entry: str, flags: tuple[str, ...], move: Step[M]
+        self, source: str, entry: str, flags: tuple[str, ...], move: M | Both[M]
     ) -> tuple[str, tuple[str, ...]]:
         """One after the other. Raises BadInput where either cannot be made."""
-        if isinstance(move, One):
-            return self._library.apply(source, entry, flags, move.only)
+        if not isinstance(move, Both):
+            return self._library.apply(source, entry, flags, move)
         source, flags = self._library.apply(source, entry, flags, move.first)
         return self._library.apply(source, entry, flags, move.second)

@@ -115,9 +115,7 @@ def run_search(
     original = Candidate(problem.source, problem.flags)
     facts = _facts(problem, settings, writer, calibration)
     with SearchFolder(folder, facts, problem.suffix) as record, Interrupt() as stop:
-        loop = SearchLoop(
-            problem.entry, original, settings, evaluator, writer, sink=record, history=record.history
-        )
+        loop = SearchLoop(problem.entry, original, settings, evaluator, writer, record=record)
         if not loop.run(progress, lambda: stop.asked):
             record.note(state="stopped", best=loop.best.number, tried=loop.done)
             raise KeyboardInterrupt

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, final
-
-from refork.errors import BadInput
 
 if TYPE_CHECKING:
     from refork_methods.kernel.search.model import KernelSearchSettings
@@ -29,19 +26,14 @@ class SearchSettings:
     dead_after: int = 3
     value: Literal["mean", "max"] = "mean"
 
-    def __post_init__(self) -> None:
-        if self.explore < 0 or self.wide_working <= 0 or self.wide_failing <= 0 or self.dead_after < 1:
-            raise BadInput(f"{self}", where="kernel search", hint="weights above 0, dead_after 1 or more")
-
 
 @final
 @dataclass(slots=True)
-class SearchNode:
+class Branch:
     """One kernel: its parent (-1: the root), its own reward in [0, 1] (0: it fails), and what is below it."""
 
     parent: int
     reward: float
-    depth: int
     children: list[int] = field(default_factory=list)
     visits: int = 1
     total: float = 0.0
@@ -62,25 +54,22 @@ class SearchTree:
 
     def __init__(self, root_reward: float, settings: SearchSettings | None = None) -> None:
         self.settings = settings or SearchSettings()
-        self.nodes: list[SearchNode] = []
+        self.nodes: list[Branch] = []
         self._append(-1, root_reward)
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def select(self, most_depth: int | None = None) -> int | None:
-        """The node to write a child of; None where all that is left has been pruned, or is too deep.
+    def select(self) -> int | None:
+        """The node to write a child of; None where all that is left has been pruned.
 
         From the root down: a node that has room for a child is taken, else its best open child is next.
         """
         at = 0
         while True:
-            if self._takes(at, most_depth) and len(self.nodes[at].children) < self.width(at):
+            if not self.closed(at) and len(self.nodes[at].children) < self.width(at):
                 return at
-            ways = [child for child in self.nodes[at].children if self._leads(child, most_depth)]
+            ways = [child for child in self.nodes[at].children if self._leads(child)]
             if not ways:
-                # Every way down is shut: widening gives way.
-                return at if self._takes(at, most_depth) else None
+                # Every way down is shut: widening gives way, or a search would end with moves left to try.
+                return None if self.closed(at) else at
             at = max(ways, key=lambda child: (self.score(child), -child))
 
     def spend(self, number: int) -> None:
@@ -88,13 +77,7 @@ class SearchTree:
         self.nodes[number].spent = True
 
     def add(self, parent: int, reward: float) -> int:
-        """A child with its reward (0 where it fails), told to all above it; its number.
-
-        Raises:
-            BadInput: no such parent, one that was pruned, or a reward outside [0, 1].
-        """
-        if not 0 <= parent < len(self.nodes) or self.nodes[parent].pruned:
-            raise BadInput(f"node {parent} takes no child", where="kernel search")
+        """A child with its reward in [0, 1] (0 where it fails), told to all above it; its number."""
         number = self._append(parent, reward)
         self.nodes[parent].children.append(number)
         above = parent
@@ -106,6 +89,10 @@ class SearchTree:
             above = node.parent
         self._prune(parent)
         return number
+
+    def closed(self, number: int) -> bool:
+        """Pruned, or spent."""
+        return self.nodes[number].pruned or self.nodes[number].spent
 
     def score(self, number: int) -> float:
         """Upper confidence bound of a child: its value and what is not known of it."""
@@ -120,36 +107,18 @@ class SearchTree:
         wide = self.settings.wide_working if node.works else self.settings.wide_failing
         return math.ceil(wide * math.sqrt(node.visits))
 
-    def path(self, number: int) -> Sequence[int]:
-        """From the root to a node."""
-        found = [number]
-        while self.nodes[found[-1]].parent >= 0:
-            found.append(self.nodes[found[-1]].parent)
-        return found[::-1]
-
-    def best(self) -> int:
-        """The node with the largest reward, the oldest of equals."""
-        return max(range(len(self.nodes)), key=lambda number: (self.nodes[number].reward, -number))
-
     def _append(self, parent: int, reward: float) -> int:
-        if not 0 <= reward <= 1:
-            raise BadInput(f"a reward of {reward}", where="kernel search", hint="0 to 1")
-        depth = 0 if parent < 0 else self.nodes[parent].depth + 1
-        self.nodes.append(SearchNode(parent, reward, depth, total=reward, best=reward))
+        self.nodes.append(Branch(parent, reward, total=reward, best=reward))
         return len(self.nodes) - 1
 
-    def _takes(self, number: int, most_depth: int | None) -> bool:
-        """Whether a node may have one more child."""
-        node = self.nodes[number]
-        return not (node.pruned or node.spent) and (most_depth is None or node.depth < most_depth)
-
-    def _leads(self, number: int, most_depth: int | None) -> bool:
+    def _leads(self, number: int) -> bool:
         """Whether a node or one below it may have one more child."""
         waiting = [number]
         while waiting:
             one = waiting.pop()
-            if self._takes(one, most_depth):
+            if not self.closed(one):
                 return True
+            # Below a spent node the search goes on, below a pruned one it does not.
             if not self.nodes[one].pruned:
                 waiting += self.nodes[one].children
         return False
@@ -181,30 +150,6 @@ class Strategy(Protocol):
     def closed(self, number: int) -> bool:
         """Whether a node takes no child any more."""
         ...
-
-
-@final
-class TreeSearch:
-    """The search tree of :mod:`refork_methods.kernel.search.strategy`."""
-
-    def __init__(self, root: float, settings: SearchSettings) -> None:
-        self.tree = SearchTree(root, settings)
-
-    def select(self) -> int | None:
-        """By upper confidence bounds, with widening and dead ends."""
-        return self.tree.select()
-
-    def spend(self, number: int) -> None:
-        """As the tree does."""
-        self.tree.spend(number)
-
-    def add(self, parent: int, reward: float) -> int:
-        """As the tree does."""
-        return self.tree.add(parent, reward)
-
-    def closed(self, number: int) -> bool:
-        """Pruned, or spent."""
-        return self.tree.nodes[number].pruned or self.tree.nodes[number].spent
 
 
 @final
@@ -247,7 +192,7 @@ def strategy(settings: KernelSearchSettings, root: float, noise: float) -> Strat
     if settings.search == "hill":
         # Of a gain of r, the reward grows by less than log(r) of its scale.
         return HillClimb(root, math.log(noise) / math.log1p(settings.most))
-    return TreeSearch(root, settings.tree)
+    return SearchTree(root, settings.tree)
 
 
 #: The speed-up that earns 1, and more does not earn more.
@@ -259,14 +204,5 @@ def reward(speedup: float | None, most: float = MOST) -> float:
 
     0 for a wrong one, ln(1 + s) / ln(1 + most) else: about .15 at the reference's own speed, so that any
     right kernel beats any wrong one.
-
-    Raises:
-        BadInput: a speed-up that is not above 0, or ``most`` that is not above 1.
     """
-    if most <= 1:
-        raise BadInput(f"most = {most}", where="kernel reward", hint="above 1")
-    if speedup is None:
-        return 0.0
-    if not speedup > 0:
-        raise BadInput(f"a speed-up of {speedup}", where="kernel reward", hint="reference seconds over own")
-    return min(1.0, math.log1p(speedup) / math.log1p(most))
+    return 0.0 if speedup is None else min(1.0, math.log1p(speedup) / math.log1p(most))

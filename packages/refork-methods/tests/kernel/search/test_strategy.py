@@ -1,15 +1,13 @@
-"""The search tree: its counts, its widening, its dead ends, and a way out of a local optimum."""
+"""The search tree: its counts, its widening, its dead ends."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.errors import BadInput
 from refork_methods.kernel.search.strategy import SearchSettings, SearchTree, reward
 
 
@@ -31,13 +29,11 @@ rewards_ = st.lists(st.one_of(st.just(0.0), st.floats(0.05, 1.0)), max_size=60)
 @given(rewards_)
 def test_counts_and_bounds_hold_whatever_happens(rewards: list[float]) -> None:
     tree = grown(rewards)
-    for number, node in enumerate(tree.nodes):
+    for node in tree.nodes:
         assert node.visits == 1 + sum(tree.nodes[child].visits for child in node.children)
         below = [tree.nodes[child] for child in node.children]
         assert node.total == pytest.approx(node.reward + sum(child.total for child in below))
         assert node.best == max([node.reward, *(child.best for child in below)])
-        assert tree.path(number)[0] == 0
-        assert len(tree.path(number)) == node.depth + 1
 
 
 @given(rewards_)
@@ -65,8 +61,6 @@ def test_a_subtree_of_failures_ends_and_the_root_does_not() -> None:
         assert not tree.nodes[bad].pruned
         tree.add(bad, 0.0)
     assert tree.nodes[bad].pruned
-    with pytest.raises(BadInput, match="takes no child"):
-        tree.add(bad, 0.5)
     good = tree.add(0, 0.0)
     for value in (0.0, 0.2, 0.0, 0.0, 0.0):
         tree.add(good, value)
@@ -86,47 +80,17 @@ def test_scores_are_values_with_what_is_not_known() -> None:
     tree.add(first, 0.9)
     tree.add(first, 0.0)
     assert tree.score(first) == 0.9
-    assert tree.best() == 2
 
 
-def test_spent_and_deep_nodes_take_no_child() -> None:
+def test_a_spent_node_takes_no_child_and_those_below_it_do() -> None:
     tree = SearchTree(0.15)
     tree.spend(0)
     assert tree.select() is None
     child = tree.add(0, 0.5)
     assert tree.select() == child
-    assert tree.select(most_depth=1) is None
-    with pytest.raises(BadInput, match="a reward of"):
-        tree.add(0, 1.5)
 
 
-def trap(seed: int, evaluations: int, moves: int = 4) -> bool:
-    """Whether the search finds the third of three moves of which the first two only lose."""
-    rng = np.random.default_rng(seed)
-    secret = tuple(rng.integers(moves, size=3).tolist())
-    tree, states = SearchTree(reward(1.0)), [()]
-    for _ in range(evaluations):
-        at = tree.select(most_depth=3)
-        if at is None:
-            return False
-        state = states[at]
-        tried = {states[child][-1] for child in tree.nodes[at].children}
-        left = [move for move in range(moves) if move not in tried]
-        state = (*state, int(rng.choice(left)))
-        speed = math.prod(
-            (6.0 if i == 2 else 0.8) if state[: i + 1] == secret[: i + 1] else 0.95 for i in range(len(state))
-        )
-        tree.add(at, reward(speed))
-        states.append(state)
-        if len(left) == 1:
-            tree.spend(at)
-        if state == secret:
-            return True
-    return False
-
-
-def test_the_tree_leaves_a_local_optimum_that_greedy_search_cannot() -> None:
-    # Every first move loses, so whoever accepts gains alone never leaves. Over 1000 seeds .51 succeed at 60
-    # evaluations; a share outside (.25, .75) in 100 other seeds would come once in a million.
-    assert 0.25 < np.mean([trap(seed, 60) for seed in range(100)]) < 0.75
-    assert all(trap(seed, 120) for seed in range(40))
+def test_a_right_kernel_beats_a_wrong_one_and_a_hundred_times_the_speed_earns_all() -> None:
+    assert 0 == reward(None) < reward(0.001)
+    assert reward(1.0) == pytest.approx(math.log(2) / math.log(101))
+    assert reward(100.0) == reward(1000.0) == 1
