@@ -319,7 +319,7 @@ def test_evaluations_go_to_json_and_back() -> None:
         assert Evaluated.from_json(one.to_json()) == one
     assert one.faster
     assert not Evaluated(ok=True, stage="done", speedup=1.05, low=1.01, high=1.1, noise=1.06).faster
-    with pytest.raises(BadInput, match="no evaluation"):
+    with pytest.raises(BadInput, match="Evaluated stage"):
         Evaluated.from_json({"ok": True})
     assert Candidate("a", ("b",)).digest != Candidate("a", ("b", "c")).digest
     with pytest.raises(BadInput, match="limit seconds is 0"):

@@ -71,7 +71,7 @@ def test_several_kernels_are_listed_and_the_last_launch_counts() -> None:
     assert ncu_signals(WIDE, "add").get("ncu", "duration_s") == pytest.approx(4e-6)
     with pytest.raises(BadInput, match=r"2 kernels.*\n.*scale\(float \*, int\); add"):
         ncu_signals(WIDE)
-    with pytest.raises(BadInput, match="'matmul' fits 0 kernels"):
+    with pytest.raises(BadInput, match="0 kernels answer to matmul"):
         ncu_signals(WIDE, "matmul")
 
 
@@ -150,7 +150,7 @@ def test_nsys_gives_the_share_of_launching(tmp_path: Path) -> None:
         nsys_signals("nothing")
     with pytest.raises(BadInput, match="line 4"):
         nsys_signals(NSYS.replace("3000000", "soon"))
-    with pytest.raises(BadInput, match="'relu' fits 0 kernels"):
+    with pytest.raises(BadInput, match="0 kernels answer to relu"):
         nsys_signals(NSYS, "relu")
 
 
@@ -185,7 +185,6 @@ def test_both_disassemblers_are_counted_alike(file: str) -> None:
     assert gemm.all("sass", "matrix_meant", "tensor") == (1, 0)
     assert gemm.all("sass", "bar", "sts") is not None
     assert diagnose_gpu(gemm).findings[0].tool == "gpu.ScalarFallback"
-    assert sass_signals(text, "gemm_fp16", matrix_meant=False).get("sass", "matrix_meant") == 0
     spilled = sass_signals(text, "spilled")
     counted = spilled.all("sass", "ldg_128", "ldl", "stl")
     assert counted is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refork_methods.kernel.bench.result import Evaluated
 from refork_methods.kernel.report.folder import Node
-from refork_methods.kernel.report.tree_rows import tree_rows
+from refork_methods.kernel.report.tree_picture import tree_rows
 
 
 @st.composite

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from refork.errors import BadInput
+from refork.plain import from_json
 from refork.types import Json
 
 Stage: TypeAlias = Literal["build", "run", "check", "cheat", "done"]
@@ -64,26 +66,22 @@ class Evaluated:
 
     def to_json(self) -> Json:
         """Plain JSON; an infinite error is the text ``inf``."""
-        told: Json = {one.name: getattr(self, one.name) for one in fields(self)}
-        told["samples"] = list(self.samples)
-        if self.error is not None and self.error == float("inf"):
-            told["error"] = "inf"
-        return told
+        told = asdict(self) | {"samples": list(self.samples)}
+        return told | ({"error": "inf"} if self.error == math.inf else {})
 
     @classmethod
-    def from_json(cls, data: Json) -> Evaluated:
+    def from_json(cls, data: Json, where: str = "kernel bench") -> Evaluated:
         """What :meth:`to_json` wrote.
 
         Raises:
-            BadInput: other data.
+            BadInput: other data, or a time or speed-up that is not above 0.
         """
-        try:
-            told: dict[str, Any] = {**data, "samples": tuple(data["samples"])}
-            if told["error"] is not None:
-                told["error"] = float(told["error"])
-            return cls(**told)
-        except (TypeError, KeyError, ValueError) as error:
-            raise BadInput(f"this is no evaluation: {error}", where="kernel bench") from None
+        found = from_json(cls, data, where)
+        for name in ("seconds", "reference_seconds", "speedup", "low", "high"):
+            value = getattr(found, name)
+            if value is not None and not 0 < value < math.inf:
+                raise BadInput(f"{name} is {value}", where=where, hint="above 0 and finite, or null")
+        return found
 
 
 @final

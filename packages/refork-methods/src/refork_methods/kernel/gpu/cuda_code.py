@@ -21,6 +21,7 @@ from typing import final
 from refork.errors import BadInput, CannotDo
 from refork.sandbox.jailed import Bounds, JailResult
 from refork_methods.kernel.cpu import toolchain
+from refork_methods.kernel.gpu.profiler_exports import named
 from refork_methods.kernel.signals import Signals
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
@@ -92,17 +93,9 @@ def ptxas_signals(text: str, kernel: str | None = None, *, name: str = "ptxas re
         BadInput: a damaged report, or no kernel, or several, answer to the name.
     """
     found = resources(text, name=name)
-    names = list(dict.fromkeys(one.kernel for one in found))
-    fitting = [one for one in names if kernel in {None, one}] or [
-        one for one in names if kernel and kernel in one
-    ]
-    if len(fitting) != 1:
-        raise BadInput(
-            f"{len(fitting)} kernels answer to {kernel or 'no name'}", where=name,
-            hint="name one of: " + "; ".join(fitting or names),
-        )  # fmt: skip
-    chosen = [one for one in found if one.kernel == fitting[0]][-1]
-    return Signals({"ptxas": chosen.values}, {"ptxas": tuple(chosen.lines)})
+    chosen = named(kernel, (one.kernel for one in found), name)
+    last = [one for one in found if one.kernel == chosen][-1]
+    return Signals({"ptxas": last.values}, {"ptxas": tuple(last.lines)})
 
 
 _FUNCTION = re.compile(r"^\s*(?:Function : (\S+)|\.text\.(\S+):)")
@@ -180,27 +173,17 @@ def functions(text: str, *, name: str = "disassembly") -> dict[str, list[str]]:
     return {kernel: lines for kernel, lines in found.items() if lines}
 
 
-def sass_signals(
-    text: str, kernel: str | None = None, *, matrix_meant: bool | None = None, name: str = "disassembly"
-) -> Signals:
+def sass_signals(text: str, kernel: str | None = None, *, name: str = "disassembly") -> Signals:
     """Counts by class of the kernel that is named (mangled, whole or a part), or of the only one.
 
-    ``matrix_meant`` says whether matrix instructions were intended; where it is None, fragments loaded for
-    them (LDSM) or the kernel's name tell.
+    That matrix instructions were meant is told by fragments loaded for them (LDSM), or the kernel's name.
 
     Raises:
         BadInput: no instruction, or no kernel, or several, answer to the name.
     """
     found = functions(text, name=name)
-    fitting = [one for one in found if kernel in {None, one}] or [
-        one for one in found if kernel and kernel in one
-    ]
-    if len(fitting) != 1:
-        raise BadInput(
-            f"{len(fitting)} kernels answer to {kernel or 'no name'}", where=name,
-            hint="name one of: " + "; ".join(fitting or found),
-        )  # fmt: skip
-    lines = found[fitting[0]]
+    chosen = named(kernel, found, name)
+    lines = found[chosen]
     counts: Counter[str] = Counter(dict.fromkeys(CLASSES, 0))
     cited: dict[str, list[str]] = {one: [] for one in _CITED}
     for line in lines:
@@ -211,8 +194,8 @@ def sass_signals(
             if one in cited and len(cited[one]) < _MOST:
                 cited[one].append(line)
     values = {one: float(count) for one, count in counts.items()} | {"instructions": float(len(lines))}
-    guessed = counts["ldsm"] > 0 or _MEANT.search(fitting[0]) is not None
-    values["matrix_meant"] = float(guessed if matrix_meant is None else matrix_meant)
+    guessed = counts["ldsm"] > 0 or _MEANT.search(chosen) is not None
+    values["matrix_meant"] = float(guessed)
     return Signals({"sass": values}, {"sass": tuple(line for one in cited.values() for line in one)})
 
 
@@ -328,7 +311,6 @@ def cuda_signals(
     *,
     architecture: str = "sm_80",
     options: Sequence[str] = (),
-    matrix_meant: bool | None = None,
 ) -> Signals:
     """Signals of one kernel of a CUDA source: the assembler's report, and counts of instructions.
 
@@ -340,4 +322,4 @@ def cuda_signals(
     report = ptxas_signals(made.report, kernel, name=source.name)
     if made.disassembly is None:
         return Signals(report.values, report.lines, {"sass": made.why_none})
-    return report | sass_signals(made.disassembly, kernel, matrix_meant=matrix_meant, name=source.name)
+    return report | sass_signals(made.disassembly, kernel, name=source.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput
-from refork_methods.kernel.gpu.profiler_exports import Table, Unit, factor, number, tables, text_of
+from refork_methods.kernel.gpu.profiler_exports import Table, Unit, factor, named, number, tables, text_of
 from refork_methods.kernel.signals import Signals
 
 
@@ -147,18 +147,13 @@ BY_RAW: Mapping[str, tuple[int, Metric]] = {
 }
 BY_LABEL: Mapping[str, Metric] = {label: metric for metric in METRICS for label in metric.labels}
 
-#: What follows from others: our name -> meaning (see :func:`derived`).
-DERIVED: Mapping[str, str] = {
-    "shared_bytes": "shared memory of a block, declared and added",
-    "sector_excess": "sectors asked of L2, as a multiple of the ideal",
-    "conflicts_per_access": "extra passes per access to shared memory",
-    "reuse": "bytes loaded through L1 per byte read from DRAM",
-    "stall_REASON_pct": "stall_REASON_cycles in percent of warp_cycles_per_issue",
-}
-
 
 def derived(measured: Mapping[str, float]) -> dict[str, float]:
-    """What follows from the measured values; nothing where a part is missing or a divisor is 0."""
+    """What follows from the measured values; nothing where a part is missing or a divisor is 0.
+
+    Ratios of sectors asked of L2 to the ideal, of extra passes to accesses of shared memory, of bytes loaded
+    through L1 to bytes read from DRAM; stalls in percent of a warp's time; a block's shared memory in all.
+    """
     more: dict[str, float] = {}
 
     def ratio(name: str, over: tuple[str, ...], under: tuple[str, ...], scale: float = 1.0) -> None:
@@ -289,29 +284,15 @@ def launches(text: str, *, name: str = "ncu export") -> list[Launch]:
     return found
 
 
-def choose(result: list[Launch], kernel: str | None = None) -> Launch:
-    """The last launch of the kernel that is named (whole, or a part of one name only), or of the only one.
-
-    Raises:
-        BadInput: no kernel, or several, answer to it; with their names.
-    """
-    names = list(dict.fromkeys(one.kernel for one in result))
-    fitting = [one for one in names if kernel is None or kernel == one] or [
-        one for one in names if kernel is not None and kernel in one
-    ]
-    if len(fitting) != 1:
-        asked = f"{kernel!r} fits {len(fitting)} kernels" if kernel else f"{len(fitting)} kernels"
-        raise BadInput(asked, where="ncu export", hint="name one of: " + "; ".join(fitting or names))
-    return [one for one in result if one.kernel == fitting[0]][-1]
-
-
 def ncu_signals(text: str, kernel: str | None = None, *, name: str = "ncu export") -> Signals:
-    """Signals of one kernel of an export (see :func:`choose`).
+    """Signals of a kernel's last launch: the one named (whole, or a part of one name), or the only one.
 
     Raises:
         BadInput: a damaged export, no such kernel, or nothing in it that is read.
     """
-    launch = choose(launches(text, name=name), kernel)
+    known = launches(text, name=name)
+    chosen = named(kernel, (one.kernel for one in known), name)
+    launch = [one for one in known if one.kernel == chosen][-1]
     if not launch.values:
         raise BadInput(
             f"no known metric of {launch.kernel}",

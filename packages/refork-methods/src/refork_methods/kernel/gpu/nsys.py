@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from refork.errors import BadInput
-from refork_methods.kernel.gpu.profiler_exports import Table, number, tables, text_of
+from refork_methods.kernel.gpu.profiler_exports import Table, named, number, tables, text_of
 from refork_methods.kernel.signals import Signals
 
 #: Tables, each with the name of its file.
@@ -91,11 +91,9 @@ def _signals(found: _Found, kernel: str | None, name: str) -> Signals:
 
 def _one(kernels: list[tuple[str, float, float]], kernel: str, name: str) -> dict[str, float]:
     """Mean seconds of a kernel, and its share of all kernels' time."""
-    fitting = [row for row in kernels if row[0] == kernel] or [row for row in kernels if kernel in row[0]]
-    if len(fitting) != 1:
-        names = "; ".join(row[0] for row in fitting or kernels)
-        raise BadInput(f"{kernel!r} fits {len(fitting)} kernels", where=name, hint=f"name one of: {names}")
-    _, seconds, count = fitting[0]
+    chosen = named(kernel, (row[0] for row in kernels), name)
+    seconds = sum(row[1] for row in kernels if row[0] == chosen)
+    count = sum(row[2] for row in kernels if row[0] == chosen)
     total = sum(one for _, one, _ in kernels)
     share = {"kernel_share_pct": 100 * seconds / total} if total > 0 else {}
     return {"kernel_mean_s": seconds / count} | share

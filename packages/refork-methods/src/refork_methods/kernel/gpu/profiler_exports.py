@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
@@ -160,3 +160,19 @@ def text_of(path: Path) -> str:
         raise BadInput(
             f"{path.name} is not text", where=str(path), hint="ncu --import FILE.ncu-rep --csv --page raw"
         ) from error
+
+
+def named(kernel: str | None, names: Iterable[str], where: str) -> str:
+    """The kernel of this name, else the only one of which it is a part; without a name the only one there is.
+
+    Raises:
+        BadInput: none, or several, answer to it; with their names.
+    """
+    known = list(dict.fromkeys(names))
+    fitting = [one for one in known if kernel in (None, one)] or [one for one in known if str(kernel) in one]
+    if len(fitting) != 1:
+        raise BadInput(
+            f"{len(fitting)} kernels answer to {kernel or 'no name'}", where=where,
+            hint="name one of: " + "; ".join(fitting or known),
+        )  # fmt: skip
+    return fitting[0]

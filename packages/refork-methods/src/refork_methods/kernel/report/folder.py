@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -100,21 +99,21 @@ def read_search(folder: Path) -> Search:
     return Search(
         folder=folder,
         facts=facts,
-        nodes=tuple(_node(one, history.observations.get(one.number), where) for one in history.nodes),
+        nodes=tuple(_node(one, history.observations.get(one.number)) for one in history.nodes),
         ceilings=_ceilings(facts, where),
         work=_work(facts, where),
-        final=_sound(final, where) if ended else None,
+        final=Evaluated.from_json(final, where) if ended else None,
         winner=winner if ended else None,
         machine=_object(facts, "machine"),
     )
 
 
-def _node(node: SearchNode, seen: Observation | None, where: str) -> Node:
+def _node(node: SearchNode, seen: Observation | None) -> Node:
     made = node.proposal
     return Node(
         number=node.number,
         parent=None if node.parent < 0 else node.parent,
-        evaluated=_sound(node.evaluated.to_json(), f"{where}, node {node.number}"),
+        evaluated=node.evaluated,
         move="" if made is None else made.move,
         why="" if made is None else made.why,
         source=node.candidate.source,
@@ -125,15 +124,6 @@ def _node(node: SearchNode, seen: Observation | None, where: str) -> Node:
         notes=node.notes,
         granted=() if made is None else made.granted,
     )
-
-
-def _sound(told: Json, where: str) -> Evaluated:
-    found = from_json(Evaluated, told, where)
-    for name in ("seconds", "reference_seconds", "speedup", "low", "high"):
-        value = getattr(found, name)
-        if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name} is {value}", where=where, hint="above 0 and finite, or null")
-    return found
 
 
 def _ceilings(facts: Json, where: str) -> Ceilings | None:

@@ -19,12 +19,17 @@ from refork.report.page import environment
 from refork.types import Json
 from refork_methods.kernel.report import sentences as says
 from refork_methods.kernel.report.diff import Change, change
-from refork_methods.kernel.report.figures import Figures
+from refork_methods.kernel.report.figures import Figures, gain_over
 from refork_methods.kernel.report.folder import Node, Search
-from refork_methods.kernel.report.hits import gain_over
 from refork_methods.kernel.report.pictures import progress_figure, roofline_figure
-from refork_methods.kernel.report.tree_picture import FAILED, name_of, told_of, tree_picture
-from refork_methods.kernel.report.tree_rows import Row, tree_rows
+from refork_methods.kernel.report.tree_picture import (
+    FAILED,
+    Row,
+    name_of,
+    told_of,
+    tree_picture,
+    tree_rows,
+)
 
 #: Lines of a kernel's difference to its parent, and characters of all of them together.
 PANEL_LINES, PANEL_TEXT = 80, 1_200_000

@@ -172,7 +172,7 @@ class _Sources:
             number=told.number,
             parent=told.parent,
             candidate=self.candidate(told.source, told.flags, place),
-            evaluated=Evaluated.from_json(told.evaluated),
+            evaluated=Evaluated.from_json(told.evaluated, place),
             proposal=None if told.parent < 0 else self.proposal(body, place),
             notes=told.notes,
         )
