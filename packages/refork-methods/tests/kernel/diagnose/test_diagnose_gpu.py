@@ -79,9 +79,8 @@ def test_the_command_measures_a_c_source(tmp_path: Path, monkeypatch: pytest.Mon
     source.write_text(
         "void half(int n, const float *x, float *y) { for (int i = 0; i < n; i++) y[i] = x[i] / 3; }\n"
     )
-    assert "NAME=VALUE" in run(str(source), "--set", "n")[1]
-    assert "whole number" in run(str(source), "--set", "n=two")[1]
-    sizes = ("--set", "n=4096", "--array", "x=n", "--array", "y=n:out")
+    assert "KEY=VALUE" in run(str(source), "--set", "n")[1]
+    sizes = ("--set", "n=4096", "--set", "x=n", "--set", "y=n:out")
     code, said = run(str(source), *sizes, "--flag=-O2", "--quick", "--json")
     found = json.loads(said[said.index("{") :])
     assert code == 1

@@ -11,13 +11,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from kernel.report.searches import NAIVE, failed, finding, line, matmul, right, store
 from refork.errors import BadInput
 from refork.report.words import times, times_span
-from refork_methods.kernel.commands import report as kernel_report
+from refork_methods.kernel.commands import app
 from refork_methods.kernel.report import write_report
 
 _VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -197,9 +196,6 @@ def test_numbers_agree_everywhere(tmp_path: Path) -> None:
     lines, seen = matmul()
     final = right(17.31) | {"low": 16.2, "high": 18.9, "samples": [0.01] * 15}
     folder = store(tmp_path / "s", lines, seen, state="done", best=13, final=final)
-    app = typer.Typer()
-    kernel_report.register(app)
-    app.callback()(lambda: None)
     asked = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "out"), "--json"])
     assert asked.exit_code == 0, asked.output
     import json
@@ -230,9 +226,6 @@ def test_numbers_agree_everywhere(tmp_path: Path) -> None:
 
 
 def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
-    app = typer.Typer()
-    kernel_report.register(app)
-    app.callback()(lambda: None)
     folder = store(tmp_path / "s", *matmul(8))
     asked = CliRunner().invoke(app, ["report", str(folder)])
     assert asked.exit_code == 0, asked.output

@@ -202,8 +202,8 @@ def test_a_tool_that_breaks_silences_no_other() -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_the_command_says_what_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_file, "search_file", lambda *args, **given: searched(tmp_path / "s"))
-    (tmp_path / "sum.c").write_text(SUM)
+    monkeypatch.setattr(on_file, "search_problem", lambda *args, **given: searched(tmp_path / "s"))
+    (tmp_path / "sum.c").write_text(f"// refork: n=8 x=n r=1:out\n{SUM}")
     done = CliRunner().invoke(
         app, ["search", str(tmp_path / "sum.c"), "--out", str(tmp_path / "s"), "--json"]
     )

@@ -1,4 +1,4 @@
-"""A search on a C file, with everything that it needs: problem, calibration, bench, writer, tree."""
+"""A search on a problem, with everything that it needs: calibration, bench, writer, tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from refork.tree.tree import Tree
 from refork_methods.kernel import rewrite
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
 from refork_methods.kernel.diagnose import diagnose
-from refork_methods.kernel.problem import Problem, parse_settings, read_problem
+from refork_methods.kernel.problem import Problem
 from refork_methods.kernel.search.chatting import ChatWriter
 from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Writer
 from refork_methods.kernel.search.on_tree import record_on_tree
@@ -33,8 +33,7 @@ REPEATS, DUEL = 7, 15
 class BenchEvaluator:
     """An open bench as an evaluator. ``workers``: builds at once (None: as many as processors).
 
-    ``repeats``: timings of each in the search; 15 in the last duel. ``parts``: see
-    :func:`refork_methods.kernel.diagnose.diagnose`.
+    ``duel``: timings of each in the last duel; 7 in the search.
     """
 
     def __init__(
@@ -43,13 +42,11 @@ class BenchEvaluator:
         calibration: Calibration,
         *,
         workers: int | None = None,
-        repeats: int = REPEATS,
         duel: int = DUEL,
-        parts: Sequence[str] = PARTS,
     ) -> None:
         self.bench, self.calibration = bench, calibration
         self._workers = workers or os.cpu_count() or 1
-        self._repeats, self._duel, self._parts = repeats, duel, tuple(parts)
+        self._duel = duel
 
     @property
     def noise(self) -> float:
@@ -65,13 +62,13 @@ class BenchEvaluator:
 
     def evaluate(self, candidate: Candidate) -> Evaluated:
         """By the bench, timed in turns with the original."""
-        return self.bench.evaluate(candidate, repeats=self._repeats)
+        return self.bench.evaluate(candidate, repeats=REPEATS)
 
     def observe(self, candidate: Candidate, evaluated: Evaluated) -> Observation:
         """By the diagnosis; its time is the one that is known."""
         found = diagnose(
             self.bench.problem, candidate, bench=self.bench, calibration=self.calibration, quick=True,
-            parts=self._parts, seconds=evaluated.seconds,
+            parts=PARTS, seconds=evaluated.seconds,
         )  # fmt: skip
         values = found.signals.values
         counters = {
@@ -139,25 +136,3 @@ def search_problem(
     with Tree.open(out / "tree.db") as tree:
         record_on_tree(out, tree)
     return found
-
-
-def search_file(
-    path: Path,
-    settings: KernelSearchSettings,
-    out: Path,
-    *,
-    entry: str | None = None,
-    given: Sequence[str] = (),
-    writer: str = "rewrite",
-    workers: int | None = None,
-    max_tokens: int = ANSWER,
-    progress: Progress = silent,
-) -> SearchResult:
-    """The same on a C or C++ file; ``given`` are ``KEY=VALUE`` settings of the problem.
-
-    Raises: as :func:`search_problem` and :func:`refork_methods.kernel.problem.read_problem`.
-    """
-    problem = read_problem(path, entry, **parse_settings(list(given)))
-    return search_problem(
-        problem, settings, out, writer=writer, workers=workers, max_tokens=max_tokens, progress=progress
-    )
