@@ -229,8 +229,8 @@ def attack_server(folder, name="127.0.0.1"):
 
     @contextmanager
     def serve(port):
-        settings = ServerSettings(record=record, record_strict=True)
-        with serving({"m": ScriptedChat(answer, "m")}, settings, port=port) as address:
+        settings = ServerSettings(port=port, record=record, record_strict=True)
+        with serving({"m": ScriptedChat(answer, "m")}, settings) as address:
             yield address
             told = httpx.get(f"{address.removesuffix('/v1')}/metrics").text
             statuses.update(re.findall(r'^refork_requests_total\{.*status="(\d+)"', told, re.MULTILINE))

@@ -1,7 +1,4 @@
-"""The codec: lossless text, offsets, deltas that never render a sampled token again, spans."""
-
-import itertools
-import json
+"""The codec: lossless text, offsets, deltas that never render a sampled token again."""
 
 import pytest
 from hypothesis import given, settings
@@ -266,8 +263,6 @@ def test_slow_tokenizer():
     assert codec.decode(codec.encode("Hi there\n")) == "Hi there\n"
     first = codec.render([], [], [USER])
     assert codec.raw(first.tokens) == "user: hello world\nassistant: "
-    spans = codec.spans([USER, said("yes")])
-    assert [(r, codec.raw(first.tokens[a:b])) for r, a, b in spans[:1]] == [("user", "user: hello world\n")]
     assert len(codec.digest) == 64
 
 
@@ -496,38 +491,3 @@ def test_without_a_template_the_tokenizers_own_bos_comes_first():
     first = codec.render([], [], [USER])
     assert first.tokens[0] == bos
     assert bos not in codec.render([USER], first.tokens, [MORE]).tokens
-    spans = codec.spans([USER, MORE])
-    assert spans[0][1] == 0
-    assert spans[1][2] == len(codec.render([], [], [USER, MORE]).tokens)
-
-
-# -- spans ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("template", [CHATML, LLAMA, PLAIN_ROLES, TOOLS, THINK, None])
-def test_spans_partition_the_conversation(template):
-    codec = Codec(byte_level(template))
-    messages = [{"role": "system", "content": "the key é🙂"}, USER, said("go north"), MORE, said("中文")]
-    if template is None:
-        tokens = codec.render([], [], messages).tokens
-    else:
-        tokens = codec._ids(codec.template_text(messages, generate=False))
-    spans = codec.spans(messages)
-    assert [role for role, _, _ in spans] == [m["role"] for m in messages]
-    assert spans[0][1] == 0
-    assert spans[-1][2] == len(tokens)
-    for (_, _, end), (_, start, _) in itertools.pairwise(spans):
-        assert end == start
-    for message, (_, start, end) in zip(messages, spans, strict=True):
-        assert message["content"] in codec.raw(tokens[start:end])
-
-
-def test_spans_where_the_template_drops_thinking():
-    codec = Codec(byte_level(THINK))
-    messages = [USER, said("<think>hm</think>yes"), MORE, said("no")]
-    tokens = codec._ids(codec.template_text(messages, generate=False))
-    texts = [codec.raw(tokens[a:b]) for _, a, b in codec.spans(messages)]
-    assert texts[0] == "<|im_start|>user\nhello world<|im_end|>\n"
-    assert texts[1] == "<|im_start|>assistant\nyes<|im_end|>"
-    assert "how are you?" in texts[2]
-    assert json.dumps(texts[3]).endswith('no<|im_end|>\\n"')

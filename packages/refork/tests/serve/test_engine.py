@@ -179,7 +179,7 @@ def test_a_server_that_stops_ends_what_runs(policy):
     model, _ = model_of(policy, endless, paces=(steps := paces()))
     steps.release(3)
     ended = []
-    with serving({"m": model}, settings=ServerSettings(drain_s=0.2)) as address:
+    with serving({"m": model}, ServerSettings(port=0, drain_s=0.2)) as address:
         client = client_of(address)
         stream = complete(client, stream=True, max_tokens=10**6)
 

@@ -160,10 +160,10 @@ def test_bodies_that_are_too_large_too_slow_or_nonsense(policy):
         assert gauge(address, "running") == 0
 
 
-def test_keys_shares_and_full_queues(policy):
+def test_keys_and_full_queues(policy):
     steps = paces()
     live = PlantedLive(lambda ask: [66] * 4, width=1, paces=steps)
-    keyed = {"keys": frozenset({"right"}), "width": 1, "waiting": 1, "per_key_per_minute": 4}
+    keyed = {"keys": frozenset({"right"}), "width": 1, "waiting": 1}
     with asking(EngineModel(policy, width=1, live=live), **keyed) as (client, address):
         ask = client.chat.completions.create
         with pytest.raises(openai.AuthenticationError):
@@ -180,9 +180,6 @@ def test_keys_shares_and_full_queues(policy):
         steps.release(1000)
         for one in inside:
             one.join(20)
-        with pytest.raises(openai.RateLimitError, match="in a minute") as caught:
-            ask(**CHAT)
-        assert int(caught.value.response.headers["retry-after"]) > 10
 
 
 def test_an_answer_out_of_time_is_an_error_and_frees_its_row(policy):
@@ -314,7 +311,7 @@ def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
 
 
 def test_connections_that_never_begin_a_request_are_closed(policy):
-    with serving({"m": policy}, ServerSettings(body_s=0.3)) as address:
+    with serving({"m": policy}, ServerSettings(port=0, body_s=0.3)) as address:
         place = (httpx.URL(address).host, httpx.URL(address).port)
         silent, slow, long = (socket.create_connection(place, timeout=120) for _ in range(3))
         with httpx.Client() as kept, silent, slow, long:

@@ -17,7 +17,7 @@ from refork.chat import ScriptedChat
 from refork.errors import BadInput
 from refork.journal import Journal
 from refork.policies.open import open_policy
-from refork.serve.build import create_app
+from refork.serve import create_app
 from refork.serve.gate import Gate
 from refork.serve.refusal import Refused
 from refork.serve.settings import ServerSettings
@@ -196,7 +196,7 @@ def apps(told):
     conduct = Conduct(Study.of(pairs, trials=2), Journal(), new_key())
     made = {
         "server": create_app({"m": chat}, worlds=simulated),
-        "keyed": create_app({"m": chat}, key="k", worlds=simulated),
+        "keyed": create_app({"m": chat}, ServerSettings(keys=frozenset({"k"})), worlds=simulated),
         "study": create_people_app(conduct),
         "viewer": create_viewer_app(Shelf([told.file])),
     }

@@ -183,34 +183,6 @@ def test_a_client_who_leaves_before_his_body_is_whole_never_reaches_the_applicat
     assert reached == []
 
 
-def test_shares_are_given_back_when_a_request_ends():
-    settings = quick(per_key_requests=1)
-    guard = Guard(Sleeper(), settings=settings, gate=Gate())
-
-    async def one():
-        sent, read = [], []
-
-        async def receive():
-            if read:
-                await asyncio.Event().wait()
-            read.append(True)
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(event):
-            sent.append(event.get("status"))
-
-        await guard({"type": "http", "method": "POST", "path": "/", "headers": HERE}, receive, send)
-        return sent[0]
-
-    async def several():
-        together = await asyncio.gather(one(), one())
-        return together, await one()
-
-    together, later = asyncio.run(several())
-    assert sorted(together) == [429, 504]
-    assert later == 504
-
-
 def test_an_error_of_the_application_goes_on_to_its_own_handlers():
     async def broken(scope, receive, send):
         raise ZeroDivisionError

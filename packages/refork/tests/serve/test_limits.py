@@ -1,4 +1,4 @@
-"""Waiting places and shares, with a clock that stands still."""
+"""Waiting places, with a clock that stands still."""
 
 import contextlib
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from refork.errors import BadInput
-from refork.serve.limits import Admission, Shares, token_limit
+from refork.serve.limits import Admission, token_limit
 from refork.serve.refusal import Refused
 
 
@@ -55,46 +55,6 @@ def test_retry_after_follows_how_long_answers_take():
     with places.enter(), pytest.raises(Refused) as caught, places.enter():
         pass
     assert caught.value.headers["retry-after"] == "20"
-
-
-def test_a_key_has_so_many_at_once_whatever_others_do():
-    shares = Shares(at_once=2, per_minute=None)
-    with shares.enter("a"), shares.enter("a"):
-        with pytest.raises(Refused), shares.enter("a"):
-            pass
-        with shares.enter("b"):
-            pass
-    with shares.enter("a"):
-        pass
-
-
-def test_a_key_asks_so_often_a_minute_and_is_told_when_again():
-    clock = Clock()
-    shares = Shares(at_once=None, per_minute=2, clock=clock)
-    for second in (0.0, 10.0):
-        clock.now = second
-        with shares.enter("a"):
-            pass
-    clock.now = 30.0
-    with pytest.raises(Refused) as caught, shares.enter("a"):
-        pass
-    assert caught.value.headers["retry-after"] == "30"
-    clock.now = 60.0
-    with shares.enter("a"):
-        pass
-
-
-def test_who_has_gone_is_forgotten():
-    clock = Clock()
-    shares = Shares(at_once=3, per_minute=5, clock=clock)
-    for number in range(100):
-        with shares.enter(f"key {number}"):
-            pass
-    clock.now = 61.0
-    with shares.enter("new"):
-        pass
-    assert set(shares._asked) == {"new"}
-    assert not shares._running
 
 
 def test_token_limits():

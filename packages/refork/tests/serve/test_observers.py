@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from refork.policies.base import Sampling
 from refork.serve.exchange import Choice, Exchange, Timeline
 from refork.serve.metrics import Metrics
 from refork.serve.observe import Observers
+from refork.serve.served import ActiveRequest, Asked
 from refork.serve.tracing import Tracing, tracing
 from refork.types import token_array
 
@@ -26,6 +28,9 @@ def exchange(**change):
         "messages": ({"role": "user", "content": "secret"},),
     }  # fmt: skip
     return Exchange(**plain | change)
+
+
+CALL = ActiveRequest("chat", "m", (), "chatcmpl-")
 
 
 class Clock:
@@ -69,7 +74,7 @@ def test_times_of_a_request():
 
 def test_what_a_complete_answer_counts():
     metrics = Metrics()
-    told(Observers(metrics).watch("chat", "m"), 1, 1)
+    told(Observers(metrics).watch(CALL, Asked()), 1, 1)
     metrics.request("/v1/chat/completions", "POST", 200, 0.5)
     metrics.request("/v1/chat/completions", "BREW", 405, 0.5)
     metrics.recorded("written", 3)
@@ -98,7 +103,7 @@ def test_an_answer_that_never_ended_is_counted_as_what_it_was(error, outcome):
     metrics = Metrics()
     with (
         contextlib.suppress(asyncio.CancelledError, ZeroDivisionError),
-        Observers(metrics).watch("chat", "m"),
+        Observers(metrics).watch(CALL, Asked()),
     ):
         if error is not None:
             raise error
@@ -148,7 +153,7 @@ def spans():
 def test_a_span_says_what_was_asked_and_answered(spans):
     memory, make = spans
     settings = Sampling(temperature=0.5, top_p=0.9, max_tokens=7, stop=("x",))
-    told(Observers(tracing=make()).watch("chat", "m", settings=settings, seed=3, stream=True), 1, 1)
+    told(Observers(tracing=make()).watch(replace(CALL, stream=True), Asked(settings=settings, seed=3)), 1, 1)
     (span,) = memory.get_finished_spans()
     found = dict(span.attributes)
     assert span.name == "chat m"
@@ -167,7 +172,7 @@ def test_a_span_says_what_was_asked_and_answered(spans):
 
 def test_contents_only_where_they_are_asked_for(spans):
     memory, make = spans
-    told(Observers(tracing=make(content=True)).watch("chat", "m"))
+    told(Observers(tracing=make(content=True)).watch(CALL, Asked()))
     found = memory.get_finished_spans()[0].attributes
     (asked,) = json.loads(found["gen_ai.input.messages"])
     assert asked == {"role": "user", "parts": [{"type": "text", "content": "secret"}]}
@@ -178,7 +183,10 @@ def test_contents_only_where_they_are_asked_for(spans):
 def test_a_span_continues_the_clients_trace_and_says_how_it_broke(spans):
     memory, make = spans
     parent = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-    with pytest.raises(ZeroDivisionError), Observers(tracing=make()).watch("chat", "m", headers=parent):
+    with (
+        pytest.raises(ZeroDivisionError),
+        Observers(tracing=make()).watch(replace(CALL, headers=parent), Asked()),
+    ):
         raise ZeroDivisionError
     (span,) = memory.get_finished_spans()
     assert f"{span.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
@@ -191,7 +199,7 @@ def test_a_tracer_that_fails_breaks_no_answer(caplog):
         def start_span(self, *given, **named):
             raise RuntimeError
 
-    told(Observers(tracing=Tracing(Broken())).watch("chat", "m"))
+    told(Observers(tracing=Tracing(Broken())).watch(CALL, Asked()))
     assert "could not be begun" in caplog.text
 
 

@@ -94,7 +94,7 @@ def serve_command(
     Ctrl-C lets running answers end, a second one does not. --template prints all
     other settings; --recipe and --set give them.
 
-    Example: refork serve --model runs/model --drafter runs/draft --record served.db --set per_key_requests=8
+    Example: refork serve --model runs/model --drafter runs/draft --record served.db --set max_tokens=4096
     """
     from refork.serve import serve
     from refork.serve.keys import read_keys

@@ -28,7 +28,6 @@ from functools import cached_property
 from typing import Any, final
 
 import jinja2
-import numpy as np
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Rendered
@@ -384,67 +383,6 @@ class Codec:
         except (BadInput, CannotDo):
             return set()
         return set(self._ids(text.rpartition(mark)[2].lstrip())[:1])
-
-    # -- spans --------------------------------------------------------------------------------
-
-    def spans(self, messages: Sequence[Message]) -> list[tuple[str, int, int]]:
-        """Role, first token and end (exclusive) of every message in the fully rendered conversation.
-
-        The conversation is ``render([], [], messages)`` without the opening of the next turn. Spans touch:
-        a message owns its header and the end of its turn. Text that a template writes on its own (a
-        default system prompt) belongs to the message that follows it.
-        """
-        if self._template is None:
-            return self._spans_plain(messages)
-        whole = self.template_text(messages, generate=False)
-        bounds = [self._boundary(messages, whole, count) for count in range(1, len(messages))]
-        characters = np.maximum.accumulate([0, *bounds, len(whole)])
-        places = np.searchsorted(self._ends(whole), characters, side="right")
-        places[0] = 0
-        return [
-            (str(message["role"]), int(start), int(end))
-            for message, start, end in zip(messages, places, places[1:], strict=False)
-        ]
-
-    def _spans_plain(self, messages: Sequence[Message]) -> list[tuple[str, int, int]]:
-        texts = [_plain_text(message) for message in messages]
-        ends = self._ends("".join(texts))
-        bounds = np.cumsum([0, *(len(text) for text in texts)])
-        places = np.searchsorted(ends, bounds, side="right") + len(self.opening)
-        places[0] = 0
-        return [
-            (str(message["role"]), int(start), int(end))
-            for message, start, end in zip(messages, places, places[1:], strict=False)
-        ]
-
-    def _ends(self, text: str) -> list[int]:
-        """Where each token of a text ends in it (characters)."""
-        if getattr(self._tokenizer, "is_fast", False):
-            found = self._tokenizer(
-                text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-            )
-            return [int(end) for _, end in found["offset_mapping"]]
-        return self._split(self._ids(text), special=True)[1]
-
-    def _boundary(self, messages: Sequence[Message], whole: str, count: int) -> int:
-        """Where the first ``count`` messages end in the whole text (characters)."""
-        try:
-            head = self.template_text(messages[:count], generate=False)
-        except BadInput:
-            head = None
-        if head is not None and whole.startswith(head):
-            return len(head)
-        # A message is written otherwise when others follow: change its content to find where that ends.
-        other = [dict(m) for m in messages]
-        other[count - 1] = {**other[count - 1], "content": "\u241f"}
-        changed = self.template_text(other, generate=False)
-        same = 0
-        while same < min(len(whole), len(changed)) and whole[-1 - same] == changed[-1 - same]:
-            same += 1
-        rest = whole[len(whole) - same :]
-        found = self._unseen.match(rest)
-        closes = found.end() if found and found.lastgroup != "seen" and not found.group().isspace() else 0
-        return len(whole) - same + closes
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,10 +15,10 @@ from refork.serve.asking import check_choices, holder_of, ignored_header, settin
 from refork.serve.exchange import Choice
 from refork.serve.logprobs import chat_logprobs
 from refork.serve.refusal import BadParameter
-from refork.serve.served import Asked, Delta, Served, speaks_tokens
-from refork.serve.service import ActiveRequest, Running, Service
-from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer
-from refork.serve.structured import Form, Mode
+from refork.serve.served import ActiveRequest, Asked, Delta, Served, speaks_tokens
+from refork.serve.service import Running, Service
+from refork.serve.stream import DONE, ChunkHead, answer
+from refork.serve.structured import Form, Mode, allowed
 from refork.serve.turn import TurnText
 from refork.serve.web import Request, Response
 from refork.types import Json, Message
@@ -39,20 +39,8 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
     talk = ChatChoices(body, model, partial(TurnText, asked.tools, calls), service.pins)
-    running = await service.open(call_of(service, body.model, asked, "chatcmpl-", body.stream, request))
-    headers = ignored_header(body, model)
-    if body.stream:
-        return EventStream(running, talk.events(running), headers)
-    try:
-        async for _, deltas in running.parts():
-            for delta in deltas:
-                talk.put(delta)
-        await running.end([talk.ended(running)])
-    except BaseException as error:
-        await running.close(error)
-        raise
-    await running.close()
-    return json_answer(talk.whole(running), headers=headers)
+    call = call_of(service, body.model, asked, "chatcmpl-", body.stream, request)
+    return await answer(service, call, talk, ignored_header(body, model))
 
 
 def call_of(
@@ -83,43 +71,25 @@ def _check(body: ChatRequest, model: Served) -> None:
         tokens_of(model, "token ids", "return_token_ids")
     if body.top_logprobs and not body.logprobs:
         raise BadParameter("top_logprobs", "top_logprobs: they come with logprobs, which are not asked for")
-    if body.tool_choice not in (None, "none") and not body.tools:
-        raise BadParameter("tool_choice", "tool_choice: there are no tools")
-    known = {tool.function.name for tool in body.tools}
-    for name in _named(body) or ():
-        if name not in known:
-            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(limits) > 1:
         raise BadParameter("max_tokens", "max_tokens and max_completion_tokens differ")
 
 
-def _named(body: ChatRequest) -> list[str] | None:
-    """The tools that alone may be called; None: all may."""
-    choice = body.tool_choice
-    if isinstance(choice, NamedTool):
-        return [choice.function.name]
-    if isinstance(choice, AllowedTools):
-        return [tool.function.name for tool in choice.allowed_tools.tools]
-    return None
-
-
 def _form(body: ChatRequest) -> Form:
     """What the answer must be."""
-    choice, named = body.tool_choice, _named(body)
+    choice, named = body.tool_choice, None
     mode: Mode = "auto" if choice is None else "required"
-    if isinstance(choice, AllowedTools):
+    if isinstance(choice, NamedTool):
+        named = [choice.function.name]
+    elif isinstance(choice, AllowedTools):
         mode = choice.allowed_tools.mode
+        named = [tool.function.name for tool in choice.allowed_tools.tools]
     elif isinstance(choice, str):
         mode = choice
-    tools = [
-        (number, tool.function.model_dump(exclude_unset=True))
-        for number, tool in enumerate(body.tools)
-        if mode != "none" and (named is None or tool.function.name in named)
-    ]
     return Form(
         mode,
-        tuple(tools),
+        allowed([tool.function.model_dump(exclude_unset=True) for tool in body.tools], choice, mode, named),
         many=body.parallel_tool_calls and not isinstance(choice, NamedTool),
         answer=schema_of(body.response_format),
         tool_at="tools.{}.function.parameters",
@@ -151,16 +121,40 @@ def _asked(body: ChatRequest, model: Served, service: Service, form: Form, gramm
 
 @final
 @dataclass(slots=True)
-class _Choice:
-    """One choice as it comes."""
+class OpenChoice:
+    """One choice of a conversation as it comes."""
 
     turn: TurnText
     tokens: list[int] = field(default_factory=list)
     logprobs: list[Json] = field(default_factory=list)
     finish: str | None = None
     stop: str | None = None
-    message: Message | None = None
+    message: Message = field(default_factory=dict)
     note: Json | None = None
+
+    def put(self, delta: Delta) -> str:
+        """Add what is new; the text that may be sent now."""
+        self.tokens += delta.tokens
+        self.finish, self.stop = delta.finish or self.finish, delta.stop or self.stop
+        self.note = delta.note if delta.note is not None else self.note
+        if delta.message is not None:
+            self.message = delta.message
+            return ""
+        return self.turn.put(delta.text)
+
+    def ended(self, said: Choice, pins: Pins | None, *, many: bool) -> Choice:
+        """The choice with its message, as it is recorded; without ``many`` its first call alone."""
+        message = self.message or self.turn.message()
+        if not many and message.get("tool_calls"):
+            message = {**message, "tool_calls": message["tool_calls"][:1]}
+        if pins is not None:
+            message, pinned = pins.judged(message)
+            self.note = {**(self.note or {}), "pinned": pinned}
+        if message.get("tool_calls"):
+            self.finish = "tool_calls"
+        self.message = message
+        finish: Any = self.finish
+        return replace(said, message=message, finish=finish, note=self.note)
 
 
 @final
@@ -172,37 +166,20 @@ class ChatChoices:
     ) -> None:
         self._body, self._pins = body, pins
         self._spell = model.spell if speaks_tokens(model) else str
-        self.choices = [_Choice(turn()) for _ in range(body.n)]
+        self.choices = [OpenChoice(turn()) for _ in range(body.n)]
 
-    def put(self, delta: Delta) -> str:
+    def put(self, number: int, delta: Delta) -> str:
         """Add what is new to its choice; the text that may be sent now."""
         choice = self.choices[delta.choice]
-        choice.tokens += delta.tokens
-        choice.finish, choice.stop = delta.finish or choice.finish, delta.stop or choice.stop
-        choice.note = delta.note if delta.note is not None else choice.note
         if self._body.logprobs and not self._body.stream:
             choice.logprobs += chat_logprobs(delta, self._spell)
-        if delta.message is not None:
-            choice.message = delta.message
-            return ""
-        return choice.turn.put(delta.text)
+        return choice.put(delta)
 
-    def ended(self, running: Running) -> list[Choice]:
+    def ended(self, running: Running) -> list[list[Choice]]:
         """The choices with their messages, as they are recorded. All is said."""
-        found = []
-        for said, choice in zip(running.answers[0].choices(), self.choices, strict=True):
-            if choice.message is None:
-                choice.message = choice.turn.message()
-            if not self._body.parallel_tool_calls and choice.message.get("tool_calls"):
-                choice.message = {**choice.message, "tool_calls": choice.message["tool_calls"][:1]}
-            if self._pins is not None:
-                choice.message, pinned = self._pins.judged(choice.message)
-                choice.note = {**(choice.note or {}), "pinned": pinned}
-            if choice.message.get("tool_calls"):
-                choice.finish = "tool_calls"
-            finish: Any = choice.finish
-            found.append(replace(said, message=choice.message, finish=finish, note=choice.note))
-        return found
+        many = self._body.parallel_tool_calls
+        pairs = zip(running.answers[0].choices(), self.choices, strict=True)
+        return [[choice.ended(said, self._pins, many=many) for said, choice in pairs]]
 
     def whole(self, running: Running) -> Json:
         """The whole answer."""
@@ -233,7 +210,7 @@ class ChatChoices:
         prompt = running.answers[0].prompt
         return [] if prompt is None else prompt.tolist()
 
-    def _ending(self, choice: _Choice) -> Json:
+    def _ending(self, choice: OpenChoice) -> Json:
         """What a choice ends with: why, and (our own key ``refork``) what the model notes of it."""
         ending: Json = {"finish_reason": choice.finish}
         if choice.stop is not None:
@@ -252,9 +229,9 @@ class ChatChoices:
         )
         verbose = body.logprobs or body.return_token_ids
         begun: set[int] = set()
-        async for _, deltas in running.parts():
+        async for number, deltas in running.parts():
             for delta in deltas:
-                text, index = self.put(delta), delta.choice
+                text, index = self.put(number, delta), delta.choice
                 if delta.message is not None or not (text or (verbose and delta.tokens)):
                     continue
                 if index not in begun:
@@ -265,7 +242,7 @@ class ChatChoices:
                     yield head.chunk(_row(index, {"content": text}, **self._beside(delta)))
                 else:
                     yield head.chunk(_PLAIN % (index, json.dumps(text)))
-        await running.end([self.ended(running)])
+        await running.end(self.ended(running))
         for index, choice in enumerate(self.choices):
             if last := _last_delta(choice, index in begun):
                 yield head.chunk(_row(index, last))
@@ -291,9 +268,9 @@ def _row(index: int, delta: Json, **more: Any) -> str:
     return json.dumps({"index": index, "delta": delta, "finish_reason": None, **more})
 
 
-def _last_delta(choice: _Choice, begun: bool) -> Json:
+def _last_delta(choice: OpenChoice, begun: bool) -> Json:
     """What of a message is still to be sent once it is whole."""
-    message = choice.message or {}
+    message = choice.message
     calls = [{"index": place, **call} for place, call in enumerate(message.get("tool_calls") or [])]
     if not begun:
         # Nothing was sent: the message goes out as one.

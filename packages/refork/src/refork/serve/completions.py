@@ -13,9 +13,9 @@ from refork.serve.api import CompletionRequest
 from refork.serve.asking import check_choices, holder_of, ignored_header, settings_of, tokens_of
 from refork.serve.logprobs import Spell, by_id, completion_logprobs
 from refork.serve.refusal import BadParameter
-from refork.serve.served import Asked, Delta, TokenServed
-from refork.serve.service import ActiveRequest, Running, Service
-from refork.serve.stream import DONE, ChunkHead, EventStream, json_answer
+from refork.serve.served import ActiveRequest, Asked, Delta, TokenServed
+from refork.serve.service import Running, Service
+from refork.serve.stream import DONE, ChunkHead, answer, json_answer
 from refork.serve.web import Request, Response
 from refork.types import IntArray, Json, token_array
 
@@ -46,10 +46,13 @@ async def complete(service: Service, body: CompletionRequest, request: Request) 
     count = _count(body)
     check_choices(count * body.n, service.settings, "prompt" if count > 1 else "n")
     prompts = await _prompts(body, model)
-    if body.max_tokens == 0:
-        return await _echo_only(service, body, model, prompts)
-    sampling = settings_of(body, service.settings, body.max_tokens, "max_tokens")
     page = _Page(body, model, prompts)
+    if body.echo:
+        with service.admit(body.model, len(prompts)):
+            await page.read_prompts()
+    if body.max_tokens == 0:
+        return page.echoes()
+    sampling = settings_of(body, service.settings, body.max_tokens, "max_tokens")
     call = ActiveRequest(
         operation="text_completion",
         model=body.model,
@@ -59,35 +62,7 @@ async def complete(service: Service, body: CompletionRequest, request: Request) 
         holder=holder_of(request),
         headers=request.headers,
     )
-    headers = ignored_header(body, model)
-    running = await service.open(call)
-    try:
-        await page.read_prompts()
-        if body.stream:
-            return EventStream(running, page.events(running), headers)
-        async for number, deltas in running.parts():
-            for delta in deltas:
-                page.put(number, delta)
-        await running.end()
-    except BaseException as error:
-        await running.close(error)
-        raise
-    await running.close()
-    return json_answer(page.whole(running.id, running.created, running.usage), headers=headers)
-
-
-async def _echo_only(
-    service: Service, body: CompletionRequest, model: TokenServed, prompts: list[tuple[IntArray, str | None]]
-) -> Response:
-    """The prompts given back with their log-probs, and nothing drawn."""
-    page = _Page(body, model, prompts)
-    with service.admit(body.model, len(prompts)):
-        await page.read_prompts()
-    read = sum(len(tokens) for tokens, _ in prompts)
-    usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
-    for index in range(len(prompts) * body.n):
-        page.put(index // body.n, Delta(index % body.n, finish="length"))
-    return json_answer(page.whole(f"cmpl-{uuid.uuid4().hex}", int(time.time()), usage))
+    return await answer(service, call, page, ignored_header(body, model))
 
 
 def _check(body: CompletionRequest, service: Service) -> None:
@@ -142,9 +117,7 @@ class _Page:
         self._echoes: list[Json] = [{} for _ in prompts]
 
     async def read_prompts(self) -> None:
-        """Texts and log-probs of the prompts, where they are to be given back."""
-        if not self._body.echo:
-            return
+        """Texts and log-probs of the prompts, which are to be given back."""
         for number, (tokens, _) in enumerate(self._prompts):
             text, ends = self._model.pieces(tokens.tolist())
             echo: Json = {"text": text, "logprobs": None}
@@ -160,8 +133,16 @@ class _Page:
                 )
             self._echoes[number] = echo
 
-    def put(self, number: int, delta: Delta) -> None:
-        """Add what is new to a choice of prompt ``number``."""
+    def echoes(self) -> Response:
+        """The prompts alone: nothing is drawn."""
+        read = sum(len(tokens) for tokens, _ in self._prompts)
+        for choice in self._choices:
+            choice.finish = "length"
+        usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
+        return json_answer(self._written(f"cmpl-{uuid.uuid4().hex}", int(time.time()), usage))
+
+    def put(self, number: int, delta: Delta) -> str:
+        """Add what is new to a choice of prompt ``number``; the text that may be sent now."""
         choice = self._choices[number * self._body.n + delta.choice]
         logprobs = self._logprobs(number, choice, delta)
         choice.text.append(delta.text)
@@ -171,6 +152,10 @@ class _Page:
         choice.ended = delta.ends[-1] if len(delta.ends) else choice.ended
         if logprobs is not None:
             choice.logprobs = _joined(choice.logprobs, logprobs)
+        return delta.text
+
+    def ended(self, running: Running) -> None:
+        """The choices are recorded as they came."""
 
     def _logprobs(self, number: int, choice: _Choice, delta: Delta) -> Json | None:
         if self._body.logprobs is None:
@@ -197,8 +182,8 @@ class _Page:
         last: list[bytes] = []
         async for number, deltas in running.parts():
             for delta in deltas:
-                choice = self._choices[number * body.n + delta.choice]
                 index = number * body.n + delta.choice
+                choice = self._choices[index]
                 if delta.text or (verbose and delta.tokens) or delta.finish:
                     chunk = head.chunk(self._chunk(number, index, choice, delta, verbose))
                     # The end of an answer is told once it is on record.
@@ -229,8 +214,11 @@ class _Page:
             row["token_ids"] = list(delta.tokens)
         return json.dumps(row)
 
-    def whole(self, name: str, created: int, usage: Json | None) -> Json:
+    def whole(self, running: Running) -> Json:
         """The whole answer."""
+        return self._written(running.id, running.created, running.usage)
+
+    def _written(self, name: str, created: int, usage: Json | None) -> Json:
         rows = []
         for index, choice in enumerate(self._choices):
             number = index // self._body.n

@@ -22,52 +22,12 @@ from refork.serve.refusal import Refused
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from refork.decoding.live import DrawRequest, StepOutput
+    from refork.decoding.live import DrawRequest, LiveDecoder, StepOutput
 
 T = TypeVar("T")
 #: Steps that may fail one after the other before the engine gives up.
 _TRIES = 8
 _log = logging.getLogger("refork.server")
-
-
-class Live(Protocol):
-    """What the thread drives; :class:`refork.decoding.live.LiveDecoder` is one."""
-
-    @property
-    def waiting(self) -> int:
-        """Questions that have no row yet."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """Questions that have one."""
-        ...
-
-    @property
-    def bytes(self) -> int:
-        """Memory held."""
-        ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do."""
-        ...
-
-    def submit(self, request: DrawRequest) -> int:
-        """A request id for a question."""
-        ...
-
-    def cancel(self, request_id: int) -> None:
-        """Drop a question."""
-        ...
-
-    def step(self) -> list[StepOutput]:
-        """One pass over everything that runs."""
-        ...
-
-    def clear(self) -> None:
-        """Drop all questions, after a step that failed."""
-        ...
 
 
 class Listener(Protocol):
@@ -123,7 +83,7 @@ class Engine:
     that come later; when one after the other fails it gives up, and ``failed`` says why.
     """
 
-    def __init__(self, live: Live, lock: AbstractContextManager[object], name: str = "model") -> None:
+    def __init__(self, live: LiveDecoder, lock: AbstractContextManager[object], name: str = "model") -> None:
         self.live = live
         self.failed: str | None = None
         self._lock = lock

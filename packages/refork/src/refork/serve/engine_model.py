@@ -18,7 +18,7 @@ from refork.policies.call_form import CallForm, call_form
 from refork.policies.local import LocalPolicy
 from refork.policies.one_at_a_time import one_at_a_time
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.serve.engine import Engine, Live
+from refork.serve.engine import Engine
 from refork.serve.exchange import Choice
 from refork.serve.refusal import BadParameter, Refused, require_text
 from refork.serve.served import Asked, Delta, Top
@@ -26,7 +26,7 @@ from refork.serve.text import Speech, reader_of
 from refork.types import Finish, IntArray, Message, token_array
 
 if TYPE_CHECKING:
-    from refork.decoding.live import StepOutput
+    from refork.decoding.live import LiveDecoder, StepOutput
     from refork.decoding.speculator import Speculator
 
 #: Noise of questions with a seed, and of those without one.
@@ -44,8 +44,8 @@ class EngineModel:
     """A local policy; ``width`` answers are drawn at the same time, by a ``speculator`` where one is given.
 
     The noise of answer i under seed s is that of key (s, i), whatever the prompt and whatever is drawn beside
-    it: the same prompt gives the same tokens, and two prompts under one seed are paired. ``seed`` is that of
-    questions that name none. ``live`` brings a decoder of its own.
+    it: the same prompt gives the same tokens, and two prompts under one seed are paired. ``live`` brings a
+    decoder of its own.
     """
 
     def __init__(
@@ -54,8 +54,7 @@ class EngineModel:
         *,
         width: int = 64,
         speculator: Speculator | None = None,
-        live: Live | None = None,
-        seed: int = 0,
+        live: LiveDecoder | None = None,
     ) -> None:
         if live is None:
             from refork.decoding.live import LiveDecoder
@@ -64,7 +63,6 @@ class EngineModel:
         self.policy = policy
         self.slots = width
         self.engine = Engine(live, one_at_a_time(policy), policy.card.name)
-        self._seed = seed
         self._draws = itertools.count()
         self._names: dict[int, str] = {}
         self._encoding = threading.Lock()
@@ -121,7 +119,7 @@ class EngineModel:
 
     def _key(self, seed: int | None, number: int) -> NoiseKey:
         if seed is None:
-            return NoiseKey(self._seed, FRESH, next(self._draws) % 2**32)
+            return NoiseKey(0, FRESH, next(self._draws) % 2**32)
         return NoiseKey(seed, SEEDED, number)
 
     # -- tokens and text ---------------------------------------------------------------------------

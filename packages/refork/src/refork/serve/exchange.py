@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 from refork.policies.base import PolicyCard, Sampling
@@ -71,7 +71,6 @@ class Exchange:
     holder: str | None = None
     tokens_in: int | None = None
     pinned: Json | None = None
-    extra: Json = field(default_factory=dict)
 
     @property
     def counted_in(self) -> int | None:

@@ -128,7 +128,7 @@ def _action(exchange: Exchange, number: int, choice: Choice, above: str) -> NewN
     served: Json = {"id": exchange.id, "model": exchange.model, "choice": number}
     known = {"seed": exchange.seed, "by": exchange.holder, "pinned": exchange.pinned}
     served |= {name: value for name, value in known.items() if value is not None}
-    extra: Json = {"served": served | exchange.extra}
+    extra: Json = {"served": served}
     if card is not None:
         extra["card"] = card.to_json()
     if choice.ties:

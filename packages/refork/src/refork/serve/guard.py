@@ -1,4 +1,4 @@
-"""What stands before every application: gate, key, share, size, patience; who leaves takes his work along.
+"""What stands before every application: gate, key, size, patience; who leaves takes his work along.
 
 Pure ASGI, so that it holds for every route and for bodies of any coding. A request's body is read here, whole
 and within its limits, before the application sees it.
@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 from refork.serve.gate import Gate
 from refork.serve.keys import ApiKeys
-from refork.serve.limits import Shares
-from refork.serve.refusal import Refused, out_of_time, too_large, too_slow_body, wrong_key
+from refork.serve.refusal import Refused
 from refork.serve.settings import ServerSettings
 
 Event: TypeAlias = MutableMapping[str, Any]
@@ -45,11 +44,10 @@ class Guard:
     """ASGI middleware; :func:`~refork.serve.web.application` puts it before every application.
 
     In order: 403 and 415 for what another page may have sent (:class:`~refork.serve.gate.Gate`); 401
-    without an accepted key (``/health`` needs none); 429 over the key's share (POST only); 413 and 408 for a
-    body that is too large or too slow; then the application, until it is done, its time is over (504, or an
-    error as a stream's last event) or the client has left. In the last two cases the application's task is
-    cancelled (by asyncio: a thread that it waits for goes on). ``request.state.holder`` names the key's
-    holder.
+    without an accepted key (``/health`` needs none); 413 and 408 for a body that is too large or too slow;
+    then the application, until it is done, its time is over (504, or an error as a stream's last event) or
+    the client has left. In the last two cases the application's task is cancelled (by asyncio: a thread that
+    it waits for goes on). ``request.state.holder`` names the key's holder.
     """
 
     def __init__(
@@ -59,7 +57,6 @@ class Guard:
         self._gate = gate
         self._settings = settings
         self._keys = ApiKeys(settings.keys)
-        self._shares = Shares(settings.per_key_requests, settings.per_key_per_minute)
         self._counting = counting
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -89,22 +86,22 @@ class Guard:
         self._gate.check(scope)
         holder = self._keys.holder(_header(scope, b"authorization"))
         if holder is None and scope["path"] not in OPEN:
-            raise wrong_key()
+            raise Refused(401, "this server wants an API key", "authentication_error", "invalid_api_key")
         scope.setdefault("state", {})["holder"] = holder
-        if scope["method"] != "POST":
-            await self._patiently(scope, b"", receive, out)
-            return
-        with self._shares.enter(holder or ""):
-            body = await self._body(scope, receive)
-            if body is not None:
-                await self._patiently(scope, body, receive, out)
+        body = await self._body(scope, receive) if scope["method"] == "POST" else b""
+        if body is not None:
+            await self._patiently(scope, body, receive, out)
 
     async def _body(self, scope: Event, receive: Receive) -> bytes | None:
         """The whole body; None: the client left first. Raises Refused for one too large or too slow."""
         most, seconds = self._settings.max_body, self._settings.body_s
         length = _header(scope, b"content-length")
+        too_long = Refused(
+            413, f"the request is longer than {most:,} bytes", "invalid_request_error", "request_too_large"
+        )
+        # A length may be missing or lie, so what comes is counted too.
         if length is not None and length.isdigit() and int(length) > most:
-            raise too_large(most)
+            raise too_long
         parts, size = [], 0
         try:
             async with asyncio.timeout(seconds):
@@ -115,12 +112,13 @@ class Guard:
                     part = event.get("body", b"")
                     size += len(part)
                     if size > most:
-                        raise too_large(most)
+                        raise too_long
                     parts.append(part)
                     if not event.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError as error:
-            raise too_slow_body(seconds) from error
+            said = f"the request did not arrive within {seconds:g} s"
+            raise Refused(408, said, "invalid_request_error", "request_timeout") from error
 
     async def _patiently(self, scope: Event, body: bytes, receive: Receive, out: _Out) -> None:
         """Run the application until it ends, its time is over, or the client leaves."""
@@ -136,7 +134,8 @@ class Guard:
             out.close()
             left.set()
             if not leaving.done():
-                await out.part(out_of_time(self._settings.timeout_s or 0.0))
+                said = f"no complete answer within {self._settings.timeout_s:g} s"
+                await out.part(Refused(504, said, "timeout_error", "timeout"))
         finally:
             leaving.cancel()
             await _ended(work)

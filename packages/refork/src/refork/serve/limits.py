@@ -1,9 +1,8 @@
-"""Who may ask how much at once: waiting places of each model, and each key's share."""
+"""How much may be asked at once: the waiting places of each model."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from refork.serve.refusal import too_busy
 
 #: Retry-After is kept between these, whatever the estimate says.
 _SOONEST, _LATEST = 1.0, 60.0
-_MINUTE = 60.0
 
 
 @final
@@ -93,59 +91,6 @@ class Admission:
             told, entry.started = entry.started, None
             if told is not None:
                 told()
-
-
-@final
-class Shares:
-    """What each key has under way and has asked in the last minute. Used from the event loop's thread only.
-
-    ``at_once`` and ``per_minute``: requests; None: as many as they like. Who asks nothing for a minute is
-    forgotten.
-    """
-
-    def __init__(
-        self, at_once: int | None, per_minute: int | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._at_once = at_once
-        self._per_minute = per_minute
-        self._clock = clock
-        self._running: dict[str, int] = {}
-        self._asked: dict[str, deque[float]] = {}
-
-    @contextmanager
-    def enter(self, holder: str) -> Iterator[None]:
-        """Count one request of a key while it runs.
-
-        Raises:
-            Refused: 429, over one of the two limits.
-        """
-        self._check(holder)
-        self._running[holder] = self._running.get(holder, 0) + 1
-        if self._per_minute is not None:
-            self._asked.setdefault(holder, deque()).append(self._clock())
-        try:
-            yield
-        finally:
-            self._running[holder] -= 1
-            if not self._running[holder]:
-                del self._running[holder]
-
-    def _check(self, holder: str) -> None:
-        if self._at_once is not None and self._running.get(holder, 0) >= self._at_once:
-            said = f"this key has {self._at_once} requests under way, and may have no more"
-            raise too_busy(said, _SOONEST, "rate_limit_exceeded")
-        if self._per_minute is None:
-            return
-        now = self._clock()
-        for name in [name for name, times in self._asked.items() if now - times[-1] >= _MINUTE]:
-            del self._asked[name]
-        times = self._asked.get(holder, deque())
-        while times and now - times[0] >= _MINUTE:
-            times.popleft()
-        if len(times) >= self._per_minute:
-            wait = _MINUTE - (now - times[0])
-            said = f"this key has asked {self._per_minute} times in a minute, and may not more often"
-            raise too_busy(said, wait, "rate_limit_exceeded")
 
 
 def token_limit(asked: int | None, most: int | None, default: int, name: str = "max_tokens") -> int:

@@ -16,9 +16,6 @@ from refork.errors import CannotDo, MissingExtra
 if TYPE_CHECKING:
     import uvicorn
 
-# Connections whose requests must begin in time: no silent ones, no endless heads.
-
-
 #: Bytes that the head of a request (its line and headers) may take.
 LONGEST_HEAD = 64 << 10
 #: Seconds that a connection may be idle: longer than clients keep one (httpx: 5), so that none of them sends
@@ -128,7 +125,6 @@ def http_server(
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn", "serve") from error
-    from refork.serve.local import IDLE_S, Bounded
 
     config = uvicorn.Config(
         app(),

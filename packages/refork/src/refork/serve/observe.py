@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
-from refork.policies.base import Sampling
-from refork.serve.exchange import Exchange, Operation, Timeline
+from refork.serve.exchange import Exchange, Timeline
 from refork.serve.metrics import Metrics
 from refork.serve.record import ExchangeRecorder
+from refork.serve.served import ActiveRequest, Asked
 from refork.serve.settings import ServerSettings
 from refork.serve.tracing import Tracing, tracing
 
@@ -84,22 +84,10 @@ class Observers:
             self.tracing.close()
 
     @contextmanager
-    def watch(
-        self,
-        operation: Operation,
-        model: str,
-        *,
-        settings: Sampling | None = None,
-        seed: int | None = None,
-        choices: int = 1,
-        stream: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> Iterator[Watch]:
-        """Watch one request from its admission to its last byte; ``headers`` may carry a span's parent."""
+    def watch(self, call: ActiveRequest, asked: Asked) -> Iterator[Watch]:
+        """Watch one prompt of a request from its admission to its last byte."""
         watch = Watch(self.recorder)
-        span = None
-        if self.tracing is not None:
-            span = self.tracing.begin(operation, model, settings, seed, choices, stream, headers or {})
+        span = None if self.tracing is None else self.tracing.begin(call, asked)
         error: BaseException | None = None
         try:
             yield watch
@@ -108,7 +96,7 @@ class Observers:
             raise
         finally:
             if self.metrics is not None:
-                self.metrics.answer(model, watch.exchange, watch.timeline, _outcome(watch, error))
+                self.metrics.answer(call.model, watch.exchange, watch.timeline, _outcome(watch, error))
             if span is not None:
                 span.end(watch.exchange, watch.timeline, error)
 

@@ -14,7 +14,7 @@ from refork.registry import part
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy
     from refork.serve.additions import BlockSpeculator
-    from refork.serve.build import Model
+    from refork.serve.serve import Model
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Mapping
 from typing import Any, final
 
 from refork.errors import BadInput, CannotDo, ServerError, UserError
 from refork.types import Json
+
+_ASKED = "invalid_request_error"
+#: Complaints about one field that are told, and how pydantic spells the types of a union in a place.
+_FORMS = 6
+_TYPE = re.compile(r"(str|int|float|bool|dict)|.*\[.*|literal|[A-Z]\w+")
 
 
 @final
@@ -57,42 +61,9 @@ def error_event(body: Mapping[str, object]) -> bytes:
     return f"data: {json.dumps(body)}\n\n".encode()
 
 
-def wrong_key() -> Refused:
-    """No key, or one that is not accepted."""
-    return Refused(401, "this server wants an API key", "authentication_error", "invalid_api_key")
-
-
 def too_busy(what: str, retry_s: float, code: str = "server_overloaded") -> Refused:
     """More work than may wait."""
     return Refused(429, what, "rate_limit_error", code, retry_s=retry_s)
-
-
-def too_large(limit: int) -> Refused:
-    """A body over the limit."""
-    said = f"the request is longer than {limit:,} bytes"
-    return Refused(413, said, "invalid_request_error", "request_too_large")
-
-
-def too_slow_body(seconds: float) -> Refused:
-    """A body that did not come in time."""
-    said = f"the request did not arrive within {seconds:g} s"
-    return Refused(408, said, "invalid_request_error", "request_timeout")
-
-
-def out_of_time(seconds: float) -> Refused:
-    """An answer that did not end in time."""
-    said = f"no complete answer within {seconds:g} s"
-    return Refused(504, said, "timeout_error", "timeout")
-
-
-# Which HTTP answer each error becomes, in OpenAI's form.
-
-
-_log = logging.getLogger("refork.server")
-_ASKED = "invalid_request_error"
-#: Complaints about one field that are told, and how pydantic spells the types of a union in a place.
-_FORMS = 6
-_TYPE = re.compile(r"(str|int|float|bool|dict)|.*\[.*|literal|[A-Z]\w+")
 
 
 @final

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import BaseModel
@@ -15,13 +14,13 @@ from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
 from refork.serve.api import FlatAllowedTools, FlatNamedTool, ResponseRequest, SamplingBody, schema_of
 from refork.serve.asking import ignored_header, refuse_unsupported, settings_of
-from refork.serve.chat import call_of
+from refork.serve.chat import OpenChoice, call_of
 from refork.serve.exchange import Choice
 from refork.serve.refusal import BadParameter
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import Running, Service
-from refork.serve.stream import EventStream, json_answer
-from refork.serve.structured import Form, Mode
+from refork.serve.stream import answer
+from refork.serve.structured import Form, Mode, allowed
 from refork.serve.turn import TurnText
 from refork.serve.web import Request, Response
 from refork.types import Json, Message
@@ -138,20 +137,8 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
     reply = ResponseWriter(body, asked, calls, service.pins)
-    running = await service.open(call_of(service, body.model, asked, "resp_", body.stream, request))
-    headers = ignored_header(body, model, ("metadata",))
-    if body.stream:
-        return EventStream(running, reply.events(running), headers)
-    try:
-        async for _, deltas in running.parts():
-            for delta in deltas:
-                reply.put(delta)
-        await running.end([[reply.ended(running)]])
-    except BaseException as error:
-        await running.close(error)
-        raise
-    await running.close()
-    return json_answer(reply.whole(running), headers=headers)
+    call = call_of(service, body.model, asked, "resp_", body.stream, request)
+    return await answer(service, call, reply, ignored_header(body, model, ("metadata",)))
 
 
 def _check(body: ResponseRequest) -> None:
@@ -166,44 +153,25 @@ def _check(body: ResponseRequest) -> None:
     for name in _KEPT:
         if body.unknown.get(name):
             raise BadParameter(name, f"{name}: it cannot be had here")
-    if body.tool_choice not in (None, "none", "auto") and not body.tools:
-        raise BadParameter("tool_choice", "tool_choice: there are no tools")
     refuse_unsupported(body)
 
 
 _PLAIN = {"type": "text"}
 
 
-def _named(body: ResponseRequest) -> list[str] | None:
-    """The functions that alone may be called; None: all may."""
-    if isinstance(body.tool_choice, FlatNamedTool):
-        return [body.tool_choice.name]
-    if isinstance(body.tool_choice, FlatAllowedTools):
-        return [tool.name for tool in body.tool_choice.tools]
-    return None
-
-
 def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
     """What the answer must be. Raises BadParameter for a choice that is none of the tools."""
-    choice, named = body.tool_choice, _named(body)
+    choice, named = body.tool_choice, None
     mode: Mode = "auto" if choice is None else "required"
-    if isinstance(choice, FlatAllowedTools):
-        mode = choice.mode
+    if isinstance(choice, FlatNamedTool):
+        named = [choice.name]
+    elif isinstance(choice, FlatAllowedTools):
+        mode, named = choice.mode, [tool.name for tool in choice.tools]
     elif isinstance(choice, str):
         mode = choice
-    functions = [tool["function"] for tool in tools]
-    known = {function["name"] for function in functions}
-    for name in named or ():
-        if name not in known:
-            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
-    some = [
-        (number, function)
-        for number, function in enumerate(functions)
-        if mode != "none" and (named is None or function["name"] in named)
-    ]
     return Form(
         mode,
-        tuple(some),
+        allowed([tool["function"] for tool in tools], choice, mode, named),
         many=body.parallel_tool_calls and not isinstance(choice, FlatNamedTool),
         answer=schema_of(body.text.format) if body.text is not None else None,
         tool_at="tools.{}.parameters",
@@ -244,42 +212,31 @@ class ResponseWriter:
         self, body: ResponseRequest, asked: Asked, calls: CallForm | None, pins: Pins | None
     ) -> None:
         self._body, self._settings, self._pins = body, asked.settings, pins
-        self._turn = TurnText(asked.tools, calls)
-        self._finish: str | None = None
-        self._note: Json | None = None
-        self._message: Message | None = None
+        self._choice = OpenChoice(TurnText(asked.tools, calls))
         self._item = f"msg_{uuid.uuid4().hex}"
         self._calls: list[Json] = []
+        # A choice that calls ends with "tool_calls", also where it was cut off behind a whole call.
+        self._cut = False
 
-    def put(self, delta: Delta) -> str:
+    def put(self, number: int, delta: Delta) -> str:
         """Add what is new; the text that may be sent now."""
-        self._finish = delta.finish or self._finish
-        self._note = delta.note if delta.note is not None else self._note
-        if delta.message is not None:
-            self._message = delta.message
-            return ""
-        return self._turn.put(delta.text)
+        self._cut = self._cut or delta.finish == "length"
+        return self._choice.put(delta)
 
-    def ended(self, running: Running) -> Choice:
+    def ended(self, running: Running) -> list[list[Choice]]:
         """The answer with its message, as it is recorded. All is said."""
-        message = self._message or self._turn.message()
-        if not self._body.parallel_tool_calls and message.get("tool_calls"):
-            message = {**message, "tool_calls": message["tool_calls"][:1]}
-        if self._pins is not None:
-            message, pinned = self._pins.judged(message)
-            self._note = {**(self._note or {}), "pinned": pinned}
-        self._message, self._calls = message, call_items(message)
         (said,) = running.answers[0].choices()
-        finish: Any = "tool_calls" if self._calls else said.finish
-        return replace(said, message=message, finish=finish, note=self._note)
+        found = self._choice.ended(said, self._pins, many=self._body.parallel_tool_calls)
+        self._calls = call_items(self._choice.message)
+        return [[found]]
 
     @property
     def _text(self) -> str:
-        return str((self._message or {}).get("content") or "")
+        return str(self._choice.message.get("content") or "")
 
     @property
     def _status(self) -> str:
-        return "incomplete" if self._finish == "length" else "completed"
+        return "incomplete" if self._cut else "completed"
 
     def _output(self) -> list[Json]:
         said = self._text or not self._calls
@@ -287,7 +244,7 @@ class ResponseWriter:
 
     def whole(self, running: Running, status: str | None = None) -> Json:
         """The answer; ``status`` says that it is not complete yet."""
-        body, cut = self._body, self._finish == "length"
+        body = self._body
         choice, text = body.tool_choice, body.text
         whole: Json = {
             "id": running.id,
@@ -298,7 +255,7 @@ class ResponseWriter:
             "output": [] if status else self._output(),
             "usage": None if status else _usage(running),
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut and not status else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if self._cut and not status else None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata,
@@ -312,8 +269,8 @@ class ResponseWriter:
             "tools": body.tools,
             "top_p": self._settings.top_p or 1.0,
         }
-        if self._note is not None:
-            whole["refork"] = self._note
+        if self._choice.note is not None:
+            whole["refork"] = self._choice.note
         return whole
 
     # -- streams -----------------------------------------------------------------------------------
@@ -326,16 +283,16 @@ class ResponseWriter:
         yield page.event("response.in_progress", response=begun)
         place = {"item_id": self._item, "output_index": 0, "content_index": 0}
         sent = 0
-        async for _, deltas in running.parts():
+        async for number, deltas in running.parts():
             for delta in deltas:
-                text = self.put(delta)
+                text = self.put(number, delta)
                 if text and not sent:
                     for chunk in self._open(page):
                         yield chunk
                 if text:
                     sent += len(text)
                     yield page.event("response.output_text.delta", **place, delta=text, logprobs=[])
-        await running.end([[self.ended(running)]])
+        await running.end(self.ended(running))
         left = self._text[sent:]
         if not sent and (left or not self._calls):
             for chunk in self._open(page):
@@ -344,8 +301,7 @@ class ResponseWriter:
             yield page.event("response.output_text.delta", **place, delta=left, logprobs=[])
         for chunk in self._close(page, place):
             yield chunk
-        ending = "incomplete" if self._finish == "length" else "completed"
-        yield page.event(f"response.{ending}", response=self.whole(running))
+        yield page.event(f"response.{self._status}", response=self.whole(running))
 
     def _open(self, page: _Events) -> list[bytes]:
         item = text_item(self._item, "", "in_progress")

@@ -8,7 +8,7 @@ from typing import Protocol, TypeGuard, final, runtime_checkable
 
 from refork.policies.base import PolicyCard, Sampling
 from refork.policies.call_form import CallForm
-from refork.serve.exchange import Choice
+from refork.serve.exchange import Choice, Operation
 from refork.types import Finish, FloatArray, IntArray, Json, Message
 
 #: The likeliest tokens of one place: their ids and log-probs at temperature 1, best first.
@@ -34,6 +34,21 @@ class Asked:
     settings: Sampling = field(default_factory=Sampling)
     top: int = 0
     keep_stop: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ActiveRequest:
+    """One request as it is worked on: a prompt or several; ``prefix`` begins its id."""
+
+    operation: Operation
+    model: str
+    asked: tuple[Asked, ...]
+    prefix: str
+    stream: bool = False
+    holder: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pinned: Json | None = None
 
 
 @final

@@ -7,34 +7,18 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from refork.serve.exchange import Choice, Exchange, Operation
+from refork.serve.exchange import Choice, Exchange
 from refork.serve.limits import Admission
 from refork.serve.refusal import UnknownModel
-from refork.serve.served import AnswerStream, Asked, Delta, Served, speaks_tokens
+from refork.serve.served import ActiveRequest, AnswerStream, Asked, Delta, Served, speaks_tokens
 from refork.serve.settings import ServerSettings
 from refork.types import Json
 
 if TYPE_CHECKING:
     from refork.serve.additions import Pins
     from refork.serve.observe import Observers, Watch
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ActiveRequest:
-    """One request as it is worked on; ``prefix`` begins its id."""
-
-    operation: Operation
-    model: str
-    asked: tuple[Asked, ...]
-    prefix: str
-    stream: bool = False
-    holder: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    pinned: Json | None = None
 
 
 @final
@@ -86,16 +70,7 @@ class Service:
             wanted = sum(asked.n for asked in call.asked)
             running.stack.enter_context(self.admit(call.model, wanted, running.started))
             for asked in call.asked:
-                watching = self.observers.watch(
-                    call.operation,
-                    call.model,
-                    settings=asked.settings,
-                    seed=asked.seed,
-                    choices=asked.n,
-                    stream=call.stream,
-                    headers=call.headers,
-                )
-                running.watch(running.stack.enter_context(watching))
+                running.watch(running.stack.enter_context(self.observers.watch(call, asked)))
             for asked in call.asked:
                 running.answers.append(await model.complete(asked))
             await running.begin()

@@ -39,10 +39,6 @@ class ServerSettings:
     width: int = 16
     #: Choices that may wait for a lane or a row of one model; more are refused (429).
     waiting: int = 256
-    #: Requests of one key at the same time (of everybody, where there are no keys).
-    per_key_requests: int | None = None
-    #: Requests of one key in a minute.
-    per_key_per_minute: int | None = None
     #: Seconds of a whole answer, waiting included.
     timeout_s: float | None = 600.0
     #: Seconds of a request's arrival.
@@ -81,9 +77,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             _require(name, getattr(self, name), 1)
-        for name in ("per_key_requests", "per_key_per_minute", "max_tokens"):
-            if getattr(self, name) is not None:
-                _require(name, getattr(self, name), 1)
+        if self.max_tokens is not None:
+            _require("max_tokens", self.max_tokens, 1)
         _require("waiting", self.waiting, 0)
         _require("port", self.port, 0)
         if self.port > 65535:
@@ -147,6 +142,6 @@ def _value(text: str) -> Any:
 #: What ``--set`` may change: what has no option of its own and is a plain number or switch.
 _SETTABLE = (
     "timeout_s", "body_s", "drain_s", "max_body", "max_tokens", "default_tokens", "max_choices",
-    "connections", "per_key_requests", "per_key_per_minute", "record_strict", "record_s",
-    "pin_withhold", "trace_content", "world_sessions", "world_idle_s",
+    "connections", "record_strict", "record_s", "pin_withhold", "trace_content", "world_sessions",
+    "world_idle_s",
 )  # fmt: skip

@@ -1,20 +1,23 @@
-"""Answers as server-sent events."""
+"""Answers as they go out: whole, or as server-sent events."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from refork.errors import UserError
 from refork.serve.refusal import error_event, status_and_body
 from refork.serve.web import Response
+from refork.types import Json
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from refork.serve.service import Running
+    from refork.serve.exchange import Choice
+    from refork.serve.served import ActiveRequest, Delta
+    from refork.serve.service import Running, Service
 
 _log = logging.getLogger("refork.server")
 DONE = b"data: [DONE]\n\n"
@@ -78,3 +81,45 @@ class EventStream(Response):
         finally:
             await self._events.aclose()
             await self._running.close(failed)
+
+
+class Writer(Protocol):
+    """Writes an answer in the form of one endpoint, from what its choices say."""
+
+    def put(self, number: int, delta: Delta) -> str:
+        """Add what is new of prompt ``number``; the text that may be sent now."""
+        ...
+
+    def ended(self, running: Running) -> Sequence[Sequence[Choice]] | None:
+        """All is said: the choices of every prompt as they are recorded; None: as they came."""
+        ...
+
+    def whole(self, running: Running) -> Json:
+        """The whole answer."""
+        ...
+
+    def events(self, running: Running) -> AsyncGenerator[bytes]:
+        """The answer as events, which ends ``running`` before its last one goes out."""
+        ...
+
+
+async def answer(
+    service: Service, call: ActiveRequest, writer: Writer, headers: Mapping[str, str]
+) -> Response:
+    """Begin a request and write its answer, whole or as a stream.
+
+    Raises: as :meth:`~refork.serve.service.Service.open`.
+    """
+    running = await service.open(call)
+    if call.stream:
+        return EventStream(running, writer.events(running), headers)
+    try:
+        async for number, deltas in running.parts():
+            for delta in deltas:
+                writer.put(number, delta)
+        await running.end(writer.ended(running))
+    except BaseException as error:
+        await running.close(error)
+        raise
+    await running.close()
+    return json_answer(writer.whole(running), headers=headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, final
@@ -63,6 +63,26 @@ class Form:
             _have(self.tool_at.format(number), partial(_check, tool))
         functions = [tool for _, tool in self.tools]
         return turn_grammar(form, functions, answer=answer, many=self.many), form
+
+
+def allowed(
+    functions: Sequence[Json], choice: object, mode: Mode, named: Sequence[str] | None
+) -> tuple[tuple[int, Json], ...]:
+    """The functions that a request's ``tool_choice`` lets be called, with their numbers; only ``named`` ones.
+
+    Raises: BadParameter for a choice that is none of the tools.
+    """
+    if choice not in (None, "none", "auto") and not functions:
+        raise BadParameter("tool_choice", "tool_choice: there are no tools")
+    known = {function["name"] for function in functions}
+    for name in named or ():
+        if name not in known:
+            raise BadParameter("tool_choice", f"tool_choice: {name!r} is none of the tools"[:200])
+    return tuple(
+        (number, function)
+        for number, function in enumerate(functions)
+        if mode != "none" and (named is None or function["name"] in named)
+    )
 
 
 def _check(tool: Json) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, final
 
 from refork.errors import BadInput, MissingExtra
-from refork.policies.base import Sampling
-from refork.serve.exchange import Choice, Exchange, Operation, Timeline
+from refork.serve.exchange import Choice, Exchange, Timeline
+from refork.serve.served import ActiveRequest, Asked
 from refork.types import Json, Message
 
 if TYPE_CHECKING:
@@ -37,25 +37,14 @@ class Tracing:
         self._content = content
         self._provider = provider
 
-    def begin(
-        self,
-        operation: Operation,
-        model: str,
-        settings: Sampling | None,
-        seed: int | None,
-        choices: int,
-        stream: bool,
-        headers: Mapping[str, str],
-    ) -> OpenSpan | None:
-        """The span of a request that begins now; None where none could be made."""
+    def begin(self, call: ActiveRequest, asked: Asked) -> OpenSpan | None:
+        """The span of a prompt whose answer begins now; None where none could be made."""
         try:
             from opentelemetry.propagate import extract
             from opentelemetry.trace import SpanKind
 
-            asked = _asked(operation, model, settings, seed, choices, stream)
-            span = self._tracer.start_span(
-                f"{operation} {model}", extract(headers), SpanKind.SERVER, attributes=asked
-            )
+            name, parent = f"{call.operation} {call.model}", extract(call.headers)
+            span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes=_asked(call, asked))
             return OpenSpan(span, self._content)
         except Exception:
             _log.exception("a span could not be begun")
@@ -132,30 +121,23 @@ def _provider(otlp: str) -> TracerProvider:
     return made
 
 
-def _asked(
-    operation: Operation, model: str, settings: Sampling | None, seed: int | None, choices: int, stream: bool
-) -> Json:
+def _asked(call: ActiveRequest, asked: Asked) -> Json:
+    settings = asked.settings
     found: Json = {
-        "gen_ai.operation.name": operation,
+        "gen_ai.operation.name": call.operation,
         "gen_ai.provider.name": _SYSTEM,
-        "gen_ai.request.model": model,
-        "gen_ai.request.choice.count": choices,
-        "refork.request.stream": stream,
+        "gen_ai.request.model": call.model,
+        "gen_ai.request.choice.count": asked.n,
+        "gen_ai.request.max_tokens": settings.max_tokens,
+        "refork.request.stream": call.stream,
     }
-    if seed is not None:
-        found["gen_ai.request.seed"] = seed
-    if settings is not None:
-        found["gen_ai.request.temperature"] = float(settings.temperature)
-        found["gen_ai.request.max_tokens"] = settings.max_tokens
-        if settings.top_p is not None:
-            found["gen_ai.request.top_p"] = float(settings.top_p)
-        if settings.top_k is not None:
-            found["gen_ai.request.top_k"] = float(settings.top_k)
-        for name in ("presence_penalty", "frequency_penalty"):
-            if (value := getattr(settings, name)) is not None:
-                found[f"gen_ai.request.{name}"] = float(value)
-        if settings.stop:
-            found["gen_ai.request.stop_sequences"] = list(settings.stop)
+    if asked.seed is not None:
+        found["gen_ai.request.seed"] = asked.seed
+    for name in ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"):
+        if (value := getattr(settings, name)) is not None:
+            found[f"gen_ai.request.{name}"] = float(value)
+    if settings.stop:
+        found["gen_ai.request.stop_sequences"] = list(settings.stop)
     return found
 
 
