@@ -36,10 +36,11 @@ FLAGS = (f"--host-resolver-rules=MAP {STRANGER} 127.0.0.1", "--no-proxy-server")
 PAGE = b"<!doctype html><meta charset=utf-8><title>a page</title><body>"
 
 #: Tries everything at once, and tells per try: read (something of an answer was seen), opaque, or refused.
+#: Silent is a try of which nothing was heard in two minutes: it would prove nothing, so none may be.
 SCRIPT = """async ({ base, gets, posts, asks }) => {
   const tries = [];
   const attempt = (kind, path, told) => {
-    const late = new Promise((end) => setTimeout(() => end("silent"), 4000));
+    const late = new Promise((end) => setTimeout(() => end("silent"), 120000));
     tries.push(Promise.race([told, late]).then((said) => [kind, path, said], () => [kind, path, "refused"]));
   };
   const seen = async (answer) => {
@@ -189,7 +190,9 @@ def attacked(serve, gets, posts, name="127.0.0.1"):
             context.close()
         return [("across", *one) for one in across] + [("rebound", *one) for one in rebound]
 
-    return browser.in_browser(job, flags=FLAGS)
+    tries = browser.in_browser(job, flags=FLAGS)
+    assert not [one for one in tries if one[3] == "silent"]
+    return tries
 
 
 #: What the servers under attack know, and no page may learn.

@@ -17,10 +17,12 @@ from types import SimpleNamespace
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 from refork import cli
 from refork.cli import watching
 from refork.cli.run_tables import status_picture
+from refork.cli.tree import app as commands_of_trees
 from refork.registry import own
 from refork.runs.logs import stop_log
 from refork.runs.record import new_record, records, write_record
@@ -369,3 +371,12 @@ def test_the_picture_that_is_drawn_again_has_the_workers():
     text = console.export_text()
     assert text.startswith(f"run        {record.id}")
     assert "12@far" in text
+
+
+def test_what_stands_before_one_command_is_forgotten_by_the_next(home):
+    """In one process, as tests and notebooks run commands: the next may be run without the root's options."""
+    words = ["--track", "tensorboard", "tree", "show", "none.db"]
+    assert "draws no curves" in refork(*words, status=2).stderr
+    after = CliRunner().invoke(commands_of_trees, ["show", "none.db"])
+    assert "none.db" in str(after.exception)
+    assert "draws no curves" not in str(after.exception)

@@ -35,6 +35,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
@@ -66,7 +67,7 @@ def _root(
     from refork.runs.logs import start_log
 
     start_log(log)
-    watch(profile=profile, track=track)
+    watch(context, profile=profile, track=track)
 
 
 def main() -> None:

@@ -82,10 +82,10 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, where it can be watched as is asked."""
-        from refork.cli.watching import check_watched
+        from refork.cli.watching import watching
 
-        check_watched(self.callback)
-        return super().invoke(ctx)
+        with watching(ctx, self.callback):
+            return super().invoke(ctx)
 
 
 class CommandGroup(TyperGroup):

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -78,27 +79,37 @@ _OPTIONS: Final = {
     "watch_log": (_Log, None),
     "watch_track": (_Track, None),
 }
-_ROOT: dict[str, Any] = {"profile": False, "track": None}
+#: Where the root command's context keeps what stands before a command: it ends with that one invocation, so
+#: that nothing is left for the next one in this process.
+_KEPT: Final = "refork.watched"
+_ASKED: Final[ContextVar[tuple[bool, str | None]]] = ContextVar("asked", default=(False, None))
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*@")
 
 
-def watch(*, profile: bool, track: str | None) -> None:
-    """What stands before the command that comes now."""
-    _ROOT.update(profile=profile, track=track)
+def watch(context: typer.Context, *, profile: bool, track: str | None) -> None:
+    """Keep what stands before the command that comes now."""
+    context.meta[_KEPT] = (profile, track)
 
 
-def check_watched(callback: Any) -> None:
-    """Refuse to watch a command that leaves no record of a run.
+@contextmanager
+def watching(context: typer.Context, callback: Any) -> Iterator[None]:
+    """Run a command with what stands before it; refuse to watch one that leaves no record of a run.
 
     Raises:
         BadInput: ``--profile`` or ``--track`` stands before one.
     """
+    profile, track = context.meta.get(_KEPT, (False, None))
     command = getattr(callback, "watched_as", None)
-    if _ROOT["profile"] and command is None:
+    if profile and command is None:
         raise BadInput("this command is not timed", where="--profile", hint="it stands before long commands")
-    if _ROOT["track"] is not None and command not in TRACKED:
+    if track is not None and command not in TRACKED:
         known = ", ".join(sorted(TRACKED))
         raise BadInput("this command draws no curves", where="--track", hint=f"those that do: {known}")
+    token = _ASKED.set((profile, track))
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
 
 
 def watch_verbs(app: typer.Typer, group_name: str = "") -> None:
@@ -120,7 +131,8 @@ def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(verb)
     def run(**given: Any) -> Any:
         profile, log, track = (given.pop(name, None) for name in _OPTIONS)
-        profile, track = profile or _ROOT["profile"], track if track is not None else _ROOT["track"]
+        before, tracker = _ASKED.get()
+        profile, track = profile or before, tracker if track is None else track
         if log is not None:
             from refork.runs.logs import start_log
 
