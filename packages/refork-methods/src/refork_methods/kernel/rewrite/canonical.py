@@ -20,7 +20,6 @@ from refork_methods.kernel.rewrite.syntax import (
     Stmt,
     Stmts,
     Unary,
-    expressions,
     inside,
     map_expr,
     map_exprs,
@@ -28,6 +27,7 @@ from refork_methods.kernel.rewrite.syntax import (
     names,
     names_in,
     statements,
+    within,
 )  # fmt: skip
 
 _QUALIFIERS = re.compile(
@@ -137,11 +137,8 @@ def _pointers(body: Stmts) -> Stmts:
             continue
         name = declared.name
         rest = map_stmts(body, lambda s, d=declared: () if s is d else s)  # type: ignore[misc]
-        uses = sum(1 for s in statements(rest) for e in expressions(s) for p in inside(e) if p == Name(name))
-        plain = sum(
-            1 for s in statements(rest) for e in expressions(s) for p in inside(e)
-            if isinstance(p, At) and p.base == Name(name)
-        )  # fmt: skip
+        uses = sum(part == Name(name) for part in within(rest))
+        plain = sum(isinstance(part, At) and part.base == Name(name) for part in within(rest))
         fixed = names(base) | (set() if offset is None else names(offset))
         opaque = any(isinstance(s, Opaque) and re.search(rf"\b{name}\b", s.text) for s in statements(rest))
         if uses != plain or opaque or any(_assigned(rest, one) for one in (*fixed, name)):
@@ -159,9 +156,8 @@ def _pointers(body: Stmts) -> Stmts:
 
 
 def _assigned(body: Stmts, name: str) -> bool:
-    return any(isinstance(s, Assign) and s.target == Name(name) for s in statements(body)) or any(
-        part == Unary("&", Name(name)) for s in statements(body) for e in expressions(s) for part in inside(e)
-    )
+    written = any(isinstance(s, Assign) and s.target == Name(name) for s in statements(body))
+    return written or Unary("&", Name(name)) in within(body)
 
 
 def _aim(value: Expr | None) -> tuple[Expr | None, Expr | None]:

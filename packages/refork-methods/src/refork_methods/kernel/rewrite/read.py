@@ -31,10 +31,9 @@ from refork_methods.kernel.rewrite.syntax import (
     Stmts,
     Unary,
     code,
-    expressions,
-    inside,
     plus,
     statements,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -261,12 +260,9 @@ def _loop(node: Node) -> Stmt:
 
 def _plain(body: Stmts) -> bool:
     """Nothing that may jump or change what is not seen."""
-    return not any(isinstance(stmt, Opaque | Return) for stmt in statements(body)) and not any(
-        isinstance(part, Other)
-        for stmt in statements(body)
-        for expr in expressions(stmt)
-        for part in inside(expr)
-    )
+    if any(isinstance(stmt, Opaque | Return) for stmt in statements(body)):
+        return False
+    return not any(isinstance(part, Other) for part in within(body))
 
 
 def _start(node: Node | None) -> tuple[str, str, Expr] | None:
@@ -310,11 +306,4 @@ def changes(body: Stmts, name: str) -> bool:
                 return True
             case _:
                 pass
-        if f"&{name}" in {
-            f"{part.op}{part.arg.id}"
-            for expr in expressions(stmt)
-            for part in inside(expr)
-            if hasattr(part, "op") and hasattr(part, "arg") and isinstance(part.arg, Name)
-        }:
-            return True
-    return False
+    return Unary("&", Name(name)) in within(body)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TypeAlias, final
 
 from refork.errors import BadInput
@@ -152,6 +153,24 @@ def _own(unit: Unit, used: set[str]) -> bool:
         if not (known is not None and known.dims is None) and not (local is not None and not local.dims):
             return False
     return True
+
+
+def offer(labels: Callable[[Unit], Iterable[str]], **choices: Sequence[int]) -> Callable[[Unit], list[Given]]:
+    """Each of the loops that ``labels`` names with every combination of the choices, the last the fastest."""
+
+    def offers(unit: Unit) -> list[Given]:
+        return [
+            {"loop": label, **dict(zip(choices, values, strict=True))}
+            for label in labels(unit)
+            for values in product(*choices.values())
+        ]
+
+    return offers
+
+
+def every_loop(unit: Unit) -> Iterable[str]:
+    """Labels of all loops, outer ones first."""
+    return labelled(unit.body)
 
 
 def innermost(unit: Unit) -> list[str]:

@@ -317,6 +317,13 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return ()
 
 
+def within(body: Stmts) -> Iterator[Expr]:
+    """Every expression of the statements, and all in it."""
+    for stmt in statements(body):
+        for expr in expressions(stmt):
+            yield from inside(expr)
+
+
 def names(expr: Expr) -> set[str]:
     """The variables that an expression reads."""
     return {part.id for part in inside(expr) if isinstance(part, Name)}

@@ -18,11 +18,11 @@ from refork_methods.kernel.rewrite.syntax import (
     Number,
     Op,
     Unary,
-    expressions,
     inside,
     names,
     root,
     statements,
+    within,
 )
 from refork_methods.kernel.rewrite.unit import Unit
 
@@ -34,6 +34,7 @@ STREAM_END = "refork_stream_end"
 LEAD, ON_LINE = "refork_lead", "refork_on_line"
 LINE = 64
 _TYPES = {"f32": ("float", 4), "f64": ("double", 8), "i32": ("int", 4)}
+_TAGS = {kind: tag for tag, (kind, _) in _TYPES.items()}
 #: Bytes of a number of a type that vectors hold.
 SIZES = dict(_TYPES.values())
 _NAMED = re.compile(rf"(?:{GATHER}|{STREAM}|refork_)(f32|f64|i32)x(\d+)")
@@ -66,7 +67,7 @@ def vector_text(tag: str, lanes: int) -> str:
 
 def with_helpers(unit: Unit) -> Unit:
     """A kernel with the definitions of all vector types and helpers that its body uses."""
-    parts = [part for stmt in statements(unit.body) for expr in expressions(stmt) for part in inside(expr)]
+    parts = list(within(unit.body))
     kinds = [stmt.type for stmt in statements(unit.body) if isinstance(stmt, Declare)]
     kinds += [
         part.name if isinstance(part, Call) else part.type for part in parts if isinstance(part, Call | Cast)
@@ -134,9 +135,6 @@ def _stream(tag: str, lanes: int) -> str:
 }}"""
 
 
-_TAGS = {"float": ("f32", 4), "double": ("f64", 8), "int": ("i32", 4)}
-
-
 def lanes_of(unit: Unit, kind: str) -> int:
     """How many numbers of a type a vector holds: 64 bytes, or 32 where the flags prefer that.
 
@@ -146,13 +144,12 @@ def lanes_of(unit: Unit, kind: str) -> int:
     if kind not in _TAGS:
         raise refuse(f"no vectors of {kind or 'an unknown type'}")
     wide = "-mprefer-vector-width=256" not in unit.flags
-    return (64 if wide else 32) // _TAGS[kind][1]
+    return (64 if wide else 32) // SIZES[kind]
 
 
-def vector_type(kind: str, lanes: int) -> tuple[str, str]:
-    """Name and definition of a vector type that may stand at any address."""
-    tag = _TAGS[kind][0]
-    return f"refork_{tag}x{lanes}", vector_text(tag, lanes)
+def vector_type(kind: str, lanes: int) -> str:
+    """Name of a vector type that may stand at any address; :func:`with_helpers` adds its definition."""
+    return f"refork_{_TAGS[kind]}x{lanes}"
 
 
 def unit_stride(expr: At, counter: str, values: Mapping[str, Expr]) -> bool:
@@ -200,12 +197,12 @@ def _read(unit: Unit, expr: At, counter: str, kind: str, lanes: int, values: Map
     if unit.kind(root(expr) or "") != kind:
         raise refuse(f"{root(expr)} is of another type")
     if unit_stride(expr, counter, values):
-        return Unary("*", Cast(f"const {vector_type(kind, lanes)[0]} *", Unary("&", expr)))
+        return Unary("*", Cast(f"const {vector_type(kind, lanes)} *", Unary("&", expr)))
     found = poly(expr.index, values)
     if isinstance(expr.base, Name) and any(isinstance(part, At) for part in inside(expr.index)):
         at = widened(unit, expr.index, counter, "int", lanes, values)
         if at != expr.index:
-            return Call(f"{GATHER}{_TAGS[kind][0]}x{lanes}", (expr.base, at))
+            return Call(f"{GATHER}{_TAGS[kind]}x{lanes}", (expr.base, at))
     if counter in names(expr) or found is None or counter in words(found):
         raise refuse(f"{root(expr)} is not read in order of {counter}")
     return expr
@@ -213,9 +210,9 @@ def _read(unit: Unit, expr: At, counter: str, kind: str, lanes: int, values: Map
 
 def stored(expr: At, kind: str, lanes: int) -> Expr:
     """The place of ``lanes`` neighbouring numbers, to be assigned."""
-    return Unary("*", Cast(f"{vector_type(kind, lanes)[0]} *", Unary("&", expr)))
+    return Unary("*", Cast(f"{vector_type(kind, lanes)} *", Unary("&", expr)))
 
 
 def streamed(expr: At, kind: str, lanes: int) -> Expr:
     """The same place, to be assigned past the caches. It is printed, and read back, as a call."""
-    return Unary("*", Cast(f"{STREAM}{_TAGS[kind][0]}x{lanes} *", Unary("&", expr)))
+    return Unary("*", Cast(f"{STREAM}{_TAGS[kind]}x{lanes} *", Unary("&", expr)))

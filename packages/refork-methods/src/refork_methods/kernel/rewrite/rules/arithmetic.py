@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from refork_methods.kernel.rewrite.access import PURE
@@ -14,6 +13,7 @@ from refork_methods.kernel.rewrite.rule import (
     exchange,
     innermost,
     loop_at,
+    offer,
     refuse,
     text_of,
 )
@@ -29,7 +29,6 @@ from refork_methods.kernel.rewrite.syntax import (
     Op,
     Stmt,
     bare,
-    expressions,
     inside,
     map_expr,
     map_exprs,
@@ -37,15 +36,11 @@ from refork_methods.kernel.rewrite.syntax import (
     names,
     root,
     statements,
+    within,
 )
 from refork_methods.kernel.rewrite.unit import Unit
 
 _ONE = {"float": Number("1.0f"), "double": Number("1.0")}
-
-
-def _each(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield {"loop": label}
 
 
 def _moving(loop: Loop) -> set[str]:
@@ -126,9 +121,7 @@ def _reciprocal(unit: Unit, given: Parameters) -> Changed:  # noqa: C901 - two f
 def _hoist(unit: Unit, given: Parameters) -> Changed:
     loop, _ = loop_at(unit, text_of(given, "loop"))
     moving = _moving(loop)
-    calls = [
-        p for s in statements(loop.body) for e in expressions(s) for p in inside(e) if isinstance(p, Call)
-    ]
+    calls = [part for part in within(loop.body) if isinstance(part, Call)]
     fixed = [
         call
         for call in dict.fromkeys(calls)
@@ -145,8 +138,8 @@ def _hoist(unit: Unit, given: Parameters) -> Changed:
     )
 
 
-RECIPROCAL = Rule("reciprocal", ("SlowOps",), _each, _reciprocal)
-HOIST = Rule("hoist", ("SlowOps", "CallOverhead"), _each, _hoist)
+RECIPROCAL = Rule("reciprocal", ("SlowOps",), offer(innermost), _reciprocal)
+HOIST = Rule("hoist", ("SlowOps", "CallOverhead"), offer(innermost), _hoist)
 
 
 #: exp(x) = 2^n exp(r), |r| <= log(2) / 2, with the polynomial of Cephes' expf. Conversions to int round, as
@@ -176,10 +169,7 @@ static inline float refork_expf(float x) {
 
 
 def _make(unit: Unit, given: Parameters) -> Changed:
-    calls = [
-        p for s in statements(unit.body) for e in expressions(s) for p in inside(e) if isinstance(p, Call)
-    ]
-    if not any(call.name == "expf" for call in calls):
+    if not any(isinstance(part, Call) and part.name == "expf" for part in within(unit.body)):
         raise refuse("no call of expf")
 
     def inlined(part: Expr) -> Expr:

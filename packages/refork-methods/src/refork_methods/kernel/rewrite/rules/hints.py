@@ -15,6 +15,7 @@ from refork_methods.kernel.rewrite.rule import (
     exchange,
     innermost,
     loop_at,
+    offer,
     refuse,
     text_of,
 )
@@ -81,22 +82,12 @@ RESTRICT = Rule("restrict", ("CpuScalarFallback", "StoreTraffic"), lambda unit: 
 SIMD_FLAG = "-fopenmp-simd"
 
 
-def _each(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield {"loop": label}
-
-
 def _ivdep(unit: Unit, given: Parameters) -> Changed:
     loop, above = loop_at(unit, text_of(given, "loop"))
     if any(one.startswith(("GCC ivdep", "omp")) for one in loop.pragmas):
         raise refuse("the loop says so already")
     parallel(unit, loop, above, folds=False)
     return Changed(exchange(unit, loop, (replace(loop, pragmas=(*loop.pragmas, "GCC ivdep")),)))
-
-
-def _unrolls(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield from ({"loop": label, "times": times} for times in (4, 8))
 
 
 def _unroll(unit: Unit, given: Parameters) -> Changed:
@@ -126,6 +117,6 @@ def _simd(unit: Unit, given: Parameters) -> Changed:
     return Changed(made, rounds)
 
 
-IVDEP = Rule("ivdep", ("CpuScalarFallback",), _each, _ivdep)
-UNROLL = Rule("unroll_pragma", ("PortPressure",), _unrolls, _unroll)
-SIMD = Rule("simd", ("CpuScalarFallback", "DependencyChain"), _each, _simd)
+IVDEP = Rule("ivdep", ("CpuScalarFallback",), offer(innermost), _ivdep)
+UNROLL = Rule("unroll_pragma", ("PortPressure",), offer(innermost, times=(4, 8)), _unroll)
+SIMD = Rule("simd", ("CpuScalarFallback", "DependencyChain"), offer(innermost), _simd)

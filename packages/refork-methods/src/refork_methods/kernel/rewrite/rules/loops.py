@@ -15,11 +15,13 @@ from refork_methods.kernel.rewrite.rule import (
     Rule,
     count_of,
     cut,
+    every_loop,
     exchange,
     guarded,
     inner_of,
     innermost,
     loop_at,
+    offer,
     refuse,
     text_of,
 )
@@ -124,18 +126,8 @@ def with_exposed(unit: Unit, label: str) -> tuple[Unit, bool]:
         return unit, False
 
 
-def _labels(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in labelled(unit.body):
-        yield {"loop": label}
-
-
 def _to_memory(unit: Unit, given: Parameters) -> Changed:
     return Changed(*expose(unit, text_of(given, "loop")))
-
-
-def _inner(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield {"loop": label}
 
 
 def _to_scalar(unit: Unit, given: Parameters) -> Changed:
@@ -164,8 +156,10 @@ def _to_scalar(unit: Unit, given: Parameters) -> Changed:
     raise refuse("no sum of the loop is held in memory")
 
 
-TO_MEMORY = Rule("memory_sum", ("StridedAccess", "CapacityMiss"), _labels, _to_memory)
-TO_SCALAR = Rule("scalar_sum", ("StoreTraffic", "DependencyChain", "CpuScalarFallback"), _inner, _to_scalar)
+TO_MEMORY = Rule("memory_sum", ("StridedAccess", "CapacityMiss"), offer(every_loop), _to_memory)
+TO_SCALAR = Rule(
+    "scalar_sum", ("StoreTraffic", "DependencyChain", "CpuScalarFallback"), offer(innermost), _to_scalar
+)
 
 
 def _interchange_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
@@ -204,12 +198,6 @@ INTERCHANGE = Rule(
 
 
 SIZES = (16, 32, 64, 128, 256)
-
-
-def _tile_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in labelled(unit.body):
-        for size in SIZES:
-            yield {"loop": label, "size": size}
 
 
 def _tile_make(unit: Unit, given: Parameters) -> Changed:
@@ -251,12 +239,9 @@ def _tile_make(unit: Unit, given: Parameters) -> Changed:
     return Changed(exchange(unit, top, (tiles,)), rounds)
 
 
-TILE = Rule("tile", ("CapacityMiss", "StridedAccess", "ConflictMiss"), _tile_offers, _tile_make)
-
-
-def _unroll_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield from ({"loop": label, "times": times} for times in (2, 4, 8))
+TILE = Rule(
+    "tile", ("CapacityMiss", "StridedAccess", "ConflictMiss"), offer(every_loop, size=SIZES), _tile_make
+)
 
 
 def _unroll(unit: Unit, given: Parameters) -> Changed:
@@ -277,11 +262,10 @@ def _unroll(unit: Unit, given: Parameters) -> Changed:
     return Changed(exchange(unit, loop, (*before, main, rest)))
 
 
-def _outer(unit: Unit) -> Iterator[dict[str, str | int]]:
+def _outer(unit: Unit) -> list[str]:
+    """Labels of loops that hold another."""
     inner = set(innermost(unit))
-    for label in labelled(unit.body):
-        if label not in inner:
-            yield from ({"loop": label, "times": times} for times in (2, 4, 6, 8))
+    return [label for label in labelled(unit.body) if label not in inner]
 
 
 def join(unit: Unit, body: Stmts, counter: str, offsets: list[int]) -> Stmts:
@@ -329,8 +313,10 @@ def _jam(unit: Unit, given: Parameters) -> Changed:
 
 
 # Sums keep their order: no chain is broken.
-UNROLL = Rule("unroll", ("PortPressure", "BranchMiss"), _unroll_offers, _unroll)
-JAM = Rule("jam", ("LoadPressure", "StoreTraffic", "DependencyChain"), _outer, _jam)
+UNROLL = Rule("unroll", ("PortPressure", "BranchMiss"), offer(innermost, times=(2, 4, 8)), _unroll)
+JAM = Rule(
+    "jam", ("LoadPressure", "StoreTraffic", "DependencyChain"), offer(_outer, times=(2, 4, 6, 8)), _jam
+)
 
 
 #: A body of more statements, such as an unrolled one, is not offered to be split.

@@ -17,6 +17,7 @@ from refork_methods.kernel.rewrite.rule import (
     exchange,
     innermost,
     loop_at,
+    offer,
     refuse,
     text_of,
 )
@@ -50,6 +51,7 @@ from refork_methods.kernel.rewrite.syntax import (
     put_in,
     root,
     statements,
+    within,
 )
 from refork_methods.kernel.rewrite.unit import Unit, labelled, loops
 from refork_methods.kernel.rewrite.vectors import (
@@ -71,12 +73,6 @@ BEYOND = 1024
 ROWS = (1, 2, 4)
 #: Vectors of a row that are written before the next row's: memory takes longer runs of one page sooner.
 VECTORS = 8
-
-
-def _stream_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        for rows in ROWS:
-            yield {"loop": label, "rows": rows, "beyond": BEYOND, "vectors": VECTORS}
 
 
 def _stores(unit: Unit, loop: Loop, above: tuple[Loop, ...]) -> list[Assign]:
@@ -230,7 +226,12 @@ def _fenced(before: Stmts, after: Stmts) -> Stmts:
     return after if after[at : at + 1] == (end,) else (*after[:at], end, *after[at:])
 
 
-STREAM = Rule("stream", ("BandwidthRoof", "StoreTraffic"), _stream_offers, _stream_make)
+STREAM = Rule(
+    "stream",
+    ("BandwidthRoof", "StoreTraffic"),
+    offer(innermost, rows=ROWS, beyond=(BEYOND,), vectors=(VECTORS,)),
+    _stream_make,
+)
 
 
 MOST = 65536
@@ -239,13 +240,7 @@ MOST = 65536
 def _pack_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
     for label, (loop, _) in labelled(unit.body).items():
         if loop.step >= 16:
-            reads = {
-                root(p) or ""
-                for s in statements(loop.body)
-                for e in expressions(s)
-                for p in inside(e)
-                if isinstance(p, At)
-            }
+            reads = {root(p) or "" for p in within(loop.body) if isinstance(p, At)}
             for array in sorted(reads):
                 yield {"array": array, "loop": label}
 
@@ -272,13 +267,7 @@ def _pack_make(unit: Unit, given: Parameters) -> Changed:
         nested
     ):
         raise refuse(f"loop {label} does not read a whole tile")
-    found = {
-        p
-        for s in statements(loop.body)
-        for e in expressions(s)
-        for p in inside(e)
-        if isinstance(p, At) and root(p) == array
-    }
+    found = {p for p in within(loop.body) if isinstance(p, At) and root(p) == array}
     whole = {p for p in found if not any(p is not q and p in tuple(inside(q)) for q in found)}
     if len(whole) != 1:
         raise refuse(f"{array} is read in several ways")

@@ -21,6 +21,7 @@ from refork_methods.kernel.rewrite.rule import (
     inner_of,
     innermost,
     loop_at,
+    offer,
     refuse,
     text_of,
 )
@@ -45,7 +46,6 @@ from refork_methods.kernel.rewrite.syntax import (
     Stmts,
     bare,
     code,
-    expressions,
     inside,
     map_expr,
     map_exprs,
@@ -56,6 +56,7 @@ from refork_methods.kernel.rewrite.syntax import (
     root,
     scoped,
     statements,
+    within,
 )
 from refork_methods.kernel.rewrite.unit import Unit, is_integer, labelled
 from refork_methods.kernel.rewrite.vectors import (
@@ -66,11 +67,6 @@ from refork_methods.kernel.rewrite.vectors import (
     widened,
     with_helpers,
 )
-
-
-def _accumulators_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield from ({"loop": label, "count": count} for count in (2, 4, 8))
 
 
 def folded(unit: Unit, loop: Loop) -> dict[str, str]:
@@ -131,7 +127,10 @@ def _accumulators_make(unit: Unit, given: Parameters) -> Changed:
 
 
 ACCUMULATORS = Rule(
-    "accumulators", ("DependencyChain", "CpuScalarFallback"), _accumulators_offers, _accumulators_make
+    "accumulators",
+    ("DependencyChain", "CpuScalarFallback"),
+    offer(innermost, count=(2, 4, 8)),
+    _accumulators_make,
 )
 
 
@@ -156,7 +155,7 @@ def _vector_sum_make(unit: Unit, given: Parameters) -> Changed:
         raise refuse("sums of several types", f"loop {loop.counter}")
     (kind,) = kinds
     lanes, values = lanes_of(unit, kind), values_of(unit)
-    vector = vector_type(kind, lanes)[0]
+    vector = vector_type(kind, lanes)
     body: list[Stmt] = []
     held = {(name, number): unit.fresh(f"{name}_lanes_{number}") for name in sums for number in range(count)}
     for number in range(count):
@@ -211,11 +210,6 @@ ROOM = 4096
 STRIDE = ROOM + 80
 
 
-def _private_table_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield from ({"loop": label, "copies": copies} for copies in (4, 8, 2))
-
-
 def length_of(unit: Unit, array: str) -> tuple[Expr, str]:
     """How long a table is, and what has to be promised for it."""
     known = unit.parameter(array)
@@ -247,9 +241,7 @@ def table_of(unit: Unit, loop: Loop) -> str:
     if len(scattered) != 1:
         raise refuse(f"loop {loop.counter} counts into no one table")
     (array,) = scattered
-    uses = sum(
-        1 for s in statements(loop.body) for e in expressions(s) for p in inside(e) if p == Name(array)
-    )
+    uses = sum(part == Name(array) for part in within(loop.body))
     writes = sum(1 for s in statements(loop.body) if isinstance(s, Assign) and root(s.target) == array)
     if uses != writes:
         raise refuse(f"{array} is read in loop {loop.counter}")
@@ -310,17 +302,15 @@ def _moved(body: Stmts, array: str, own: str, number: int) -> Stmts:
 
 
 PRIVATE_TABLE = Rule(
-    "private_table", ("DependencyChain", "StoreTraffic"), _private_table_offers, _private_table_make
+    "private_table",
+    ("DependencyChain", "StoreTraffic"),
+    offer(innermost, copies=(4, 8, 2)),
+    _private_table_make,
 )
 
 
 #: Items that are compared with one entry after the other: they stay in the first cache meanwhile.
 BLOCK = 1024
-
-
-def _few_bins_offers(unit: Unit) -> Iterator[dict[str, str | int]]:
-    for label in innermost(unit):
-        yield from ({"loop": label, "most": most} for most in (8, 4))
 
 
 def _few_bins_make(unit: Unit, given: Parameters) -> Changed:
@@ -360,7 +350,10 @@ def _few_bins_make(unit: Unit, given: Parameters) -> Changed:
 
 
 FEW_BINS = Rule(
-    "few_bins", ("DependencyChain", "StoreTraffic", "BranchMiss"), _few_bins_offers, _few_bins_make
+    "few_bins",
+    ("DependencyChain", "StoreTraffic", "BranchMiss"),
+    offer(innermost, most=(8, 4)),
+    _few_bins_make,
 )
 
 
@@ -471,7 +464,7 @@ def _micro(unit: Unit, found: _Nest, rows: int, width: int) -> Stmts:
     """Sums of ``rows`` by ``width`` vectors from the counters on."""
     kind = unit.kind(root(found.target) or "")
     lanes, values = lanes_of(unit, kind), values_of(unit)
-    vector = vector_type(kind, lanes)[0]
+    vector = vector_type(kind, lanes)
     start: list[Stmt] = []
     adds: list[Stmt] = []
     stores: list[Stmt] = []
