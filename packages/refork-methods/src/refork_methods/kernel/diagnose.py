@@ -31,7 +31,7 @@ from refork_methods.kernel.cpu.build import LISTED, Built, compile_object, for_p
 from refork_methods.kernel.cpu.diagnose import derived, diagnose_cpu
 from refork_methods.kernel.cpu.static import static_signals
 from refork_methods.kernel.cpu.tools import DEPENDENCY_CHAIN_MOST_RATIO as MOST_RATIO
-from refork_methods.kernel.problem import BYTES, Problem, parse
+from refork_methods.kernel.problem import BYTES, Problem, functions_of, parse
 from refork_methods.kernel.roofline import Ceilings, Work, roof
 from refork_methods.kernel.signals import Signals
 from refork_methods.kernel.tool import Diagnosis, Finding
@@ -301,16 +301,7 @@ def _still_waits(source: Path, folder: Path, entry: str, flags: Sequence[str]) -
 def _nested(source: Path, entry: str) -> bool:
     """Whether the entry has a loop within a loop: what one waits for, the other may do side by side."""
     root = parse(source.read_text(errors="replace"), source.suffix).root_node
-    bodies = [node for node in root.children if node.type == "function_definition"]
-    found = [node for node in bodies if _named(node.child_by_field_name("declarator")) == entry]
-    return any(_depth(node) > 1 for node in found or bodies)
-
-
-def _named(node: Node | None) -> str:
-    """The name that a declarator declares."""
-    while node is not None and node.type != "identifier":
-        node = node.child_by_field_name("declarator")
-    return "" if node is None or node.text is None else node.text.decode()
+    return _depth(functions_of(root).get(entry, root)) > 1
 
 
 def _depth(node: Node) -> int:

@@ -10,9 +10,10 @@ import hashlib
 import importlib
 import itertools
 import math
+import operator
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
@@ -62,35 +63,37 @@ def names_in(text: str) -> set[str]:
 
 
 def _value(node: ast.expr, names: Mapping[str, float]) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return node.value  # type: ignore[return-value]
-    if isinstance(node, ast.Name):
-        return names[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        inner = _value(node.operand, names)
-        return -inner if isinstance(node.op, ast.USub) else inner
-    if isinstance(node, ast.BinOp):
-        return _applied(node.op, _value(node.left, names), _value(node.right, names))
-    raise ValueError("only numbers, names, + - * / % and **")
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return number
+        case ast.Name(id=name):
+            return names[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, names)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _value(operand, names)
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            found: float = _OPERATORS[type(op)](_value(left, names), _value(right, names))
+            return found
+        case _:
+            raise ValueError("only numbers, names, + - * / % and **")
 
 
-def _applied(op: ast.operator, left: float, right: float) -> float:
-    if isinstance(op, ast.Add):
-        return left + right
-    if isinstance(op, ast.Sub):
-        return left - right
-    if isinstance(op, ast.Mult):
-        return left * right
-    if isinstance(op, ast.Div | ast.FloorDiv):
-        whole = isinstance(left, int) and isinstance(right, int)
-        return left // right if whole or isinstance(op, ast.FloorDiv) else left / right
-    if isinstance(op, ast.Mod):
-        return left % right
-    if isinstance(op, ast.Pow):
-        if abs(right) > _HIGHEST:
-            raise ValueError(f"a power over {_HIGHEST}")
-        return float(left**right) if right < 0 else left**right
-    raise ValueError("only numbers, names, + - * / % and **")
+def _divided(left: float, right: float) -> float:
+    whole = isinstance(left, int) and isinstance(right, int)
+    return left // right if whole else left / right
+
+
+def _power(left: float, right: float) -> float:
+    if abs(right) > _HIGHEST:
+        raise ValueError(f"a power over {_HIGHEST}")
+    return float(left**right) if right < 0 else left**right
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv, ast.Div: _divided, ast.Pow: _power,
+}  # fmt: skip
 
 
 Role: TypeAlias = Literal["in", "out", "inout", "size", "scalar"]
@@ -279,7 +282,7 @@ def signature(root: Node, source: str, entry: str | None, where: str) -> Signatu
     Raises:
         BadInput: no such function, several, a parameter that is no number or array of numbers.
     """
-    functions = {_named(node): node for node in _functions(root)}
+    functions = functions_of(root)
     if entry is None:
         seen = [name for name, node in functions.items() if not re.search(r"\bstatic\b", _head(node))]
         if len(seen) != 1:
@@ -294,7 +297,7 @@ def signature(root: Node, source: str, entry: str | None, where: str) -> Signatu
     returns = None if declared == "void" else _type(declared, known, f"{where}, the result of {entry}")
     if _pointer_result(node):
         raise BadInput(f"{entry} returns a pointer", where=where, hint="a kernel returns a number or nothing")
-    function = _declarator(node)
+    function = declarator_of(node)
     listed = function.child_by_field_name("parameters") if function is not None else None
     parameters = []
     for one in listed.named_children if listed is not None else []:
@@ -305,21 +308,25 @@ def signature(root: Node, source: str, entry: str | None, where: str) -> Signatu
     return Signature(entry, returns, tuple(parameters), node)
 
 
-def _functions(root: Node) -> list[Node]:
-    found, stack = [], [root]
+def functions_of(root: Node) -> dict[str, Node]:
+    """The definitions of functions in a syntax tree, by name, in the order of the file."""
+    found: dict[str, Node] = {}
+    stack = [root]
     while stack:
         node = stack.pop()
-        if node.type == "function_definition" and _named(node):
-            found.append(node)
+        if node.type == "function_definition":
+            found.setdefault(_named(node), node)
         elif node.type in (
             "translation_unit", "linkage_specification", "declaration_list", "preproc_ifdef", "preproc_if",
             "preproc_else", "preproc_elif",
         ):  # fmt: skip
             stack.extend(reversed(node.children))
+    found.pop("", None)
     return found
 
 
-def _declarator(node: Node) -> Node | None:
+def declarator_of(node: Node) -> Node | None:
+    """Where a definition says its function's name and parameters."""
     one = node.child_by_field_name("declarator")
     while one is not None and one.type != "function_declarator":
         one = one.child_by_field_name("declarator")
@@ -332,7 +339,7 @@ def _pointer_result(node: Node) -> bool:
 
 
 def _named(node: Node) -> str:
-    function = _declarator(node)
+    function = declarator_of(node)
     name = function.child_by_field_name("declarator") if function is not None else None
     return text(name) if name is not None and name.type == "identifier" else ""
 

@@ -83,8 +83,6 @@ def test_objdump_tells_vector_loops_from_sums_in_order() -> None:
     assert loop.splitlines()[0] == ".Lloop:"
     assert loop.splitlines()[-1] == "jne .Lloop"
     assert loop.count("vfmadd") == 2
-    assert not objdump.needs_avx512(text("objdump.txt"))
-    assert objdump.needs_avx512("vmovups %xmm17,%xmm0")
     plain, _ = objdump.parse(text("objdump-O0.txt"), "naive")
     assert (plain[m.LOOPS.name], plain[m.PACKED.name], plain[m.SCALAR.name]) == (1, 0, 2)
     assert plain[m.STACK_LOADS.name] > 5
@@ -126,9 +124,8 @@ def test_optinfo_gives_reasons_by_line() -> None:
     assert values[m.MISSED_CALL.name] == 1
     assert "optimized" in lines[0]
     inside, _ = static.parse_optinfo(text("optinfo.txt"), lines=range(2, 11))
-    assert static.reason(inside) == m.MISSED_STRIDE.name
+    assert inside[m.MISSED_STRIDE.name] > 0
     none, _ = static.parse_optinfo(text("optinfo.txt"), lines=range(900, 901))
-    assert static.reason(none) is None
     assert m.VECTOR_BYTES.name not in none
     with pytest.raises(BadInput, match="no record"):
         static.parse_optinfo("matmul.c:7:40 optimized\n")

@@ -121,7 +121,6 @@ _LOAD = re.compile(r"^mov(?:[sz]?[bwl][wlq]|[lq]|abs)?$")
 _INDEXED = re.compile(r"\(%\w+,%(\w+)(?:,\d)?\)$")
 _STREAMING = re.compile(r"^v?movnt(?:ps|pd|dq|i|q)$")
 _ONLY_READ = re.compile(r"^(?:cmp|test|v?u?comis|bt|push|i?div|i?mul|prefetch)")
-_AVX512 = re.compile(r"%zmm\d|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])\b")
 _LIBM = re.compile(
     r"^(?:__)?(?:acosh?|asinh?|atan[2h]?|cbrt|cosh?|erfc?|exp2?|expm1|fmod|hypot|lgamma|log(?:10|1p|2)?|pow"
     r"|remainder|sin(?:h|cos)?|sqrt|tanh?|tgamma)[fl]?(?:_finite)?(?:@.*)?$"
@@ -181,11 +180,6 @@ def widest_bits(flags: str) -> int:
     """Widest vector registers by the processor's flags (/proc/cpuinfo of x86)."""
     known = flags.split()
     return 512 if "avx512f" in known else 256 if "avx" in known else 128
-
-
-def needs_avx512(text: str) -> bool:
-    """Whether code uses registers that valgrind does not simulate."""
-    return bool(_AVX512.search(text))
 
 
 def loop_assembly(text: str, entry: str) -> str | None:

@@ -71,13 +71,6 @@ def parse_optinfo(text: str, *, lines: range | None = None) -> tuple[dict[str, f
     return values, tuple(sorted(said, key=lambda one: said[one]))
 
 
-def reason(values: dict[str, float]) -> str | None:
-    """The reason with the most lines, by metric name; None where gcc gave none."""
-    given = [(metric.name, values.get(metric.name, 0.0)) for metric, _ in _REASONS]
-    name, count = max(given, key=lambda one: one[1])
-    return name if count else None
-
-
 MCA_WHERE = "llvm-mca"
 _NAMED = re.compile(r"^\[([\d.]+)\]\s+- (\S+)$")
 

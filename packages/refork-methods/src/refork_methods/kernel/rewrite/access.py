@@ -9,6 +9,7 @@ from typing import final
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.affine import Poly, poly
+from refork_methods.kernel.rewrite.canonical import is_integer
 from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
@@ -34,7 +35,7 @@ from refork_methods.kernel.rewrite.syntax import (
     root,
     statements,
 )  # fmt: skip
-from refork_methods.kernel.rewrite.unit import Unit, is_integer
+from refork_methods.kernel.rewrite.unit import Unit
 
 #: Functions of the C library that only compute.
 PURE = frozenset(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import Access, accesses, values_of
 from refork_methods.kernel.rewrite.affine import Facts, Poly, Term, add, constant, poly, quotient, words
+from refork_methods.kernel.rewrite.canonical import is_integer, loops
 from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
@@ -24,7 +25,7 @@ from refork_methods.kernel.rewrite.syntax import (
     root,
     statements,
 )
-from refork_methods.kernel.rewrite.unit import Unit, is_integer, loops
+from refork_methods.kernel.rewrite.unit import Unit
 
 
 def may_alias(unit: Unit, one: str, two: str) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
-from refork.errors import BadInput, MissingExtra
-from refork_methods.kernel.rewrite.canonical import canonical, element, is_integer, loops
+from refork.errors import BadInput
+from refork_methods.kernel.problem import declarator_of, functions_of, parse
+from refork_methods.kernel.rewrite.canonical import canonical, element, loops
 from refork_methods.kernel.rewrite.read import read_block, read_expr, text
 from refork_methods.kernel.rewrite.show import show
 from refork_methods.kernel.rewrite.syntax import (
@@ -141,14 +142,8 @@ def read_unit(source: str, entry: str, flags: tuple[str, ...] = ()) -> Unit:
         BadInput: a syntax error, no such function.
         MissingExtra: no grammar for C.
     """
-    try:
-        import tree_sitter_c
-        from tree_sitter import Language, Parser
-    except ImportError:
-        raise MissingExtra("tree-sitter-c", "languages") from None
     data = source.encode()
-    top = Parser(Language(tree_sitter_c.language())).parse(data).root_node
-    found = next((one for one in _functions(top) if _called(one) == entry), None)
+    found = functions_of(parse(source, ".c").root_node).get(entry)
     if found is None:
         raise BadInput(f"no function {entry} with a body", where="kernel rewrite", hint="name the entry")
     if found.has_error:
@@ -204,25 +199,8 @@ def _scopes(body: Stmts, known: frozenset[str]) -> Iterator[str]:
             yield from _scopes(getattr(stmt, part, ()), own)
 
 
-def _functions(node: Node) -> Iterator[Node]:
-    for child in node.named_children:
-        if child.type == "function_definition":
-            yield child
-        elif child.type in ("linkage_specification", "declaration_list", "preproc_ifdef", "preproc_if"):
-            yield from _functions(child)
-
-
-def _called(node: Node) -> str:
-    inner = node.child_by_field_name("declarator")
-    while inner is not None and inner.type != "identifier":
-        inner = inner.child_by_field_name("declarator")
-    return "" if inner is None else text(inner)
-
-
 def _parameters(function: Node, data: bytes) -> Iterator[Parameter]:
-    declarator = function.child_by_field_name("declarator")
-    while declarator is not None and declarator.type != "function_declarator":
-        declarator = declarator.child_by_field_name("declarator")
+    declarator = declarator_of(function)
     listed = None if declarator is None else declarator.child_by_field_name("parameters")
     for node in () if listed is None else listed.named_children:
         inner = node.child_by_field_name("declarator")
@@ -266,16 +244,3 @@ def _lengths(source: str) -> dict[str, Expr]:
             if re.fullmatch(r"[A-Za-z_]\w*", value):
                 found[name] = Name(value)
     return found
-
-
-__all__ = [
-    "Parameter",
-    "Unit",
-    "element",
-    "is_integer",
-    "is_unsigned",
-    "labelled",
-    "loops",
-    "read_unit",
-    "swap",
-]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import values_of
 from refork_methods.kernel.rewrite.affine import Poly, add, poly
+from refork_methods.kernel.rewrite.canonical import loops
 from refork_methods.kernel.rewrite.depend import assigned, may_alias, parallel
 from refork_methods.kernel.rewrite.rule import (
     Changed,
@@ -53,7 +54,7 @@ from refork_methods.kernel.rewrite.syntax import (
     statements,
     within,
 )
-from refork_methods.kernel.rewrite.unit import Unit, labelled, loops
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 from refork_methods.kernel.rewrite.vectors import (
     LEAD,
     LINE,

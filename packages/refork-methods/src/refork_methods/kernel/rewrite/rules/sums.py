@@ -9,6 +9,7 @@ from typing import final
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import fold_of, values_of
+from refork_methods.kernel.rewrite.canonical import is_integer
 from refork_methods.kernel.rewrite.depend import parallel
 from refork_methods.kernel.rewrite.rule import (
     Changed,
@@ -58,7 +59,7 @@ from refork_methods.kernel.rewrite.syntax import (
     statements,
     within,
 )
-from refork_methods.kernel.rewrite.unit import Unit, is_integer, labelled
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 from refork_methods.kernel.rewrite.vectors import (
     lanes_of,
     stored,
