@@ -119,16 +119,6 @@ def test_growth_per_diamond_is_that_of_the_recurrence(wide):
     assert np.allclose(slopes, math.log(growth_per_diamond(wide)), rtol=0.03)
 
 
-def test_scaling_at_l_3_from_k_4_and_the_optimum_is_linear():
-    hits = {k: float(sft_limit_hitting_time(3, k, 3)) for k in range(2, 7)}
-    for k in (4, 5):
-        slope = math.log(hits[k + 1] / hits[k])
-        assert slope == pytest.approx(math.log(16 / 3), rel=0.03)
-    best = [optimal_hitting_time(3, k) for k in range(2, 7)]
-    assert np.corrcoef(range(2, 7), best)[0, 1] ** 2 > 0.99
-    assert len(set(np.diff(best))) == 1
-
-
 @pytest.mark.parametrize(("w", "k", "wide"), [(1, 3, 2), (2, 1, 1), (3, 3, 3), (5, 4, 2)])
 def test_gradient_against_central_differences_and_the_visit_formula(w, k, wide):
     graph = PathStar(w, k, wide)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.recovery.censored import censored_mean, complete_mean, survival
+from refork_methods.recovery.censored import censored_mean, survival
 from refork_methods.recovery.chain import expected_visits
 from refork_methods.recovery.closed import search_cost, sft_limit_hitting_time
 from refork_methods.recovery.dose import golden_student, maze_dose, shorten_paths
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time, hitting_gradient
+from refork_methods.recovery.reports import row_support
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, moves_of, sample_paths
-from refork_methods.recovery.support import row_support
 from refork_methods.recovery.trainers import (
     RewardSettings,
     SftSettings,
@@ -69,9 +69,6 @@ def test_a_censored_mean_is_not_the_mean_of_what_was_seen():
     # The tail of a chain is nearly exponential; the seed is fixed.
     assert found.mean == pytest.approx(326, rel=0.05)
     assert found.low < found.restricted < found.high
-    with pytest.raises(BadInput, match="were cut"):
-        complete_mean(walks.steps, walks.reached)
-    assert complete_mean([3, 5], [True, True]) == 4
 
 
 def test_kaplan_meier_by_hand():
@@ -203,14 +200,13 @@ def test_maximum_likelihood_freezes_unseen_rows():
 
 def test_row_support_names_what_nothing_teaches(teacher):
     golden = row_support(BASE, golden_moves(GRAPH, 5))
-    assert golden.moves == {"a": 15, "b": 0, "c": 15, "d": 0}
-    assert golden.unseen == ("b_0", "b_1", "b_2", "d_0", "d_1", "d_2")
-    assert golden.predicted.value == pytest.approx(1310.370, abs=5e-4)
+    assert golden["moves"] == {"a": 15, "b": 0, "c": 15, "d": 0}
+    assert golden["unseen"] == ["b_0", "b_1", "b_2", "d_0", "d_1", "d_2"]
+    assert golden["predicted_hitting_time"] == pytest.approx(1310.370, abs=5e-4)
     walks = sample_paths(teacher, 200, 400, np.random.default_rng(0))
     taught = row_support(BASE, count_moves(walks.only(walks.reached)))
-    assert taught.unseen == ()
-    assert taught.predicted.value < 70
-    assert taught.to_json()["stuck"] is None
+    assert (taught["unseen"], taught["stuck"]) == ([], None)
+    assert taught["predicted_hitting_time"] < 70
 
 
 @pytest.mark.parametrize("best", [False, True])

@@ -1,4 +1,4 @@
-"""What the command line prints of the maze, as plain data."""
+"""What the command line prints of the maze and of doses, as plain data."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from refork.errors import BadInput
+from refork.jsonl import read_utf8
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.recovery import closed
+from refork_methods.recovery.dose import coverage_dose, maze_dose
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import Method, expected_hitting_time
 from refork_methods.recovery.jsonl import write_jsonl
+from refork_methods.recovery.on_tree import read_traces
 from refork_methods.recovery.render import maze_traces
-from refork_methods.recovery.rows import ROWS, RowPolicy, path_star
+from refork_methods.recovery.rows import ROWS, Float64, RowPolicy, path_star
 from refork_methods.recovery.sample import golden_moves, sample_paths, sampled_hitting_time
-from refork_methods.recovery.support import row_support
+from refork_methods.recovery.traces import state_key
 from refork_methods.recovery.trainers import (
     RewardSettings,
     SftSettings,
     Trained,
     distill,
+    maximum_likelihood,
     rlvr,
     sft,
     teacher_moves,
@@ -46,6 +50,18 @@ def parse_shape(text: str) -> PathStar:
     if len(parts) != 3 or not all(part.strip().lstrip("-").isdigit() for part in parts):
         raise BadInput(f"{text!r} is not W,K,L", where="maze", hint="for example 3,3,3")
     return path_star(*(int(part) for part in parts))
+
+
+def read_policy(file: Path) -> RowPolicy:
+    """A maze policy that :func:`save_policy` wrote.
+
+    Raises:
+        BadInput: no such file, or no maze policy in it.
+    """
+    try:
+        return RowPolicy.from_json(json.loads(read_utf8(file)))
+    except ValueError as error:
+        raise BadInput(f"this is not a maze policy: {error}", where=str(file)) from error
 
 
 def solve_report(
@@ -121,7 +137,7 @@ def train_by(
         moves = golden_moves(graph)
         if method == "distill" and teacher is not None:
             moves = teacher_moves(teacher, traces, cap=cap, seed=seed)
-        support = {"support": row_support(begin, moves).to_json()}
+        support = {"support": row_support(begin, moves)}
     return found.policy, {
         "method": method if method != "rlvr" else f"rlvr ({mode})",
         "before": found.curve[0][1],
@@ -129,6 +145,24 @@ def train_by(
         "desired": _rows(found.policy.desired),
         "curve": [list(point) for point in found.curve],
         **support,
+    }
+
+
+def row_support(start: RowPolicy, moves: Float64) -> Json:
+    """What a table of moves [4, K, 2] teaches: moves by family, rows without any, and the fit to ``start``.
+
+    Predicted is the expected hitting time of the maximum-likelihood policy, whose unseen rows stay frozen.
+    """
+    seen = moves.sum(-1)
+    found = expected_hitting_time(maximum_likelihood(start, moves))
+    return {
+        "moves": {name: int(seen[r].sum()) for r, name in enumerate(ROWS)},
+        "desired": {name: int(moves[r, :, 0].sum()) for r, name in enumerate(ROWS)},
+        "unseen": [
+            f"{name}_{j}" for r, name in enumerate(ROWS) for j in range(moves.shape[1]) if seen[r, j] == 0
+        ],
+        "predicted_hitting_time": found.value,
+        "stuck": found.stuck,
     }
 
 
@@ -174,3 +208,47 @@ def measure_report(
         "stuck": predicted.stuck,
         "walked": asdict(walked),
     }
+
+
+def parse_fractions(text: str) -> list[float]:
+    """Numbers with commas between them.
+
+    Raises:
+        BadInput: not numbers in [0, 1].
+    """
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"{text!r} is not a list of fractions", hint="for example 0,0.01,0.05") from None
+    if not all(0 <= value <= 1 for value in found):
+        raise BadInput("fractions must lie in [0, 1]", where="dose")
+    return found
+
+
+def dose_report(
+    traces: Path | None,
+    teacher: Path | None,
+    fractions: str,
+    *,
+    paths: int = 1000,
+    seeds: int = 3,
+    key: str = "normalised",
+    outcome: str | None = None,
+    score: str = "success",
+    threshold: float = 1.0,
+) -> list[Json]:
+    """One record per fraction, of a trace file's coverage or of a maze teacher's students.
+
+    Raises:
+        BadInput: neither or both of the two, or what reading them raises.
+    """
+    shares = parse_fractions(fractions)
+    if (traces is None) == (teacher is None):
+        raise BadInput("give either a trace file or --teacher", where="dose")
+    if traces is not None:
+        read = read_traces(traces, outcome=outcome, score=score)
+        rows = coverage_dose(read.traces, shares, key=state_key(key), threshold=threshold, seeds=range(seeds))
+        return [asdict(row) for row in rows]
+    assert teacher is not None
+    policy = read_policy(teacher)
+    return [asdict(row) for row in maze_dose(policy, shares, paths=paths, seeds=range(seeds))]

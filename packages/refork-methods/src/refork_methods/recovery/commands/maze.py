@@ -16,17 +16,10 @@ PolicyFile = Annotated[Path | None, typer.Option("--policy", help="Maze policy; 
 
 
 def _load(file: Path, shape: str | None = None) -> Any:
-    import json
-
     from refork.errors import BadInput
-    from refork.jsonl import read_utf8
-    from refork_methods.recovery.reports import parse_shape
-    from refork_methods.recovery.rows import RowPolicy
+    from refork_methods.recovery.reports import parse_shape, read_policy
 
-    try:
-        policy = RowPolicy.from_json(json.loads(read_utf8(existing(file))))
-    except ValueError as error:
-        raise BadInput(f"this is not a maze policy: {error}", where=str(file)) from error
+    policy = read_policy(existing(file))
     if shape is not None and parse_shape(shape) != policy.graph:
         raise BadInput("the policy belongs to a maze of another shape", where=str(file))
     return policy

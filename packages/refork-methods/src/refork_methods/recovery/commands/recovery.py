@@ -158,7 +158,7 @@ def dose(
 
     Example: refork recovery dose traces.jsonl --key 'regex:^[^;]+' --fractions 0,0.01,0.05
     """
-    from refork_methods.recovery.dose_report import dose_report
+    from refork_methods.recovery.reports import dose_report
 
     rows = dose_report(
         traces, teacher, fractions, paths=paths, seeds=seeds, key=key, outcome=outcome, score=score,
