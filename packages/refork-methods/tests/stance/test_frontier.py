@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,11 +14,9 @@ from refork.errors import BadInput
 from refork.stats import mcnemar, wilson
 from refork_methods.stance.frontier import Rate, curve, flips, frontier, pools, read_rates, signed_distance
 from refork_methods.stance.shift import (
-    SHIFTS,
     chance_distributions,
     logistic_above,
     shift_area,
-    shift_curve,
     shifted,
 )
 from refork_testbed.worlds.refusal.prompts import refusal_chances
@@ -29,24 +28,19 @@ HARM, KIND = np.array([0.9, 0.6, 0.2]), np.array([0.05, 0.3, 0.5, 0.01])
 def test_a_shift_adds_to_the_logit():
     assert logit(shifted(HARM, 1.5)) == pytest.approx(logit(HARM) + 1.5)
     assert shifted(np.array([0.0, 1.0]), 3.0).tolist() == [0.0, 1.0]
-    asr, orr = shift_curve(HARM, KIND, np.array([0.0]))
-    assert (asr[0], orr[0]) == pytest.approx((1 - HARM.mean(), KIND.mean()))
     with pytest.raises(BadInput, match=r"\[0, 1\]"):
         shifted(np.array([1.2]), 0)
 
 
 @given(st.floats(-4, 4))
-def test_the_curve_is_the_same_from_wherever_the_shift_starts(c):
-    asr, orr = shift_curve(HARM, KIND, SHIFTS + c)
-    moved = shift_curve(shifted(HARM, c), shifted(KIND, c), SHIFTS)
-    assert np.allclose([asr, orr], moved, atol=1e-9)
+def test_the_area_is_the_same_from_wherever_the_shift_starts(c):
     assert shift_area(shifted(HARM, c), shifted(KIND, c)) == pytest.approx(shift_area(HARM, KIND), abs=1e-9)
 
 
 def test_its_area_is_that_of_a_roc_curve_with_logistic_noise():
-    shifts = np.linspace(-40, 40, 20001)
-    asr, orr = shift_curve(HARM, KIND, shifts)
-    area = np.trapezoid(1 - asr, orr)
+    shifts = np.linspace(-40, 40, 4001)
+    refused, over = (np.array([shifted(q, c).mean() for c in shifts]) for q in (HARM, KIND))
+    area = np.trapezoid(refused, over)
     assert shift_area(HARM, KIND) == pytest.approx(area, abs=1e-5)
     rng = np.random.default_rng(0)
     scores = [logit(q)[:, None] + rng.logistic(size=(len(q), 4000)) for q in (HARM, KIND)]
@@ -71,7 +65,7 @@ def test_the_law_behind_counts_gives_back_what_it_was_made_of():
     k, n = rng.binomial(32, q), np.full(4000, 32)
     distribution = chance_distributions(k, n)[0]
     assert distribution.sum() == pytest.approx(1.0)
-    asr, _ = shift_curve(q, q, np.array([-2.0, 0.0, 2.0]))
+    asr = [1 - shifted(q, c).mean() for c in (-2.0, 0.0, 2.0)]
     one = np.array([Rate(str(i), "harmful", int(a), 32) for i, a in enumerate(k)])
     table = pools([*one, Rate("b", "benign", 1, 2), Rate("c", "benign", 1, 2)])
     assert curve(table, np.array([-2.0, 0.0, 2.0]))[:, 0] == pytest.approx(asr, abs=0.01)
@@ -156,7 +150,7 @@ def test_flips_by_majority_and_by_rate():
 
 def test_rates_are_read_with_their_line():
     good = Rate("a", "harmful", 1, 4, "set")
-    assert read_rates([json.dumps(good.to_json())]) == [good]
+    assert read_rates([json.dumps(asdict(good))]) == [good]
     for row, told in (
         ({"prompt": "a", "intent": "odd", "refused": 1, "answers": 2}, "a rate needs"),
         ({"prompt": "a", "intent": "benign", "refused": 0.5, "answers": 2}, "a rate needs"),
@@ -166,7 +160,7 @@ def test_rates_are_read_with_their_line():
             read_rates([json.dumps(row)], "f")
         assert "f:1" in str(error.value)
     with pytest.raises(BadInput, match="twice"):
-        read_rates([json.dumps(good.to_json())] * 2)
+        read_rates([json.dumps(asdict(good))] * 2)
 
 
 def test_groups_with_one_label_are_refused():

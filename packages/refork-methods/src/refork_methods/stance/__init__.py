@@ -9,7 +9,7 @@ from refork_methods.stance.prompts import draw_rollouts, plant_cases, recorded_c
 from refork_methods.stance.replay import causal_cuts, stance_trace
 from refork_methods.stance.resample import continuation_variance
 from refork_methods.stance.segments import oscillations, stance_segments
-from refork_methods.stance.shift import shift_area, shift_curve, shifted
+from refork_methods.stance.shift import shift_area, shifted
 from refork_methods.stance.variance import total_variance, variance_at
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "plant_cases",
     "recorded_cases",
     "shift_area",
-    "shift_curve",
     "shifted",
     "soft_labels",
     "stance_segments",

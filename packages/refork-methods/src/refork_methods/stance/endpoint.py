@@ -13,7 +13,7 @@ from refork.policies.base import Continuation, Policy, Request, Sampling, sample
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.tree.score import Producer
 from refork.types import Json, Message, token_array
-from refork_methods.stance.guards import Exchange
+from refork_methods.stance.guards import Exchange, check_patterns
 
 #: What a guard is asked where no template is given.
 TEMPLATE: Final = (
@@ -38,15 +38,6 @@ def check_template(template: str, fields: Sequence[str]) -> None:
             where="template",
             hint=f"it must hold {{{fields[-1]}}} and may hold {', '.join(fields[:-1])}",
         )
-
-
-def check_patterns(patterns: Mapping[str, str]) -> None:
-    """Refuse patterns that are no regular expressions. Raises BadInput naming which."""
-    for name, pattern in patterns.items():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise BadInput(f"{name} is not a regular expression: {error}", where=repr(pattern)) from error
 
 
 def ask(policy: Policy, questions: Sequence[str], tokens: int) -> list[str | None]:

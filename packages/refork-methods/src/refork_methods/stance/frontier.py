@@ -19,7 +19,6 @@ from refork import stats
 from refork.errors import BadInput
 from refork.jsonl import json_objects
 from refork.stats.results import Array
-from refork.types import Json
 from refork_methods.stance.prompts import BENIGN, HARMFUL, INTENTS
 from refork_methods.stance.shift import GRID, SHIFTS, chance_distributions
 
@@ -37,13 +36,6 @@ class Rate:
     refused: int
     answers: int
     source: str = ""
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "prompt": self.prompt, "intent": self.intent, "source": self.source,
-            "refused": self.refused, "answers": self.answers,
-        }  # fmt: skip
 
 
 def read_rates(lines: Iterable[str], where: str = "rates") -> list[Rate]:

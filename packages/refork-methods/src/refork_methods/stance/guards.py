@@ -9,7 +9,7 @@ Source: votes, labels and the two rates are arXiv 2606.25013's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, final, runtime_checkable
 
@@ -83,6 +83,15 @@ class CallGuard:
         return bool(said)
 
 
+def check_patterns(patterns: Mapping[str, str]) -> None:
+    """Refuse patterns that are no regular expressions. Raises BadInput naming which."""
+    for name, pattern in patterns.items():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadInput(f"{name} is not a regular expression: {error}", where=repr(pattern)) from error
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class RegexGuard:
@@ -92,10 +101,7 @@ class RegexGuard:
     flags: int = re.IGNORECASE
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            raise BadInput(f"not a regular expression: {error}", where=repr(self.pattern)) from error
+        check_patterns({"guard": self.pattern})
 
     @property
     def producer(self) -> Producer:

@@ -12,9 +12,9 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput
 from refork.policies.base import Policy
-from refork.types import IntArray, Json, token_array
+from refork.types import IntArray, token_array
 
 #: Markers by name: what opens the thinking, what closes it and begins the answer.
 FORMATS: Final = {
@@ -45,10 +45,6 @@ class Marker:
             raise BadInput("the closing marker is empty: the thinking would never end", where="marker")
         if not self.banned:
             object.__setattr__(self, "banned", (int(self.close[0]),))
-
-    def to_json(self) -> Json:
-        """Plain ids."""
-        return {"open": self.open.tolist(), "close": self.close.tolist(), "banned": list(self.banned)}
 
 
 def marker_of(
@@ -154,22 +150,4 @@ def never_opened(count: int) -> BadInput:
         f"the thinking is never opened in any of {count} turns",
         where="turns",
         hint="name the marker that opens it, or '' where it begins with the turn",
-    )
-
-
-def same_ids(recorded: IntArray, given: IntArray, where: str) -> None:
-    """Refuse a prefix whose ids are not the recorded ones; what was sampled is what is run on from.
-
-    Raises: Mismatch that names the first difference.
-    """
-    if np.array_equal(recorded, given):
-        return
-    size = min(len(recorded), len(given))
-    differ = np.flatnonzero(recorded[:size] != given[:size])
-    at = int(differ[0]) if len(differ) else size
-    told = [str(int(ids[at])) if at < len(ids) else "nothing" for ids in (recorded, given)]
-    raise Mismatch(
-        f"the prefix is not the recorded one: token {at} is {told[1]}, the record has {told[0]}",
-        where=where,
-        hint="it was tokenised again somewhere; run on from the recorded token ids",
     )

@@ -37,7 +37,7 @@ from refork.types import Json
 from refork_methods.stance.cuts import CutTable, Locked, cut_json
 from refork_methods.stance.endpoint import EndpointAnnotator, EndpointGuard
 from refork_methods.stance.frontier import Flips, Rate, Standing, flips, frontier, read_rates
-from refork_methods.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie
+from refork_methods.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie, check_patterns
 from refork_methods.stance.label import ANSWER_TOKENS, answer_settings, label
 from refork_methods.stance.marker import Marker, marker_of
 from refork_methods.stance.prompts import (
@@ -99,8 +99,7 @@ def open_annotator(spec: str) -> Annotator | BatchAnnotator:
     comply, mark, refuse = rest.partition("//")
     if not (mark and comply and refuse):
         raise BadInput("a stance pattern needs two sides", where=spec, hint="regex:COMPLY//REFUSE")
-    for pattern in (comply, refuse):
-        RegexGuard(pattern)
+    check_patterns({"comply": comply, "refuse": refuse})
     return PatternAnnotator(comply, refuse)
 
 
@@ -266,10 +265,10 @@ def run_variance(run: StanceRun, recipe: VarianceRecipe, progress: Progress = si
     )  # fmt: skip
     told = variance_json(table, recipe.modes) | {"panel": run.panel.to_json(), "prompts": len(run.cases)}
     whole = {g.prompt: (g.refused, g.answers) for g in table.rows[0].groups}
-    write_lines(run.folder / "rates.jsonl", [r.to_json() for r in _rates(run.cases, whole)])
+    write_lines(run.folder / "rates.jsonl", [asdict(r) for r in _rates(run.cases, whole)])
     if recipe.no_think:
         counts = _no_think(run, recipe, progress)
-        write_lines(run.folder / "rates-no-think.jsonl", [r.to_json() for r in _rates(run.cases, counts)])
+        write_lines(run.folder / "rates-no-think.jsonl", [asdict(r) for r in _rates(run.cases, counts)])
     rows = [asdict(g) | {"cut": row.cut, "mode": row.mode} for row in table.rows for g in row.groups]
     write_lines(run.folder / "groups.jsonl", rows)
     write_json(run.folder / "variance.json", told)

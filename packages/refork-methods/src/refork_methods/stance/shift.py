@@ -49,30 +49,6 @@ def _chances(q: Shaped[Array, "prompts"]) -> Floats:
     return chance
 
 
-def shift_curve(
-    harmful: Shaped[Array, "harmful"],
-    benign: Shaped[Array, "benign"],
-    shifts: Shaped[Array, "shifts"] = SHIFTS,
-    weights: tuple[Shaped[Array, "harmful"], Shaped[Array, "benign"]] | None = None,
-) -> tuple[Float[Array, "shifts"], Float[Array, "shifts"]]:
-    """(attack success, over-refusal) at every shift, from each prompt's chance of refusal.
-
-    ``weights``: laws over the given chances (equal weights by default).
-    """
-    from scipy.special import expit, logit
-
-    sides = []
-    for number, q in enumerate((harmful, benign)):
-        chance, c = _chances(q), np.asarray(shifts, dtype=np.float64)
-        w = (
-            np.full(chance.size, 1 / chance.size)
-            if weights is None
-            else np.asarray(weights[number], dtype=float)
-        )
-        sides.append(expit(logit(chance)[None, :] + c[:, None]) @ w)
-    return 1 - sides[0], sides[1]
-
-
 def shift_area(harmful: Shaped[Array, "harmful"], benign: Shaped[Array, "benign"]) -> float:
     """Area under the ROC curve that shifts trace, in closed form; the same from wherever the shift starts.
 
