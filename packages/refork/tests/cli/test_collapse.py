@@ -82,6 +82,12 @@ def test_every_selector_runs(tmp_path, kind):
     assert grow(tmp_path / kind, "--selector", kind, "--leaves", "5")["rollouts"] <= 10
 
 
+def test_allocation_and_speculation_are_settings(tmp_path):
+    grow(tmp_path / "a", "--selector", "uucb", "--leaves", "4", "--set", "selector.allocate=true")
+    assert (tmp_path / "a/allocator.json").exists()
+    grow(tmp_path / "s", "--selector", "uucb", "--leaves", "4", "--set", "selector.staleness=2")
+
+
 @pytest.mark.parametrize(
     "more", [("--leaves", "4"), ("--selector", "uucb", "--leaves", "4", "--budget-tokens", "99"),
              ("--selector", "best"), ("--selector", "uucb", "--set", "selector.c=-1"),

@@ -15,7 +15,8 @@ import pytest
 
 from refork.forking import Ban, Remove, SwapPolicy, fork, fork_both, sweep
 from refork.forking.arm import IDENTITY, prepare, recorded_settings, run_jobs
-from refork.growing import UUCB, Independent, RandomNode, grow, grow_trees
+from refork.growing import UUCB, Independent, RandomNode, Speculation, grow, grow_trees
+from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
@@ -249,12 +250,15 @@ CASES: dict[Callable[..., Any], tuple[Callable[..., Any], dict[str, list[tuple[A
             "selector": [(Independent(), "rows"), (UUCB(), "rows"), (RandomNode(2), "rows")],
             "leaves": [(9, "rows")],
             "tokens": [(60, "rows")],
+            "floor": [(1.0, "rows")],
             "settings": [(LAW.but(temperature=0.7), "rows"), (LAW.but(max_tokens=2), "rows")],
             "seed": [(4, "rows")],
             "max_turns": [(2, "rows")],
             "any_weights": [(True, "rows")],
             "simulator": [(SIMULATOR, "rows")],
             "judge": [(MatchJudge("2"), "rows")],
+            "allocator": [(AdaptiveBudgetAllocator, "rows")],
+            "speculation": [(Speculation(1), "rows")],
             "progress": [(lambda *_, **__: None, "rows")],
             "backend": [],
         },
@@ -287,10 +291,13 @@ TRIED = [
 
 @pytest.mark.parametrize(("run", "name", "value", "kind"), TRIED)
 def test_another_value_gives_its_own_draws_whatever_is_on_the_tree(run, name, value, kind):
+    def made():
+        return value() if inspect.isclass(value) else value
+
     with Tree.memory() as shared, Tree.memory() as alone:
         base, ids = run(Given(shared))
-        found, others = run(Given(shared), **{name: value})
-        fresh, _ = run(Given(alone), **{name: value})
+        found, others = run(Given(shared), **{name: made()})
+        fresh, _ = run(Given(alone), **{name: made()})
         if run is _sweep:
             assert found == fresh
             return

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork.growing import EVERY, UUCB, Independent, RandomNode, Surprisal, grow_trees
+from refork.forking import fork
+from refork.growing import EVERY, UUCB, Independent, RandomNode, Surprisal, grow_trees, plant
 from refork.growing.growing import Budget, settings_for
+from refork.growing.leaves import leaf_batch, path_weights, weighted_value
 from refork.growing.selector import Needs
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
@@ -96,6 +98,14 @@ def test_a_forked_turn_keeps_its_own_limit():
         assert {len(text) for text in said} == {32}
 
 
+def test_exact_coverage_asks_the_policy_for_its_law():
+    with Tree.memory() as tree:
+        _, log = trees(tree, UUCB(entropy="coverage"), count=1, leaves=6)
+        gains = [e.choice.terms["entropy"] for e in log[1:]]
+        possible = [sum(p * (1 - p) ** n for p in PROBABILITIES) for n in range(1, 8)]
+        assert all(min(abs(g - p) for p in possible) < 1e-6 for g in gains)
+
+
 def test_a_leaf_budget_and_surprisal():
     with Tree.memory() as tree:
         groups, _ = trees(tree, Surprisal(roots=2, top=1, draws=2), leaves=30)
@@ -130,6 +140,68 @@ def test_budgets_that_are_refused():
         with pytest.raises(BadInput, match="no task"):
             trees(tree, UUCB(), count=0)
         assert len(tree) == 0
+
+
+def test_a_floor_stops_a_mixed_group_early():
+    with Tree.memory() as tree:
+        groups, _ = trees(tree, UUCB(), seed=3, floor=10.0)
+        assert groups[0].values().count(1.0) == 1
+        assert groups[0].tokens < 512
+        assert groups[1].tokens > 508
+        even, _ = trees(tree, RandomNode(), floor=10.0)
+        assert "stopped early" in even[0].biased
+
+
+def test_the_grpo_batch_counts_every_sampled_token_once():
+    with Tree.memory() as tree:
+        groups, _ = trees(tree, UUCB(), seed=0)
+        group = next(g for g in groups if 1.0 in g.values())
+        batch = leaf_batch(group)
+        assert batch.tokens.shape == batch.multiplicity.shape
+        assert batch.sampled == pytest.approx(group.tokens)
+        assert batch.advantages.sum() == pytest.approx(0, abs=1e-9)
+        assert (batch.loss_mask.sum(1) == 32).all()
+        assert batch.multiplicity[:, 0].tolist() == [len(batch.rewards)] * len(batch.rewards)
+        assert batch.weights.sum() == pytest.approx(1)
+        assert np.isfinite(batch.logprobs).all()
+        assert "chose points" in batch.biased
+        dull = next(g for g in groups if 1.0 not in g.values())
+        assert leaf_batch(dull).advantages.tobytes() == np.zeros(len(dull.values())).tobytes()
+
+
+def test_node_means_of_a_fixed_shape_are_unbiased():
+    """Two roots; the first forked twice after its second pivot: the mean estimate is the exact success."""
+    task = WORLD.tasks("train", 1)[0]
+    easy = ScriptedPolicy.from_text(_easier, name="easy")
+    truth = np.prod([_EASY[c] for c in task.data["right"]])
+    found = []
+    with Tree.memory() as tree:
+        root = plant(tree, easy, WORLD, [task])[0]
+        base = fork(root, easy, 2 * 600, settings=LAW, world=WORLD)
+        walks, values = base.leaves(), base.values()
+        for i in range(600):
+            first = walks[2 * i]
+            arm = fork(tree.at(first.steps[1].node, 13), easy, 2, settings=LAW, world=WORLD, seed=i)
+            shape = [first, walks[2 * i + 1], *arm.leaves()]
+            weights = path_weights(shape)
+            assert weights == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
+            found.append(weighted_value(weights, [values[2 * i], values[2 * i + 1], *arm.values()]))
+    error = np.std(found, ddof=1) / len(found) ** 0.5
+    # |z| < 4: a right estimator fails once in 15,000 seeds; the seed is fixed.
+    assert abs(np.mean(found) - truth) < 4 * error
+
+
+_EASY = dict(zip("abcd", (0.25,) * 4, strict=True))
+
+
+def _easier(text):
+    return _EASY if len(lock_distribution(text)) == 4 else lock_distribution(text)
+
+
+def test_weights_leave_ungraded_leaves_out():
+    assert weighted_value([0.5, 0.25, 0.25], [1.0, np.nan, 0.0]) == pytest.approx(2 / 3)
+    with pytest.raises(BadInput, match="no leaf"):
+        weighted_value([1.0], [np.nan])
 
 
 def test_the_jensen_control():

@@ -78,6 +78,8 @@ def test_a_point_inside_a_turn_counts_forks_that_keep_as_much(tree):
     known = candidates(tree, [walk, *more.leaves()])
     row = next(i for i in range(len(known)) if known.token[i] == 1)
     assert (known.children[row], known.leaves[row]) == (6, 6)
+    waiting = candidates(tree, [walk, *more.leaves()], pending={(known.node[row], 1): 2})
+    assert waiting.children[row] == 8
 
 
 def test_entropies_say_what_they_cover(tree):

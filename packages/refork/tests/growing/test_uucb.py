@@ -1,13 +1,24 @@
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import beta as beta_law
 
 from refork.errors import BadInput
 from refork.growing.selector import Candidates, Surprisal
-from refork.growing.uucb import UUCB, _greedy, mixedness, win_rate
+from refork.growing.uucb import (
+    UUCB,
+    coverage,
+    coverage_gain,
+    exploration,
+    mixed_gain,
+    mixedness,
+    uucb_objective,
+    win_rate,
+)
 
 
 def known(n=4, **changes):
@@ -27,13 +38,76 @@ def known(n=4, **changes):
     return Candidates(**(fields | changes))
 
 
-def test_the_score_is_the_sum_of_its_weighted_terms():
+LAWS = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda w: np.array(w) / sum(w))
+
+
+@given(LAWS, st.integers(0, 20))
+def test_coverage_gains_are_differences_of_coverage(law, n):
+    assert coverage_gain(law, n) == pytest.approx(coverage(law, n + 1) - coverage(law, n), abs=1e-9)
+
+
+@given(LAWS)
+def test_gini_and_shannon_are_coverage(law):
+    assert coverage_gain(law, 0) == pytest.approx(1)
+    assert coverage_gain(law, 1) == pytest.approx(1 - (law**2).sum(), abs=1e-9)
+    # sum over n of q (1-q)^n / n is -q ln q: the series is cut where the rest is below 1e-10.
+    last = int(np.ceil(np.log(1e-12) / np.log(1 - law.min()))) + 1
+    n = np.arange(1, last + 1)
+    series = (law[:, None] * (1 - law[:, None]) ** n / n).sum()
+    assert series == pytest.approx(-(law * np.log(law)).sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "leaves", "wins"), [(1, 0, 0), (1, 3, 1), (2, 5, 5), (6, 4, 0)])
+def test_mixed_gain_is_the_posterior_mean_of_the_gain(n, leaves, wins):
+    def gain(p):
+        return p**n * (1 - p) + (1 - p) ** n * p
+
+    distribution = beta_law(wins + 0.5, leaves - wins + 0.5)
+    exact, _ = quad(lambda p: gain(p) * distribution.pdf(p), 0, 1, limit=200, points=[1e-6, 1 - 1e-6])
+    assert mixed_gain([n], [leaves], [wins])[0] == pytest.approx(exact, abs=1e-6)
+    assert mixed_gain([0], [leaves], [wins])[0] == 0
+
+
+@given(st.floats(0, 1), st.integers(1, 30))
+def test_the_mixed_chance_is_concave_from_one_draw_on(p, n):
+    def mixed(m):
+        return 1 - p**m - (1 - p) ** m
+
+    gain = p**n * (1 - p) + (1 - p) ** n * p
+    assert mixed(n + 1) - mixed(n) == pytest.approx(gain, abs=1e-9)
+    assert mixed(n + 2) - mixed(n + 1) <= gain + 1e-12
+
+
+@given(st.data())
+def test_the_objective_is_monotone_with_diminishing_returns(data):
+    size = data.draw(st.integers(1, 5))
+    numbers = [st.lists(s, min_size=size, max_size=size) for s in (st.integers(0, 6), st.floats(0, 1))]
+    children, counts = data.draw(numbers[0]), data.draw(numbers[0])
+    value, heights = data.draw(numbers[1]), data.draw(numbers[1])
+    more = data.draw(numbers[0])
+    u = data.draw(st.integers(0, size - 1))
+    one = np.eye(size, dtype=int)[u]
+
+    def f(c):
+        return uucb_objective(c, children, value, heights, 9)
+
+    small, large = np.array(counts), np.array(counts) + np.array(more)
+    gain_small, gain_large = f(small + one) - f(small), f(large + one) - f(large)
+    assert gain_small >= -1e-12
+    assert gain_large <= gain_small + 1e-9
+
+
+def test_the_score_is_the_marginal_gain_of_the_objective():
     points = known()
     terms = UUCB(c=0.7, entropy_coef=0.4, scale=2.0).terms(points)
-    assert terms["value"] == pytest.approx(win_rate(points.leaves, points.wins))
-    assert terms["exploration"] == pytest.approx(0.7 * np.sqrt(np.log(7) / (1 + points.children)))
-    assert terms["entropy"] == pytest.approx(0.4 * np.array([0.05, 0.5, 0.25, 0.0]))
+    heights = np.nan_to_num(points.entropy) / 2
+    value = win_rate(points.leaves, points.wins)
+    for u in range(4):
+        one = np.eye(4, dtype=int)[u]
+        gain = uucb_objective(one, points.children, value, heights, 6, 0.7, 0.4)
+        assert terms["score"][u] == pytest.approx(gain, abs=1e-12)
     assert terms["score"] == pytest.approx(terms["value"] + terms["exploration"] + terms["entropy"])
+    assert terms["exploration"] == pytest.approx(0.7 * exploration(points.children, 6))
 
 
 def test_values():
@@ -62,6 +136,16 @@ def test_a_source_of_values():
 
 
 def test_entropy_variants():
+    distributions = tuple(
+        np.array(distribution) for distribution in ([0.5, 0.5], [0.9, 0.1], [1.0], [0.25] * 4)
+    )
+    exact = UUCB(entropy="coverage").terms(known(distributions=distributions))["entropy"]
+    assert exact == pytest.approx(
+        [
+            coverage_gain(distribution, n)
+            for distribution, n in zip(distributions, known().children, strict=True)
+        ]
+    )
     assert UUCB(entropy="unseen").terms(known())["entropy"] == pytest.approx(known().unseen)
     assert UUCB().terms(known())["entropy"] == pytest.approx([0.1, 1, 0.5, 0])
 
@@ -70,6 +154,8 @@ def test_choices_carry_their_terms_apart():
     [choice] = UUCB().select(known(), 5, 1)
     assert choice.index == 2
     assert set(choice.terms) == {"value", "exploration", "entropy", "cost", "score"}
+    [exact] = UUCB(score="mixed_gain").select(known(), 5, 1)
+    assert set(exact.terms) == {"mixed_gain", "cost", "score"}
 
 
 def test_a_round_of_several_counts_its_own_choices():
@@ -81,22 +167,12 @@ def test_a_round_of_several_counts_its_own_choices():
     assert len(UUCB(at_once=3).select(even, 2, 1)) == 2
 
 
-def test_greedy_keeps_its_guarantee_and_binds_its_number():
-    """Overlapping coverage: lazy evaluation must ask again for what an earlier choice has covered."""
-    worst = 1.0
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        weights = rng.random(12)
-        covers = [frozenset(np.flatnonzero(rng.random(12) < 0.35).tolist()) for _ in range(6)]
-
-        def value(items, weights=weights, covers=covers):
-            return float(sum(weights[e] for e in frozenset().union(*(covers[i] for i in items))))
-
-        found, best = _greedy(value, 6, 4), max(value(c) for c in combinations(range(6), 4))
-        assert len(set(found)) == 4
-        worst = min(worst, value(found) / best)
-    assert worst >= 1 - 1 / np.e
-    assert _greedy(lambda items: float(len(items)), 5, 3) == [0, 1, 2]
+def test_gain_per_token_prefers_cheap_points():
+    flat = known(entropy=np.ones(4), children=np.ones(4, dtype=int), leaves=np.ones(4, dtype=int),
+                 wins=np.zeros(4))  # fmt: skip
+    assert UUCB(per_token=True).select(flat, 5, 1)[0].index == 3
+    picked = UUCB(per_token=True, at_once=2).select(flat, 5, 1)
+    assert picked[0].index == 3
 
 
 def test_ties_are_broken_by_the_seed_alone():
@@ -109,7 +185,7 @@ def test_ties_are_broken_by_the_seed_alone():
 
 @pytest.mark.parametrize(
     "bad", [{"c": -1.0}, {"entropy_coef": -0.1}, {"c": float("nan")}, {"value": "x"}, {"entropy": "x"},
-            {"roots": 0}, {"scale": 0.0}],
+            {"score": "x"}, {"roots": 0}, {"scale": 0.0}],
 )  # fmt: skip
 def test_settings_that_are_refused(bad):
     with pytest.raises(BadInput):
@@ -121,6 +197,8 @@ def test_missing_records_are_refused():
         UUCB().terms(known(entropy=np.full(4, np.nan)))
     with pytest.raises(BadInput, match="log-probs"):
         UUCB(entropy="unseen").terms(known(unseen=None))
+    with pytest.raises(BadInput, match="exact law"):
+        UUCB(entropy="coverage").terms(known())
     with pytest.raises(BadInput, match="over how many tokens"):
         UUCB().terms(known(note=None))
     assert UUCB(entropy_coef=0).terms(known(entropy=np.full(4, np.nan), note=None))["entropy"].sum() == 0

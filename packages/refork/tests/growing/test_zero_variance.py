@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.growing.mass import GradientMass, gradient_mass, group_kind, is_constant
+from refork.growing.mass import (
+    check_filter,
+    gradient_mass,
+    group_advantages,
+    group_kind,
+    informative,
+    is_constant,
+)
 from refork.growing.report import RecordedGroup, groups_from_jsonl, zero_variance_report
 from refork.growing.zero_variance import (
     BetaDistribution,
     budget_curve,
+    collapse_probability,
     fit_beta,
     mixed_estimate,
     mixed_probability,
@@ -28,9 +36,30 @@ def test_masses_of_plus_minus_one_groups_have_their_closed_forms(size):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 0.1, 0.3, 1e-12, 7.7, 1e9])
-def test_equal_rewards_have_no_mass_at_all(value):
+def test_equal_rewards_give_zeros_bit_for_bit(value):
     for size in range(2, 12):
-        assert gradient_mass(np.full(size, value)) == GradientMass(0.0, 0.0, 0.0)
+        rewards = np.full(size, value)
+        for norm in ("std", "mean"):
+            assert group_advantages(rewards, norm).tobytes() == np.zeros(size).tobytes()
+        assert gradient_mass(rewards) == gradient_mass([0.0, 0.0])
+
+
+def test_a_mean_range_filter_would_keep_this_constant_group():
+    """Public bug: 'keep if 0 < mean < 1' takes equal partial rewards for a mixed group."""
+    groups = [[0.5] * 4, [0.0, 1.0, 0.0, 1.0], [1.0] * 4]
+    assert [0 < np.mean(g) < 1 for g in groups] == [True, True, False]
+    assert informative(groups).tolist() == [False, True, False]
+
+
+def test_a_leave_one_out_mask_would_drop_the_lone_failure():
+    """Public bug: a rollout whose peers agree is masked: the one that differs goes, the rest is even."""
+    rewards = np.array([1.0, 1.0, 1.0, 0.0])
+    mask = [np.delete(rewards, i).std() > 0 for i in range(4)]
+    assert mask == [True, True, True, False]
+    assert group_advantages(rewards[mask]).tolist() == [0, 0, 0]
+    assert informative([rewards]).tolist() == [True]
+    with pytest.raises(BadInput, match="keeps 3 of 4 rollouts of one group"):
+        check_filter([rewards], [mask])
 
 
 def test_a_standard_deviation_of_zero_is_not_zero_in_doubles():
@@ -43,6 +72,15 @@ def test_a_standard_deviation_of_zero_is_not_zero_in_doubles():
     assert not is_constant([0.0, 1e-30])
 
 
+def test_filters_are_whole_groups_or_none():
+    groups = [[0, 1], [1, 1]]
+    check_filter(groups, [[True, True], [False, False]])
+    with pytest.raises(BadInput, match="mixed group is dropped"):
+        check_filter(groups, [[False, False], [False, False]])
+    with pytest.raises(BadInput, match="constant group is kept"):
+        check_filter(groups, [[True, True], [True, True]])
+
+
 def test_rejected_groups():
     for bad, what in (
         ([1.0], "group of 1"),
@@ -51,8 +89,10 @@ def test_rejected_groups():
         ([-1, 0, 1], "scales"),
     ):
         with pytest.raises(BadInput, match=what):
-            gradient_mass(bad)
-    assert gradient_mass([-1, 0, 1], graded=True).squared == pytest.approx(3)
+            group_advantages(bad)
+    assert group_advantages([-1, 0, 1], graded=True).sum() == pytest.approx(0)
+    with pytest.raises(BadInput, match="norm"):
+        group_advantages([0, 1], "median")
 
 
 def test_kinds():
@@ -67,7 +107,7 @@ def test_collapse_against_simulation():
     for p, n in ((0.1, 4), (0.5, 2), (0.9, 8)):
         wins = rng.binomial(n, p, 40_000)
         share = np.mean((wins == 0) | (wins == n))
-        exact = p**n + (1 - p) ** n
+        exact = float(collapse_probability(p, n))
         # Binomial(40,000, exact), three tests of a fixed seed: beyond 4.5 errors once in 50,000 seeds.
         assert abs(share - exact) < 4.5 * (exact * (1 - exact) / 40_000) ** 0.5
         assert float(mixed_probability(p, n)) == pytest.approx(1 - exact, abs=1e-12)

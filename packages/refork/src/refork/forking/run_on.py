@@ -33,9 +33,10 @@ _FLUSH = 512
 class Branch:
     """One live draw: where its next node goes, what the policy sees, and the world it acts on.
 
-    ``called`` is the message of the turn that the world answers next, where it calls tools. ``generated``
-    counts the tokens of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not
-    what the settings say, and is recorded with it.
+    ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends. ``called``
+    is the message of the turn that the world answers next, where it calls tools. ``generated`` counts the
+    tokens of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not what the
+    settings say, and is recorded with it.
     """
 
     fork: str
@@ -55,6 +56,7 @@ class Branch:
     turn_limit: int | None = None
     generated: int = 0
     attempt: str = ""
+    cancelled: bool = False
     called: Message | None = None
 
 
@@ -105,6 +107,7 @@ class _Runner:
     policy: Policy
     producer: Producer | None
     judged: Callable[[Sequence[DrawRecord]], None] | None
+    snapshots: bool
 
     def key(self, branch: Branch, part: str) -> str:
         return f"{branch.fork}/{branch.noise.draw}{branch.attempt}/{branch.noise.turn}{part}"
@@ -215,7 +218,7 @@ class _Runner:
             rendered = replace(rendered, rewrites=True)
         delta = None if rendered.rewrites or not exact or over else rendered.tokens
         simulator = simulator_of(branch.episode)
-        snapshot = branch.episode.snapshot() if branch.episode and not over else None
+        snapshot = branch.episode.snapshot() if self.snapshots and branch.episode and not over else None
         branch.at = writes.node(
             NewNode(
                 kind="observation",
@@ -376,10 +379,13 @@ def world_producer(name: str, version: str) -> Producer:
 
 def run_on(
     tree: Tree, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
-    producer: Producer | None = None, judge: Judge | None = None, progress: Progress = silent,
-    stage: str = "running on",
+    producer: Producer | None = None, judge: Judge | None = None, snapshots: bool = True,
+    progress: Progress = silent, stage: str = "running on",
+    refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
 ) -> Totals:  # fmt: skip
     """Run branches to their ends, committing turns as they finish; returns what it used.
+
+    ``refill`` is told after every round which draws ended in it, and may give more branches to run.
 
     A draw that fails is stored with its error and does not stop the others. Stopping in the middle
     loses at most the turns in flight; the same call again goes on from what is stored.
@@ -388,30 +394,42 @@ def run_on(
         tree.add_producer(known)
     judged = None if judge is None else partial(judge_draws, tree, judge)
     return run_to(
-        tree, branches, policy, settings, producer=producer, judged=judged, progress=progress, stage=stage
+        tree, branches, policy, settings, producer=producer, judged=judged, snapshots=snapshots,
+        progress=progress, stage=stage, refill=refill,
     )  # fmt: skip
 
 
 def run_to(
     ledger: Ledger, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
     producer: Producer | None = None, judged: Callable[[Sequence[DrawRecord]], None] | None = None,
-    progress: Progress = silent, stage: str = "running on",
+    snapshots: bool = True, progress: Progress = silent, stage: str = "running on",
+    refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
 ) -> Totals:  # fmt: skip
     """:func:`run_on` into any ledger, which knows ``producer`` already; ``judged`` hears what was stored."""
-    runner = _Runner(ledger, policy, producer, judged)
+    runner = _Runner(ledger, policy, producer, judged, snapshots)
     totals = Totals()
     writes = _Writes()
-    ended = 0
+    ended, begun = 0, len(branches)
+    over: list[DrawRecord] = []
 
     def flush() -> None:
         nonlocal writes, ended
         runner.flush(writes)
         ended += len(writes.draws)
+        over.extend(writes.draws)
         writes = _Writes()
-        progress(stage, ended, len(branches), tokens=sum(totals.tokens.values()))
+        progress(stage, ended, begun, tokens=sum(totals.tokens.values()))
+
+    def more() -> list[Branch]:
+        nonlocal begun
+        fresh = list(refill(tuple(over))) if refill else []
+        over.clear()
+        begun += len(fresh)
+        return _begun(runner, writes, fresh)
 
     live = _begun(runner, writes, branches)
     flush()
+    live += more()
     while live:
         still: list[Branch] = []
         waiting: list[Branch] = []
@@ -428,8 +446,10 @@ def run_to(
                     still += runner.answer(writes, [waiting.pop()])
                 if len(writes.new_nodes) >= _FLUSH:
                     flush()
-        live = still + runner.answer(writes, waiting)
+        still += runner.answer(writes, waiting)
         flush()
+        fresh = more()
+        live = _wanted(still) + fresh
     return totals
 
 
@@ -482,3 +502,11 @@ def _answer_messages(branch: Branch, text: str) -> list[Message]:
         return [{"role": "user", "content": text}]
     tools[0]["content"] = text
     return tools
+
+
+def _wanted(branches: Sequence[Branch]) -> list[Branch]:
+    """Branches that were not cancelled; the others' episodes are closed."""
+    for branch in branches:
+        if branch.cancelled and branch.episode is not None:
+            branch.episode.close()
+    return [b for b in branches if not b.cancelled]

@@ -1,5 +1,6 @@
 """Which point to fork next."""
 
+from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.growing import Budget, Logged
 from refork.growing.plant import opening, plant, plant_prompt
 from refork.growing.points import candidates
@@ -15,11 +16,13 @@ from refork.growing.selector import (
     Selector,
     Surprisal,
 )
+from refork.growing.speculate import Speculation
 from refork.growing.uucb import UUCB
 
 __all__ = [
     "EVERY",
     "UUCB",
+    "AdaptiveBudgetAllocator",
     "Budget",
     "Candidates",
     "ForkChoice",
@@ -30,6 +33,7 @@ __all__ = [
     "PointValues",
     "RandomNode",
     "Selector",
+    "Speculation",
     "Surprisal",
     "candidates",
     "grow",

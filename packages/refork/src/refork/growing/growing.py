@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, ReadyArm, prepare
 from refork.forking.settings import ForkSettings
+from refork.growing.distributions import next_distributions
 from refork.growing.points import PointArrays, candidates
 from refork.growing.selector import Candidates, ForkChoice, Needs, Selector, needs_of
 from refork.policies.base import Policy, PolicyCard, Sampling
@@ -25,11 +26,13 @@ class Budget:
     """What one task may use: ``leaves`` rollouts, or ``tokens`` sampled tokens. Exactly one is given.
 
     A rollout begins only while its expected tokens fit, so a token budget is passed by no more than the
-    last rollouts' own variation.
+    last rollouts' own variation. ``floor``: stop early once outcomes are mixed and the best score per
+    expected token falls below it (selectors that score only).
     """
 
     leaves: int | None = None
     tokens: int | None = None
+    floor: float | None = None
 
     def __post_init__(self) -> None:
         if (self.leaves is None) == (self.tokens is None):
@@ -51,12 +54,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One choice of a selector: task, round, the choice with its terms, the address of the point."""
+    """One choice of a selector: task, round, the choice with its terms, the address of the point.
+
+    ``stale``: leaves of the task that were on their way, and unknown to it, when it was made.
+    """
 
     task: str
     round: int
     choice: ForkChoice
     point: str
+    stale: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +112,16 @@ class Growing:
     order: list[tuple[str, int]] = field(default_factory=list)
     trajectories: dict[tuple[str, int], Trajectory] = field(default_factory=dict)
     spent: dict[tuple[str, int], int] = field(default_factory=dict)
+    pending: dict[tuple[str, int], int] = field(default_factory=dict)
+    reserved: dict[tuple[str, int], float] = field(default_factory=dict)
+    dropped: set[tuple[str, int]] = field(default_factory=set)
     traces: dict[str, PointArrays] = field(default_factory=dict)
+    over: bool = False
 
     @property
     def drawn(self) -> int:
         """Leaves drawn or on their way."""
-        return len(self.order)
+        return len(self.order) - len(self.dropped)
 
     @property
     def tokens(self) -> int:
@@ -119,8 +130,8 @@ class Growing:
 
     @property
     def room(self) -> int:
-        """Tokens of a token budget that are not spent."""
-        return (self.budget.tokens or 0) - self.tokens
+        """Tokens of a token budget that are neither spent nor expected by what is on its way."""
+        return (self.budget.tokens or 0) - self.tokens - round(sum(self.reserved.values()))
 
     @property
     def used(self) -> tuple[int, int]:
@@ -156,17 +167,25 @@ class Growing:
     def known(self, plan: GrowSetup) -> Candidates:
         """What a selector may choose from now."""
         needs = plan.needs
-        done = [self.trajectories[key] for key in self.order if key in self.trajectories]
+        done = [
+            self.trajectories[key]
+            for key in self.order
+            if key in self.trajectories and key not in self.dropped
+        ]
         bare = [Trajectory((Step(self.root.node, None),))]
-        found = candidates(plan.tree, done or bare, inside=needs.inside, known=self.traces)
+        found = candidates(
+            plan.tree, done or bare, inside=needs.inside, pending=self.pending, known=self.traces
+        )
         size, top = plan.policy.card.vocabulary, plan.settings.entropy_top_k
         if top is not None and size is not None and top >= size:
             found = replace(found, note="exact")
+        if needs.distributions and done:
+            found = replace(found, distributions=next_distributions(plan.tree, plan.policy, found))
         return replace(found, drawn=self.drawn)
 
     def choose(self, plan: GrowSetup, round_: int) -> list[tuple[ForkChoice, Point]]:
         """The selector's next points, as far as the budget goes; the choices say how many draws."""
-        if self.left(plan, None) < 1:
+        if self.over or self.left(plan, None) < 1:
             return []
         known = self.known(plan)
         if round_ > 0 and self.budget.tokens is not None:
@@ -180,7 +199,7 @@ class Growing:
             draws = min(pick.draws, room)
             if self.budget.tokens is not None and round_ > 0:
                 draws = min(draws, int(tokens // known.cost[pick.index]))
-            if draws < 1:
+            if draws < 1 or self._enough(plan, pick, float(known.cost[pick.index])):
                 break
             token = int(known.token[pick.index])
             point = plan.tree.at(known.node[pick.index], None if token < 0 else token)
@@ -200,6 +219,13 @@ class Growing:
             return max(room // worst, 2) if not self.order else room
         return int(room // float(known.cost.min()))
 
+    def _enough(self, plan: GrowSetup, pick: ForkChoice, cost: float) -> bool:
+        floor = self.budget.floor
+        if floor is None or "score" not in pick.terms:
+            return False
+        score = pick.terms["score"] / cost
+        return len(set(self.outcomes(plan))) > 1 and score < floor
+
     def job(self, plan: GrowSetup, point: Point, count: int) -> tuple[ReadyArm, list[int]]:
         """An arm with this task's next draws from a point, ready to run."""
         address = point.address
@@ -210,11 +236,21 @@ class Growing:
     def own_draws(self, arm: Fork) -> tuple[DrawRecord, ...]:
         """This call's draws of an arm; others may be on the tree from elsewhere."""
         mine = {draw for fork, draw in self.order if fork == arm.record.id}
-        return tuple(d for d in arm.draws if d.draw in mine)
+        return tuple(d for d in arm.draws if d.draw in mine and (arm.record.id, d.draw) not in self.dropped)
 
     def kept_arms(self) -> tuple[Fork, ...]:
         """The arms with this call's draws only."""
         return tuple(replace(arm, draws=self.own_draws(arm)) for arm in self.arms.values())
+
+    def outcomes(self, plan: GrowSetup, score: str = "success") -> list[float]:
+        """Known outcomes of this call's leaves so far, in the order of their claims."""
+        ends = [
+            self.trajectories[key].leaf.id
+            for key in self.order
+            if key in self.trajectories and key not in self.dropped
+        ]
+        known = plan.tree.score_map(score, ends)
+        return [known[leaf] for leaf in ends if leaf in known]
 
 
 def own_turns(trajectory: Trajectory, fork: str, draw: int) -> list[int]:

@@ -6,7 +6,7 @@ found by a hash of all tokens before them (and of the world's states, which toke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -167,6 +167,7 @@ def candidates(
     score: str = "success",
     *,
     inside: int = 4,
+    pending: Mapping[tuple[str, int], int] | None = None,
     known: MutableMapping[str, PointArrays] | None = None,
 ) -> Candidates:
     """Every point of some rollouts of one task that can be forked, counted.
@@ -176,6 +177,7 @@ def candidates(
         trajectories: root-to-leaf walks of one task; the bare root where nothing was drawn yet.
         score: name of the leaf score that counts as a win.
         inside: points inside each turn: so many of the highest recorded entropy, 0, or ``EVERY``.
+        pending: draws on their way, by (node id, tokens kept); they count as children.
         known: traces by leaf id, kept between calls.
 
     A point's children are the branches that begin there, so one rollout through it is one child.
@@ -192,11 +194,14 @@ def candidates(
     graded = np.isfinite(value)
     through = np.bincount(group, minlength=size)
     node = tuple(traces[part.trajectory[i]].nodes[part.row[i]] for i in first)
+    token = part.token[first]
+    waiting = pending or {}
+    more = np.array([waiting.get((n, int(t)), 0) for n, t in zip(node, token, strict=True)], dtype=np.int64)
     return Candidates(
         node=node,
-        token=part.token[first],
+        token=token,
         depth=part.depth[first],
-        children=_children(group, part.edge, size),
+        children=_children(group, part.edge, size) + more,
         leaves=np.bincount(group[graded], minlength=size).astype(np.int64),
         wins=np.bincount(group[graded], weights=value[graded], minlength=size).astype(np.float64),
         entropy=_first_known(group, part.entropy, size),

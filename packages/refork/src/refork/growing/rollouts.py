@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from refork.errors import BadInput
+from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, ReadyArm, prepare, run_jobs
 from refork.forking.settings import DrawOptions, ForkSettings, takes_fork_settings
+from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.growing import Budget, Growing, GrowSetup, Logged, settings_for
 from refork.growing.plant import plant
 from refork.growing.selector import Selector, needs_of
+from refork.growing.speculate import Speculation, grow_speculatively
 from refork.policies.base import Policy, Sampling
 from refork.tree.node import Point
 from refork.tree.tree import Tree
@@ -86,7 +88,10 @@ def grow_trees(
     selector: Selector,
     leaves: int | None = None,
     tokens: int | None = None,
+    floor: float | None = None,
     settings: Sampling,
+    allocator: AdaptiveBudgetAllocator | None = None,
+    speculation: Speculation | None = None,
     **options: Unpack[DrawOptions],
 ) -> tuple[list[Group], list[Logged]]:
     """Grow a tree of rollouts per task, the selector choosing where each one starts.
@@ -94,15 +99,17 @@ def grow_trees(
     All tasks share every batch. A selector sees only what this call has drawn, so the same call again
     finds the same choices recorded and draws nothing. Returns the groups and the log of choices.
 
-    ``leaves`` or ``tokens`` are the budget of one task, see :class:`Budget`. Entropies that the selector
-    needs are recorded even where ``settings`` do not ask for them; what a selector has to guess from less is
-    said in its candidates' ``note``.
+    ``leaves``, ``tokens`` and ``floor`` are the budget of one task, see :class:`Budget`. ``allocator`` moves
+    leaves between tasks after the first round; with ``speculation``, new rollouts begin while others of
+    the same task still run. Entropies that the selector needs are recorded even where ``settings`` do not
+    ask for them; what a selector has to guess from less is said in its candidates' ``note``.
 
     Raises:
         BadInput: no task, or a budget that is none.
-        CannotDo: the policy lacks what the selector needs, or the world cannot be forked.
+        CannotDo: the policy lacks what the selector needs, the world cannot be forked, or speculation is
+            asked of a backend.
     """
-    budget = Budget(leaves, tokens)
+    budget = Budget(leaves, tokens, floor)
     budget.check(settings)
     if not tasks:
         raise BadInput("there is no task to grow from", where=world.name)
@@ -111,15 +118,40 @@ def grow_trees(
     plan = GrowSetup(tree, policy, world, selector, sampling, on)
     roots = plant(tree, policy, world, tasks)
     growing = [Growing(task, root, budget) for task, root in zip(tasks, roots, strict=True)]
-    log = _grow_in_rounds(plan, growing)
-    adaptive = needs_of(selector).adaptive
-    reason = f"{selector.name} chose points by the outcomes below them" if adaptive else None
+    log: list[Logged] = []
+    if speculation is not None:
+        if allocator is not None:
+            raise BadInput("an allocator and speculation cannot be combined", hint="use one of them")
+        if on.backend is not None:
+            raise CannotDo(
+                "speculation decides after every turn, and a backend answers after whole rollouts",
+                hint="leave --backend or the staleness away",
+            )
+        grow_speculatively(plan, growing, speculation, log, judge=on.judge, progress=on.progress)
+    else:
+        _grow_in_rounds(plan, growing, log, allocator)
+    if allocator is not None:
+        allocator.observe(plan, growing)
+    reason = _bias(selector, budget, allocator)
     return [Group(one.task, one.root, one.kept_arms(), reason) for one in growing], log
 
 
-def _grow_in_rounds(plan: GrowSetup, growing: Sequence[Growing]) -> list[Logged]:
-    """Every round, each task's choices; all of them are one batch. Returns the log of choices."""
-    log: list[Logged] = []
+def _bias(selector: Selector, budget: Budget, allocator: AdaptiveBudgetAllocator | None) -> str | None:
+    """Why what is drawn depends on outcomes; None where it does not."""
+    if needs_of(selector).adaptive:
+        return f"{selector.name} chose points by the outcomes below them"
+    if allocator is not None:
+        return "the number of leaves depends on the first outcomes"
+    return "growing stopped early by outcomes" if budget.floor is not None else None
+
+
+def _grow_in_rounds(
+    plan: GrowSetup,
+    growing: Sequence[Growing],
+    log: list[Logged],
+    allocator: AdaptiveBudgetAllocator | None,
+) -> None:
+    """Every round, each task's choices; all of them are one batch."""
     on, round_ = plan.on, 0
     while True:
         jobs: list[ReadyArm] = []
@@ -131,7 +163,7 @@ def _grow_in_rounds(plan: GrowSetup, growing: Sequence[Growing]) -> list[Logged]
                 owners.append((one, mine))
                 log.append(Logged(one.task.id, round_, pick, point.address))
         if not jobs:
-            return log
+            return
         arms = run_jobs(jobs, judge=on.judge, stage=f"growing, round {round_}", backend=on.backend)
         counted: set[str] = set()
         for (one, mine), arm in zip(owners, arms, strict=True):
@@ -141,6 +173,8 @@ def _grow_in_rounds(plan: GrowSetup, growing: Sequence[Growing]) -> list[Logged]
             one.add_arm(replace(arm, tokens=0, ties=0, seconds=0.0) if again else arm)
             counted.add(arm.record.id)
             one.take(plan, [d for d in arm.draws if d.draw in wanted])
+        if allocator is not None and round_ == 0:
+            allocator.allot(plan, growing)
         done, total = (sum(part) for part in zip(*(one.used for one in growing), strict=True))
         on.progress("growing", done, total, tokens=sum(one.tokens for one in growing))
         round_ += 1

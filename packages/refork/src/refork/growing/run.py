@@ -14,9 +14,11 @@ import numpy as np
 from refork import stats
 from refork.errors import BadInput
 from refork.forking.arm import graded
+from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.growing import Logged, own_turns
 from refork.growing.rollouts import Group, grow, grow_trees
 from refork.growing.selector import Selector, selector_named
+from refork.growing.speculate import Speculation
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
@@ -36,7 +38,7 @@ def make_selector(chosen: Selection) -> Selector:
 
     Raises BadInput for a name that there is not, and for settings it refuses.
     """
-    settings = chosen.model_dump(exclude={"kind", "seed", "options"})
+    settings = chosen.model_dump(exclude={"kind", "seed", "staleness", "allocate", "options"})
     if chosen.kind not in Selection.OWN:
         plain = Selection().model_dump()
         if strays := [name for name, value in settings.items() if value != plain[name]]:
@@ -138,13 +140,18 @@ class _Trees:
     ) -> tuple[list[Group], Json]:
         recipe, chosen = self.recipe, self.chosen
         selector = make_selector(chosen)
+        allocator = AdaptiveBudgetAllocator() if chosen.allocate else None
         tokens = recipe.budget_tokens
         groups, log = grow_trees(
             tree, policy, world, tasks, selector=selector, tokens=tokens,
             leaves=None if tokens is not None else recipe.leaves or recipe.draws,
-            settings=recipe.sampling.sampling(), seed=recipe.seed, progress=progress, backend=self.backend,
+            settings=recipe.sampling.sampling(), seed=recipe.seed, allocator=allocator,
+            speculation=None if chosen.staleness is None else Speculation(chosen.staleness),
+            progress=progress, backend=self.backend,
         )  # fmt: skip
         _write_choices(self.folder / "choices.jsonl", log)
+        if allocator is not None:
+            allocator.save(self.folder / "allocator.json")
         values = [{v for v in group.values() if v is not None} for group in groups]
         return groups, {
             "selector": selector.name,

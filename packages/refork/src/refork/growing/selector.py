@@ -28,7 +28,8 @@ class Candidates:
     (NaN where never computed). ``cost``: expected tokens of one more leaf from here. ``unseen``:
     probability that the next token there is one not drawn yet; ``surprisal``: of the first token that was
     (nats; both None or NaN where log-probs were not recorded). ``drawn``: leaves drawn for this task so far.
-    ``note``: what the entropies cover ("exact", or over how many tokens).
+    ``note``: what the entropies cover ("exact", or over how many tokens). ``distributions``: next-token
+    probabilities of each point, where a selector asked for them.
     """
 
     node: tuple[str, ...]
@@ -43,6 +44,7 @@ class Candidates:
     surprisal: NDArray[np.float64] | None = None
     drawn: int = 0
     note: str | None = None
+    distributions: tuple[NDArray[np.float64], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.node)
@@ -51,7 +53,17 @@ class Candidates:
         """Those of a mask [n]."""
         arrays = ((f.name, getattr(self, f.name)) for f in fields(self))
         kept: dict[str, Any] = {name: a[mask] for name, a in arrays if isinstance(a, np.ndarray)}
-        return replace(self, node=tuple(n for n, m in zip(self.node, mask, strict=True) if m), **kept)
+        distributions = (
+            None
+            if self.distributions is None
+            else tuple(distribution for distribution, m in zip(self.distributions, mask, strict=True) if m)
+        )
+        return replace(
+            self,
+            node=tuple(n for n, m in zip(self.node, mask, strict=True) if m),
+            distributions=distributions,
+            **kept,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +91,14 @@ class Selector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a selector has to be told: next-token entropies, and points inside a turn.
+    """What a selector has to be told: next-token entropies, distributions, and points inside a turn.
 
     ``inside``: so many points of the highest entropy per turn, 0, or ``EVERY`` token. ``adaptive``: its
     choices depend on outcomes, so plain means over its leaves are biased.
     """
 
     entropy: bool = False
+    distributions: bool = False
     inside: int = 4
     adaptive: bool = False
 

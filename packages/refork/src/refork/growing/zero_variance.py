@@ -24,6 +24,7 @@ Float64 = NDArray[np.float64]
 
 #: A group larger than this is not a plan.
 _MOST = 10**12
+_FIT = {"xatol": 1e-6, "fatol": 1e-9}
 
 
 def _rates(p: ArrayLike) -> Float64:
@@ -39,11 +40,17 @@ def _size(n: int) -> int:
     return n
 
 
-def mixed_probability(p: ArrayLike, n: int) -> Float64:
-    """Chance that ``n`` independent draws with success rate ``p`` do not all agree, in the shape of ``p``.
+def collapse_probability(p: ArrayLike, n: int) -> Float64:
+    """Chance that ``n`` independent draws with success rate ``p`` all agree, in the shape of ``p``.
 
-    Accurate for tiny rates too. Raises: BadInput for a rate outside [0, 1] or n below 1.
+    Raises: BadInput for a rate outside [0, 1] or n below 1.
     """
+    rates = _rates(p)
+    return np.asarray(rates ** _size(n) + (1.0 - rates) ** n)
+
+
+def mixed_probability(p: ArrayLike, n: int) -> Float64:
+    """One minus :func:`collapse_probability`, accurate for tiny rates too."""
     rates = _rates(p)
     small = np.minimum(rates, 1.0 - rates)
     with np.errstate(divide="ignore"):

@@ -126,8 +126,13 @@ class Selection(RecipePart):
     entropy_coef: float = 1.0
     #: What a point is worth: its win rate, or how mixed its outcomes are (uucb).
     value: Literal["win_rate", "mixed"] = "win_rate"
-    #: Uncertainty: the entropy, or the chance of a new token (uucb).
-    entropy: Literal["plain", "unseen"] = "plain"
+    #: Uncertainty: the entropy, what the next draw is expected to cover, or the chance of a new token
+    #: (uucb).
+    entropy: Literal["plain", "coverage", "unseen"] = "plain"
+    #: The bound of uucb, or the exact posterior gain of a mixed group.
+    score: Literal["uucb", "mixed_gain"] = "uucb"
+    #: Divide the score by the expected tokens of the leaf (uucb).
+    per_token: bool = False
     #: Nats that count as entropy 1; default: the largest among the candidates (uucb).
     scale: float | None = None
     #: Plain rollouts before the first choice.
@@ -144,13 +149,17 @@ class Selection(RecipePart):
     rounds: int = Field(default=1, ge=1)
     #: Seed of ties and of random choices.
     seed: int = 0
+    #: Start new rollouts while so many turns of others may still be missing.
+    staleness: int | None = Field(default=None, ge=0)
+    #: Move leaves between tasks after the first round.
+    allocate: bool = False
     #: Settings of any other selector.
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
     def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
-        # Recipes keep the digests that they had before there were options and while there were these four.
-        told: Json = {"score": "uucb", "per_token": False, "staleness": None, "allocate": False} | dump(self)
+        # Recipes without options keep the digests that they had before there were any.
+        told: Json = dump(self)
         return {key: value for key, value in told.items() if key != "options" or value}
 
 

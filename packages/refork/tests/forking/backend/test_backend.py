@@ -23,6 +23,7 @@ from refork.forking.backend.ray_pool import RayPool
 from refork.growing.plant import plant_prompt
 from refork.growing.rollouts import grow_trees
 from refork.growing.selector import RandomNode
+from refork.growing.speculate import Speculation
 from refork.judge import MatchJudge
 from refork.policies.scripted import ScriptedPolicy
 from refork.runs.observe import observed
@@ -282,6 +283,15 @@ def test_arms_prepared_for_this_process_run_on_a_backend_too(tree, processes):
     (arm,) = run_jobs([job], backend=processes)
     assert len(arm.draws) == 4
     assert arm.tokens == sum(walk.steps[1].node.length for walk in arm.leaves())
+
+
+def test_speculation_is_refused_on_a_backend(tree, processes):
+    policy, world = processes.open("scripted:lock"), open_world("lock")
+    with pytest.raises(CannotDo, match="speculation"):
+        grow_trees(
+            tree, policy, world, world.tasks("held-out", 1, 0), selector=RandomNode(0, 2, 1, 4), leaves=4,
+            settings=PLAIN, speculation=Speculation(1), backend=processes,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

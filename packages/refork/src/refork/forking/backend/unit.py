@@ -26,7 +26,7 @@ FORMAT: Final = 2
 _UNREAD: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy", "snapshot", "cost")
 
 #: Fields of a branch that are its draw's own.
-_OWN: Final = ("noise", "attempt", "messages", "tokens", "episode", "origin")
+_OWN: Final = ("noise", "attempt", "messages", "tokens", "episode", "origin", "cancelled")
 
 
 @final
