@@ -113,7 +113,7 @@ def test_gate_round_trip(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         InjectionGate.from_json(broken)
     broken = gate.to_json() | {"agents": [{"agent": "x"}]}
-    with pytest.raises(BadInput, match="no measured agent"):
+    with pytest.raises(BadInput, match="AgentEffect gain"):
         InjectionGate.from_json(broken)
     with pytest.raises(BadInput, match="cannot be read"):
         InjectionGate.read(tmp_path / "absent.json")

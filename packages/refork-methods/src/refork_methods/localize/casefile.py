@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, TypeAlias, final, get_args
+from typing import Annotated, Literal, TypeAlias, final, get_args
 from urllib.parse import quote
 
+from pydantic import AllowInfNan, Strict
+
 from refork.errors import BadInput
+from refork.plain import from_json, to_json
 from refork.settings import present_mark
 from refork.types import Json
 from refork_methods.localize.facts import Span
@@ -26,6 +28,9 @@ VERSION = 1
 LONGEST = 300
 
 Status: TypeAlias = Literal["final", "forced", "empty"]
+# Strict: a model that writes "3" or true for a line has not said which line it means.
+_Whole: TypeAlias = Annotated[int, Strict()]
+_Number: TypeAlias = Annotated[float, Strict(), AllowInfNan(False)]
 
 
 @final
@@ -49,17 +54,17 @@ class Location:
     """
 
     path: str
-    start: int
-    end: int
+    start: _Whole
+    end: _Whole
     explanation: str
     root_cause: str
     solution_idea: str
     symbol: str | None = None
     dependencies: tuple[Dependency, ...] = ()
     testing_impact: tuple[str, ...] = ()
-    confidence: float | None = None
-    evidence: tuple[int, ...] = ()
-    score: float | None = None
+    confidence: _Number | None = None
+    evidence: tuple[_Whole, ...] = ()
+    score: _Number | None = None
 
     @property
     def lines(self) -> int:
@@ -72,33 +77,8 @@ class Location:
 
     def to_json(self) -> Json:
         """Plain fields."""
-        return asdict(self) | {
-            "dependencies": [asdict(one) for one in self.dependencies],
-            "testing_impact": list(self.testing_impact),
-            "evidence": list(self.evidence),
-        }
-
-    @classmethod
-    def from_json(cls, data: object, where: str = "location") -> Location:
-        """Inverse of :meth:`to_json`; optional fields may be left out. Raises BadInput for anything else."""
-        if not isinstance(data, dict):
-            raise BadInput("a location is a JSON object", where=where)
-        return cls(
-            path=_text(data, "path", where),
-            start=_whole(data.get("start"), "start", where),
-            end=_whole(data.get("end"), "end", where),
-            explanation=_text(data, "explanation", where),
-            root_cause=_text(data, "root_cause", where),
-            solution_idea=_text(data, "solution_idea", where),
-            symbol=_optional_text(data, "symbol", where),
-            dependencies=tuple(_dependency(one, where) for one in _rows(data, "dependencies", where)),
-            testing_impact=tuple(
-                _string(one, "testing_impact", where) for one in _rows(data, "testing_impact", where)
-            ),
-            confidence=_number(data.get("confidence"), "confidence", where),
-            evidence=tuple(_whole(one, "evidence", where) for one in _rows(data, "evidence", where)),
-            score=_number(data.get("score"), "score", where),
-        )
+        told: Json = to_json(self)
+        return told
 
 
 @final
@@ -114,7 +94,7 @@ class CaseFile:
 
     locations: tuple[Location, ...]
     status: Status = "final"
-    ranked: bool = True
+    ranked: Annotated[bool, Strict()] = True
     meta: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,15 +128,7 @@ class CaseFile:
             raise BadInput(
                 f"case file version {data.get('version')!r} is not known", hint=f"this is version {VERSION}"
             )
-        ranked, meta = data.get("ranked", True), data.get("meta", {})
-        if not isinstance(ranked, bool) or not isinstance(meta, dict):
-            raise BadInput('"ranked" is true or false, and "meta" an object', where="case file")
-        rows = _rows(data, "locations", "case file")
-        places = tuple(Location.from_json(row, f"location {n}") for n, row in enumerate(rows, 1))
-        status = data.get("status")
-        if not isinstance(status, str):
-            raise BadInput('"status" is missing', where="case file")
-        return cls(places, status, ranked, meta)  # type: ignore[arg-type]  # checked on creation
+        return from_json(cls, {"status": None, "locations": ()} | data, "case file")
 
     @classmethod
     def loads(cls, text: str) -> CaseFile:
@@ -169,51 +141,6 @@ class CaseFile:
     def dumps(self) -> str:
         """The JSON text, the same for the same case."""
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _rows(data: Json, name: str, where: str) -> list[object]:
-    rows = data.get(name, [])
-    if not isinstance(rows, list):
-        raise BadInput(f'"{name}" is a list', where=where)
-    return rows
-
-
-def _dependency(data: object, where: str) -> Dependency:
-    if not isinstance(data, dict):
-        raise BadInput("a dependency is a JSON object", where=where)
-    return Dependency(
-        _text(data, "path", where), _optional_text(data, "symbol", where), _text(data, "why", where)
-    )
-
-
-def _string(value: object, name: str, where: str) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f'"{name}" holds text', where=where)
-    return value
-
-
-def _text(data: Json, name: str, where: str) -> str:
-    if name not in data:
-        raise BadInput(f'"{name}" is missing', where=where)
-    return _string(data[name], name, where)
-
-
-def _optional_text(data: Json, name: str, where: str) -> str | None:
-    return None if data.get(name) is None else _string(data[name], name, where)
-
-
-def _whole(value: object, name: str, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f'"{name}" is a whole number', where=where)
-    return value
-
-
-def _number(value: object, name: str, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadInput(f'"{name}" is a finite number or null', where=where)
-    return float(value)
 
 
 # What is wrong with a case file, and the part of it that stands.

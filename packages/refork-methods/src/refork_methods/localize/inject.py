@@ -15,6 +15,7 @@ from jaxtyping import Shaped
 from refork.decide import Advice, Calibration, advise, break_even, fit_calibration
 from refork.decide.calibrate import Method
 from refork.errors import BadInput, CannotDo
+from refork.plain import from_json, to_json
 from refork.settings import present_mark
 from refork.stats import Interval, paired_difference
 from refork.stats.results import Array
@@ -92,30 +93,8 @@ class AgentEffect:
 
     def to_json(self) -> Json:
         """Plain fields."""
-        return {
-            "agent": self.agent,
-            "gain": _interval_json(self.gain),
-            "loss": _interval_json(self.loss),
-            "tasks": list(self.tasks),
-            "unit": self.unit,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> AgentEffect:
-        """Inverse of :meth:`to_json`. Raises BadInput."""
-        try:
-            spans = [Interval(**{k: data[name][k] for k in _FIELDS}) for name in ("gain", "loss")]
-            tasks = tuple(str(one) for one in data.get("tasks", ()))
-            return cls(str(data["agent"]), spans[0], spans[1], tasks, str(data.get("unit", "resolved")))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise BadInput(f"this is no measured agent: {error!r}") from error
-
-
-_FIELDS = ("estimate", "low", "high", "level", "method")
-
-
-def _interval_json(one: Interval) -> Json:
-    return {name: getattr(one, name) for name in _FIELDS}
+        told: Json = to_json(self)
+        return told
 
 
 def _threshold(gain: float, loss: float) -> float:
@@ -242,7 +221,7 @@ class InjectionGate:
         ):
             raise BadInput("this is not an injection gate", hint=f'format "{FORMAT}", version {VERSION}')
         try:
-            agents = [AgentEffect.from_json(one) for one in data["agents"]]
+            agents = [from_json(AgentEffect, one, "injection gate") for one in data["agents"]]
             fitted = frozenset(str(one) for one in data["fitted_on"])
             made = Calibration.from_json(data["calibration"])
             return cls(made, {one.agent: one for one in agents}, fitted, str(data["producer"]))

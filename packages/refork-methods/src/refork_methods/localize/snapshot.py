@@ -12,6 +12,7 @@ import subprocess
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, final
 from urllib.parse import unquote
@@ -76,58 +77,21 @@ def _undo_percent(path: str) -> str:
     return path
 
 
-def near_paths(wanted: str, paths: Iterable[str], most: int = MOST) -> tuple[str, ...]:
-    """Paths with the same basename, then those within two edits; each group in order of path.
-
-    Capitals are no difference.
-    """
+def near_paths(wanted: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """At most five paths: the same basename, then those spelled most alike; capitals are no difference."""
     low = wanted.casefold()
-    base = low.rsplit("/", 1)[-1]
-    same: list[str] = []
-    close: list[str] = []
-    for path in paths:
-        other = path.casefold()
-        if other.rsplit("/", 1)[-1] == base:
-            same.append(path)
-        elif within(low, other, 2):
-            close.append(path)
-    same.sort(key=lambda path: (path.casefold() != low, path))
-    return tuple([*same, *sorted(close)][:most])
+    folded = {path.casefold(): path for path in sorted(paths)}
+    same = [other for other in folded if other.rsplit("/", 1)[-1] == low.rsplit("/", 1)[-1]]
+    same.sort(key=lambda other: other != low)
+    # Paths share folders, so more has to agree than in a bare name.
+    close = get_close_matches(low, folded, MOST, 0.8)
+    return tuple(folded[other] for other in dict.fromkeys([*same, *close]))[:MOST]
 
 
-def near_names(wanted: str, names: Iterable[str], most: int = MOST) -> tuple[str, ...]:
-    """Names within two edits (one for names of up to four letters), in order; capitals are no difference."""
-    low = wanted.casefold()
-    limit = 1 if len(low) <= 4 else 2
-    return tuple(sorted({name for name in names if within(low, name.casefold(), limit)})[:most])
-
-
-def within(first: str, second: str, limit: int) -> bool:
-    """Whether at most ``limit`` insertions, deletions or replacements of a letter turn one into the other."""
-    if abs(len(first) - len(second)) > limit:
-        return False
-    start = 0
-    least = min(len(first), len(second))
-    while start < least and first[start] == second[start]:
-        start += 1
-    end = 0
-    while end < least - start and first[-1 - end] == second[-1 - end]:
-        end += 1
-    return _edits(first[start : len(first) - end], second[start : len(second) - end], limit)
-
-
-def _edits(first: str, second: str, limit: int) -> bool:
-    if not first or not second:
-        return len(first) + len(second) <= limit
-    if limit == 0:
-        return False
-    if first[0] == second[0]:
-        return _edits(first[1:], second[1:], limit)
-    return (
-        _edits(first[1:], second[1:], limit - 1)
-        or _edits(first[1:], second, limit - 1)
-        or _edits(first, second[1:], limit - 1)
-    )
+def near_names(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """At most five names, those spelled most alike first; capitals are no difference."""
+    folded = {name.casefold(): name for name in sorted(names)}
+    return tuple(folded[other] for other in get_close_matches(wanted.casefold(), folded, MOST))
 
 
 # Git over a stranger's repository: what its own settings could start, switched off.
@@ -181,41 +145,11 @@ MAX_BYTES = 2_000_000
 """Larger files are not read: they are data or generated."""
 
 _SKIPPED = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        ".bzr",
-        ".jj",
-        "__pycache__",
-        "node_modules",
-        "bower_components",
-        ".venv",
-        "venv",
-        ".env",
-        ".tox",
-        ".nox",
-        ".eggs",
-        ".idea",
-        ".vscode",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".cache",
-        ".gradle",
-        ".terraform",
-        "target",
-        "dist",
-        "build",
-        "site-packages",
-        ".next",
-        ".nuxt",
-        "coverage",
-        "htmlcov",
-        ".ipynb_checkpoints",
-        "DerivedData",
-    ]
+    """
+    .git .hg .svn .bzr .jj __pycache__ node_modules bower_components .venv venv .env .tox .nox .eggs .idea
+    .vscode .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .gradle .terraform target dist build
+    site-packages .next .nuxt coverage htmlcov .ipynb_checkpoints DerivedData
+    """.split()
 )
 """Folders that a plain directory's walk does not enter: ignored almost everywhere."""
 
