@@ -13,13 +13,11 @@ from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.tree.node import NewNode
 from refork.types import token_array
-from refork_methods.forensics.instruments.follow_up import follow_up
 from refork_methods.forensics.instruments.logprob_prefill import phrase_levels
+from refork_methods.forensics.instruments.questions import follow_up, reflective_prefill, user_turn_sample
 from refork_methods.forensics.instruments.reading import Patterns
-from refork_methods.forensics.instruments.reflective_prefill import reflective_prefill
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
-from refork_methods.forensics.instruments.user_turn import user_turn_sample
 from refork_testbed.models.tokenizer import make_tokenizer
 
 TEXT = "I run it.  The hook\nfails! Then we go on."

@@ -16,13 +16,20 @@ from refork.tree.node import NewNode
 from refork.types import token_array
 from refork_methods.forensics.design import Design
 from refork_methods.forensics.hypothesis import Hypothesis, Prediction
-from refork_methods.forensics.instruments.follow_up import follow_up, forced_choice
+from refork_methods.forensics.instruments.questions import (
+    follow_up,
+    forced_choice,
+    form_text,
+    read_fields,
+    reasoning_end,
+    reflective_prefill,
+    self_report,
+    third_person,
+    user_header,
+    user_turn_sample,
+)
 from refork_methods.forensics.instruments.reading import Patterns
-from refork_methods.forensics.instruments.reflective_prefill import reasoning_end, reflective_prefill
 from refork_methods.forensics.instruments.replies import last_said, put_message
-from refork_methods.forensics.instruments.self_report import form_text, read_fields, self_report
-from refork_methods.forensics.instruments.third_person import third_person
-from refork_methods.forensics.instruments.user_turn import user_header, user_turn_sample
 from refork_testbed.models.tokenizer import make_tokenizer
 
 WHY = Patterns.of(work="too much", press="press")

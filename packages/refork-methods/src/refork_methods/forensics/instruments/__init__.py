@@ -4,22 +4,26 @@ Source: arXiv:2606.26071, appendix E.
 """
 
 from refork_methods.forensics.instruments.audit_notes import AuditNotes, edit_noticed, stated_motives
-from refork_methods.forensics.instruments.follow_up import follow_up, forced_choice
 from refork_methods.forensics.instruments.logprob_prefill import logprob_prefill
+from refork_methods.forensics.instruments.questions import (
+    follow_up,
+    forced_choice,
+    read_fields,
+    reflective_prefill,
+    self_report,
+    third_person,
+    user_turn_sample,
+)
 from refork_methods.forensics.instruments.reading import AskModel, Patterns, Reader, ReaderJudge
 from refork_methods.forensics.instruments.redraw_distribution import chain_rates, judge_quality
-from refork_methods.forensics.instruments.reflective_prefill import reflective_prefill
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.replies import Replies
-from refork_methods.forensics.instruments.self_report import read_fields, self_report
 from refork_methods.forensics.instruments.sentence_resampling import (
     Profile,
     martingale,
     sentence_resample,
 )
-from refork_methods.forensics.instruments.third_person import third_person
 from refork_methods.forensics.instruments.trace_grading import ScaleJudge, trace_grading
-from refork_methods.forensics.instruments.user_turn import user_turn_sample
 
 __all__ = [
     "AskModel",

@@ -293,10 +293,18 @@ QUERIES: dict[str, tuple[str, str, str]] = {
 # Other languages by their tree-sitter grammars: one parse, one query, facts as Python's are.
 
 _WRAPPERS = frozenset(
-    """
-    ambient_declaration const_declaration declaration export_statement field_declaration lexical_declaration
-    template_declaration type_declaration var_declaration variable_declaration
-    """.split()
+    [
+        "ambient_declaration",
+        "const_declaration",
+        "declaration",
+        "export_statement",
+        "field_declaration",
+        "lexical_declaration",
+        "template_declaration",
+        "type_declaration",
+        "var_declaration",
+        "variable_declaration",
+    ]
 )
 _COMMENTS = frozenset({"comment", "line_comment", "block_comment"})
 _BEFORE = frozenset({"attribute_item", "decorator"})
