@@ -144,43 +144,12 @@ def unfiltered(top: str | Path) -> dict[str, str]:
 MAX_BYTES = 2_000_000
 """Larger files are not read: they are data or generated."""
 
-_SKIPPED = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        ".bzr",
-        ".jj",
-        "__pycache__",
-        "node_modules",
-        "bower_components",
-        ".venv",
-        "venv",
-        ".env",
-        ".tox",
-        ".nox",
-        ".eggs",
-        ".idea",
-        ".vscode",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".cache",
-        ".gradle",
-        ".terraform",
-        "target",
-        "dist",
-        "build",
-        "site-packages",
-        ".next",
-        ".nuxt",
-        "coverage",
-        "htmlcov",
-        ".ipynb_checkpoints",
-        "DerivedData",
-    ]
-)
+_SKIPPED = frozenset({
+    ".git", ".hg", ".svn", ".bzr", ".jj", "__pycache__", "node_modules", "bower_components", ".venv", "venv",
+    ".env", ".tox", ".nox", ".eggs", ".idea", ".vscode", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+    ".hypothesis", ".cache", ".gradle", ".terraform", "target", "dist", "build", "site-packages", ".next",
+    ".nuxt", "coverage", "htmlcov", ".ipynb_checkpoints", "DerivedData",
+})  # fmt: skip
 """Folders that a plain directory's walk does not enter: ignored almost everywhere."""
 
 

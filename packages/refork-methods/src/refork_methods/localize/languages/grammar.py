@@ -292,20 +292,11 @@ QUERIES: dict[str, tuple[str, str, str]] = {
 
 # Other languages by their tree-sitter grammars: one parse, one query, facts as Python's are.
 
-_WRAPPERS = frozenset(
-    [
-        "ambient_declaration",
-        "const_declaration",
-        "declaration",
-        "export_statement",
-        "field_declaration",
-        "lexical_declaration",
-        "template_declaration",
-        "type_declaration",
-        "var_declaration",
-        "variable_declaration",
-    ]
-)
+_WRAPPERS = frozenset({
+    "ambient_declaration", "const_declaration", "declaration", "export_statement", "field_declaration",
+    "lexical_declaration", "template_declaration", "type_declaration", "var_declaration",
+    "variable_declaration",
+})  # fmt: skip
 _COMMENTS = frozenset({"comment", "line_comment", "block_comment"})
 _BEFORE = frozenset({"attribute_item", "decorator"})
 _CALLEE = re.compile(r"[\w$]+(?:(?:\.|::|->|\?\.)[~\w$]+)*")
