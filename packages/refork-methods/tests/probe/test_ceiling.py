@@ -2,25 +2,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import betaln
 from scipy.stats import norm
 
 from refork.errors import BadInput
-from refork_methods.probe.ceiling import auroc_ceiling, beta_ceiling, estimate_ceiling
+from refork_methods.probe.ceiling import auroc_ceiling, estimate_ceiling
 
 # AUROC* where the chance of refusal is Beta(a, a).
 BETA = {0.1: 0.989, 0.2: 0.968, 0.5: 0.905, 1.0: 5 / 6, 2.0: 0.757}
 
 
+def beta_ceiling(a, b=None):
+    """AUROC* where q ~ Beta(a, b), b = a unless given, by its closed form."""
+    b = a if b is None else b
+    distance = 4 / (a + b) * np.exp(betaln(a + b, a + b) - betaln(a, a) - betaln(b, b))
+    return 0.5 + distance * (a + b) ** 2 / (4 * a * b)
+
+
 @pytest.mark.parametrize(("a", "limit"), BETA.items())
-def test_the_closed_form_of_beta_laws(a, limit):
-    assert beta_ceiling(a) == pytest.approx(limit, abs=5e-4)
-
-
-def test_a_lopsided_beta_law_agrees_with_its_own_quantiles():
+def test_beta_laws_have_the_ceiling_of_their_closed_form(a, limit):
     from scipy.stats import beta
 
-    q = beta(0.4, 1.5).ppf((np.arange(20_000) + 0.5) / 20_000)
-    assert auroc_ceiling(q) == pytest.approx(beta_ceiling(0.4, 1.5), abs=1e-4)
+    assert beta_ceiling(a) == pytest.approx(limit, abs=5e-4)
+    for b in (a, 1.5):
+        q = beta(a, b).ppf((np.arange(20_000) + 0.5) / 20_000)
+        assert auroc_ceiling(q) == pytest.approx(beta_ceiling(a, b), abs=1e-4)
 
 
 def test_the_formula_is_the_pairwise_definition():
@@ -125,9 +131,3 @@ def test_counts_that_carry_no_ceiling(refusals, rollouts, told):
 def test_chances_that_are_none(q, w):
     with pytest.raises(BadInput):
         auroc_ceiling(np.array(q), None if w is None else np.array(w))
-
-
-@pytest.mark.parametrize("a", [0.0, -1.0, float("inf")])
-def test_beta_laws_that_are_none(a):
-    with pytest.raises(BadInput):
-        beta_ceiling(a)

@@ -17,7 +17,7 @@ from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork_methods.probe import load_probe, position_states, prompt_sweep, read_rows, thinking_states
 from refork_methods.probe.on_tree import SCORE, content_span
-from refork_methods.probe.run import ProbeRecipe, leaks, read_report, run_fit
+from refork_methods.probe.run import ProbeRecipe, leaks, run_fit
 from refork_methods.probe.sweep import anchors, sweep_layers
 from refork_methods.probe.tally import ceiling_report, read_tallies, tallies_of
 from refork_methods.stance.marker import marker_of
@@ -71,7 +71,7 @@ def rows(done, policy, prompts):
 def test_a_run_reports_every_auroc_beside_its_ceiling(done):
     _, folder, told = done
     assert told["rows"]["rollouts"] == 240
-    assert told == read_report(folder)
+    assert told == json.loads((folder / "report.json").read_text())
     for probe in told["probes"].values():
         for part in (probe["pooled"], *probe["within"].values()):
             assert (part["ceiling"] is None) != (part["no_ceiling"] is None)
@@ -298,8 +298,6 @@ def test_lines_that_are_no_tally(line):
         read_tallies(['{"id": "a", "refusals": 1, "rollouts": 2}'] * 2)
 
 
-def test_a_missing_prompt_file_or_run(policy, tmp_path):
+def test_a_missing_prompt_file(policy, tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         run_fit(tmp_path, recipe(tmp_path / "none.jsonl"), Tree.memory(), policy)
-    with pytest.raises(BadInput, match="no probe run"):
-        read_report(tmp_path)

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.probe.measures import METHODS, between, standardised
-from refork_methods.probe.permute import permutations_of
-from refork_methods.probe.separability import null_level, resample_trace, separability_curve
+from refork_methods.probe.separability import (
+    norm_fisher,
+    null_level,
+    permutations_of,
+    resample_trace,
+    separability_curve,
+    standardised,
+)
 
 
 def shaped(profile, prompts=240, width=8, seed=0, rollouts=1):
@@ -24,9 +29,7 @@ def test_the_null_level_of_norm_fisher(refused, complied, level):
     assert null_level(refused, complied) == pytest.approx(level, abs=5e-5)
     rng = np.random.default_rng(0)
     y = np.repeat([1, 0], [refused, complied])
-    values = [
-        between(standardised(rng.normal(size=(len(y), 20))), y[None], "norm_fisher")[0] for _ in range(300)
-    ]
+    values = [norm_fisher(standardised(rng.normal(size=(len(y), 20))), y[None])[0] for _ in range(300)]
     assert np.mean(values) == pytest.approx(level, rel=0.06)
 
 
@@ -37,36 +40,12 @@ def test_norm_fisher_is_its_definition():
     a, b = z[y == 1], z[y == 0]
     top = ((a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
     bottom = sum(((part - part.mean(axis=0)) ** 2).sum(axis=1).mean() for part in (a, b))
-    assert between(z, y[None], "norm_fisher")[0] == pytest.approx(top / bottom, abs=1e-12)
-
-
-def test_the_other_measures_by_hand():
-    x = np.array([[0.0], [2.0], [5.0], [7.0]])
-    y = np.array([[0, 0, 1, 1]])
-    assert between(x, y, "fisher")[0] == pytest.approx(25 / 2)
-    assert between(x, y, "cohen_d")[0] == pytest.approx(5 / np.sqrt(2))
-    # Pooled variance 2 and the identity: 25 / 3.
-    assert between(x, y, "mahalanobis")[0] == pytest.approx(25 / 3)
-    # Both variances 2 and the identity: (25 / 3) / 8 and no difference in shape.
-    assert between(x, y, "bhattacharyya")[0] == pytest.approx(25 / 24)
-    with pytest.raises(BadInput, match="one dimension"):
-        between(np.ones((4, 2)), y, "fisher")
-    with pytest.raises(BadInput, match="unknown"):
-        between(x, y, "guess")
+    assert norm_fisher(z, y[None])[0] == pytest.approx(top / bottom, abs=1e-12)
 
 
 def test_constant_states_lie_at_no_distance():
     z = standardised(np.full((6, 3), 2.0))
-    assert between(z, np.array([[0, 1, 0, 1, 0, 1]]), "norm_fisher")[0] == 0.0
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_measure_sees_the_shape(method):
-    x, y = shaped([1.0, 0.0, 1.0], prompts=120)
-    found = separability_curve(x, y, method=method, permutations=20)
-    assert found.value[0] > found.value[1]
-    assert found.above[0] > found.ever
-    assert found.above[1] < found.above[0] / 20
+    assert norm_fisher(z, np.array([[0, 1, 0, 1, 0, 1]]))[0] == 0.0
 
 
 def test_a_planted_valley_is_reported_with_its_depth():
@@ -145,7 +124,6 @@ def test_traces_that_cannot_be_read():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"method": "guess"}, "measure"),
         ({"permutations": 5}, "permutations"),
         ({"prompts": [1, 2]}, "prompts"),
         ({"y": np.array([1] * 4 + [0] * 36)}, "4 refusals"),

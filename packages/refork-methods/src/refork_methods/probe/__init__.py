@@ -1,7 +1,7 @@
 """Probes of the first thinking token: what hidden states tell of an outcome before any thinking."""
 
 from refork_methods.probe.area import Area
-from refork_methods.probe.ceiling import Ceiling, auroc_ceiling, beta_ceiling, estimate_ceiling
+from refork_methods.probe.ceiling import Ceiling, auroc_ceiling, estimate_ceiling
 from refork_methods.probe.fit import FirstTokenProbe, FittedProbe, load_probe
 from refork_methods.probe.on_tree import position_states, thinking_states, write_scores
 from refork_methods.probe.rows import Rows, read_rows
@@ -20,7 +20,6 @@ __all__ = [
     "Rows",
     "SeparabilityCurve",
     "auroc_ceiling",
-    "beta_ceiling",
     "estimate_ceiling",
     "load_probe",
     "position_states",

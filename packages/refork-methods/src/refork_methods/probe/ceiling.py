@@ -81,20 +81,6 @@ def auroc_ceiling(chances: Float[Array, "units"], weights: Float[Array, "units"]
     return min(1.0, 0.5 + max(0.0, distance) / (4.0 * mean * (1.0 - mean)))
 
 
-def beta_ceiling(a: float, b: float | None = None) -> float:
-    """AUROC* where q ~ Beta(a, b), b = a unless given, by its closed form.
-
-    Raises: BadInput unless both are finite and above 0.
-    """
-    from scipy.special import betaln
-
-    b = a if b is None else b
-    if not (math.isfinite(a) and math.isfinite(b) and a > 0 and b > 0):
-        raise BadInput(f"Beta({a:g}, {b:g}) is no distribution")
-    log_distance = math.log(4 / (a + b)) + betaln(a + b, a + b) - betaln(a, a) - betaln(b, b)
-    return 0.5 + math.exp(float(log_distance)) * (a + b) ** 2 / (4 * a * b)
-
-
 def estimate_ceiling(
     refusals: Int[Array, "units"],
     rollouts: Int[Array, "units"],

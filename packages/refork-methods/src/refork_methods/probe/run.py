@@ -11,7 +11,6 @@ from pydantic import Field
 
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import prepare, run_jobs
-from refork.jsonl import read_utf8
 from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
@@ -132,18 +131,6 @@ def run_fit(
     temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     temporary.replace(folder / REPORT)
     return report
-
-
-def read_report(folder: Path) -> Json:
-    """The report of a run's folder; raises BadInput where there is none."""
-    file = folder / REPORT
-    if not file.exists():
-        raise BadInput("there is no probe run here", where=str(folder), hint="refork probe fit --out DIR")
-    try:
-        found: Json = json.loads(read_utf8(file))
-    except ValueError as error:
-        raise BadInput(f"this is no report of a probe run: {error}", where=str(file)) from error
-    return found
 
 
 def leaks(report: Json) -> list[str]:

@@ -16,9 +16,6 @@ from refork.progress import Progress, silent
 from refork.stats.results import Array
 from refork.types import Json
 from refork_methods.probe.cases import FEWEST, codes
-from refork_methods.probe.folds import fold_of, out_of_fold
-from refork_methods.probe.measures import METHODS, Method, between, standardised
-from refork_methods.probe.permute import permutations_of
 
 POSITIONS: Final = 100
 Reading = Literal["hopping", "pooling"]
@@ -54,16 +51,15 @@ class SeparabilityCurve:
 
     ``above`` is the curve less the mean of the null; ``low`` and ``high`` [t] are the null's 95 % band around
     it at each position, ``ever`` the value that the null exceeds *anywhere* in 5 % of permutations.
-    ``null_level`` is the closed form (1/refusals + 1/compliances)/2 of ``norm_fisher``, None for the others.
+    ``null_level`` is the closed form of the null's mean, (1/refusals + 1/compliances)/2.
     """
 
-    method: Method
     value: NDArray[np.float64]
     null_mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     ever: float
-    null_level: float | None
+    null_level: float
     permutations: int
     valley: Valley | None
 
@@ -81,7 +77,7 @@ class SeparabilityCurve:
             name: getattr(self, name).tolist() for name in ("value", "null_mean", "low", "high", "above")
         }
         return {
-            "method": self.method, **lists, "ever": self.ever, "null_level": self.null_level,
+            "method": "norm_fisher", **lists, "ever": self.ever, "null_level": self.null_level,
             "permutations": self.permutations, "valley": valley,
         }  # fmt: skip
 
@@ -108,6 +104,62 @@ def resample_trace(
     raise BadInput(f"unknown way {how!r} to read a trace", hint="'hopping' or 'pooling'")
 
 
+def standardised(states: Float[Array, "rows width"]) -> Float[Array, "rows width"]:
+    """States less their mean, over their standard deviation; constant dimensions become 0."""
+    spread = states.std(axis=0)
+    return np.asarray((states - states.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def norm_fisher(
+    states: Float[Array, "rows width"], labels: Int[Array, "labellings rows"]
+) -> Float[Array, "labellings"]:
+    """How far the classes lie apart under each labelling (1 refused, 0 complied) of standardised states.
+
+    The squared distance of the class means over the sum of the classes' mean squared distances to their own
+    mean; 0 where both vanish, as constant states have no distance at all.
+
+    Source: arXiv:2606.25013.
+    """
+    ones = labels.astype(np.float64)
+    refused, complied = (part.sum(axis=1, keepdims=True) for part in (ones, 1 - ones))
+    mean_r, mean_c = ones @ states / refused, (1 - ones) @ states / complied
+    top = ((mean_r - mean_c) ** 2).sum(axis=1)
+    squares = (states**2).sum(axis=1)
+    # Mean square less squared mean: all labellings in two products, instead of a pass for each.
+    within_r = ones @ squares / refused[:, 0] - (mean_r**2).sum(axis=1)
+    within_c = (1 - ones) @ squares / complied[:, 0] - (mean_c**2).sum(axis=1)
+    bottom = within_r + within_c
+    return np.where(bottom > 1e-300, top / np.maximum(bottom, 1e-300), np.where(top == 0, 0.0, np.inf))
+
+
+def permutations_of(
+    labels: Int[Array, "rows"], owners: Int[Array, "rows"], count: int, rng: np.random.Generator
+) -> Int[Array, "count rows"]:
+    """``count`` shuffled copies of the labels, each prompt taking over the whole row of labels of another.
+
+    Prompts change labels only with prompts of as many rows; with one row each this is a free shuffle.
+
+    Raises: BadInput where more than half of the rows belong to prompts that nobody could change with.
+    """
+    blocks: dict[int, list[NDArray[np.int64]]] = {}
+    order = np.argsort(owners, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(owners[order])) + 1):
+        blocks.setdefault(len(rows), []).append(rows)
+    fixed = sum(size for size, group in blocks.items() if len(group) == 1)
+    if 2 * fixed > len(labels):
+        raise BadInput(
+            "prompts have so different numbers of rollouts that labels cannot be shuffled between them",
+            where="permutation null",
+            hint="take one rollout, or equally many, of every prompt",
+        )
+    found = np.repeat(labels[None], count, axis=0)
+    for group in blocks.values():
+        stacked = np.stack(group)
+        for copy in found:
+            copy[stacked] = labels[stacked[rng.permutation(len(stacked))]]
+    return found
+
+
 def null_level(refused: int, complied: int) -> float:
     """Expected norm-Fisher separability where labels mean nothing: (1/refused + 1/complied)/2, not 0."""
     if min(refused, complied) < 1:
@@ -119,7 +171,6 @@ def separability_curve(
     states: Float[Array, "rows positions width"],
     y: Sequence[int] | NDArray[Any],
     *,
-    method: Method = "norm_fisher",
     prompts: Sequence[Hashable] | None = None,
     permutations: int = 200,
     seed: int = 0,
@@ -129,41 +180,32 @@ def separability_curve(
 
     Every dimension is standardised over all rows first. Labels of the null are shuffled between prompts as
     whole blocks, so that rollouts of one prompt stay alike. ``states`` may be memory-mapped: one position is
-    read at a time. For ``fisher`` and ``cohen_d`` the probe is fitted anew in every permutation, which takes
-    long: out-of-fold logits of meaningless labels lean against them, so labels shuffled against fixed logits
-    would have another null.
+    read at a time.
 
     Raises: BadInput for shapes that do not fit, fewer than five examples of a class, fewer than 20
-        permutations, an unknown method, or prompts of which no two have as many rows.
-    Source: arXiv:2606.25013 (norm-Fisher, Fisher, Cohen's d, shrunk Mahalanobis, Bhattacharyya); the null,
-    and that a dip counts only above it, are ours.
+        permutations, or prompts of which no two have as many rows.
+    Source: arXiv:2606.25013 for norm-Fisher; the null, and that a dip counts only above it, are ours.
     """
-    labels, owners = _checked(states, y, prompts, method, permutations)
+    labels, owners = _checked(states, y, prompts, permutations)
     rng = np.random.default_rng(seed)
     shuffled = permutations_of(labels, owners, permutations, rng)
     every = np.concatenate([labels[None], shuffled])
-    folds = [fold_of(row, owners) for row in every] if method in ("fisher", "cohen_d") else None
     found = np.zeros((len(every), states.shape[1]))
     for t in range(states.shape[1]):
         x = np.asarray(states[:, t], dtype=np.float64)
         if not np.isfinite(x).all():
             raise BadInput("some hidden states are NaN or infinite", where=f"position {t}")
-        if folds is None:
-            found[:, t] = between(standardised(x), every, method)
-        else:
-            for i, (row, fold) in enumerate(zip(every, folds, strict=True)):
-                found[i, t] = between(out_of_fold(x, row, fold)[:, None], row[None], method)[0]
+        found[:, t] = norm_fisher(standardised(x), every)
         progress("separability", t + 1, states.shape[1])
     refused = int(labels.sum())
     null = found[1:]
     mean = null.mean(axis=0)
     low, high = np.quantile(null, (0.025, 0.975), axis=0)
     return SeparabilityCurve(
-        method=method, value=found[0], null_mean=mean, low=low - mean, high=high - mean,
+        value=found[0], null_mean=mean, low=low - mean, high=high - mean,
         ever=float(np.quantile((null - mean).max(axis=1), 0.95)),
-        null_level=null_level(refused, len(labels) - refused) if method == "norm_fisher" else None,
-        permutations=permutations,
-        valley=find_valley(states, labels, owners, mean, seed) if method == "norm_fisher" else None,
+        null_level=null_level(refused, len(labels) - refused),
+        permutations=permutations, valley=find_valley(states, labels, owners, mean, seed),
     )  # fmt: skip
 
 
@@ -233,7 +275,7 @@ def _depths(
 def _curve(states: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Norm-Fisher at each position, [positions]."""
     columns = (np.asarray(states[:, t], dtype=np.float64) for t in range(states.shape[1]))
-    return np.array([between(standardised(x), labels[None], "norm_fisher")[0] for x in columns])
+    return np.array([norm_fisher(standardised(x), labels[None])[0] for x in columns])
 
 
 def _shape(curve: NDArray[np.float64]) -> tuple[int, int, int] | None:
@@ -248,7 +290,7 @@ def _shape(curve: NDArray[np.float64]) -> tuple[int, int, int] | None:
 
 
 def _checked(
-    states: Any, y: Any, prompts: Sequence[Hashable] | None, method: str, permutations: int
+    states: Any, y: Any, prompts: Sequence[Hashable] | None, permutations: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     labels = np.asarray(y)
     if getattr(states, "ndim", 0) != 3 or 0 in states.shape or labels.shape != states.shape[:1]:
@@ -266,8 +308,6 @@ def _checked(
             f"{refused} refusals and {len(labels) - refused} compliances: {FEWEST} of each are needed",
             where="separability",
         )
-    if method not in METHODS:
-        raise BadInput(f"unknown measure {method!r}", hint=", ".join(METHODS))
     if permutations < 20:
         raise BadInput(f"{permutations} permutations carry no band", hint="20 or more; 200 is usual")
     return labels, codes(range(len(labels)) if prompts is None else prompts, len(labels), "prompts")
