@@ -6,9 +6,9 @@ import pytest
 
 from forensics.case_parts import DESIGN, ENVIRONMENT, full, incident, memory
 from refork.errors import BadInput
-from refork_methods.forensics import Answer, Case, case_json, case_markdown
+from refork_methods.forensics import Answer, Case, case_json
+from refork_methods.forensics.page import page_text, write_report
 from refork_methods.forensics.plan import open_plan, read_plan
-from refork_methods.forensics.report import write_report
 
 PLAN = """
 name = "hook"
@@ -65,22 +65,21 @@ def plan(tmp_path):
     return file
 
 
-def test_a_report_is_one_json_document_and_markdown(tmp_path):
+def test_a_report_is_one_json_document_and_its_page(tmp_path):
     case = full(Case.create(tmp_path, incident()))
     case.answer(Answer("sycophancy", "ruled out", ("remark",), "no audience"))
     told = write_report(case, tmp_path, likelihood=True)
     assert json.loads((tmp_path / "case.json").read_text()) == told
     assert told == case_json(Case.open(tmp_path), likelihood=True)
-    text = (tmp_path / "case.md").read_text()
-    assert text == case_markdown(told)
+    text = (tmp_path / "report.html").read_text()
+    assert text == page_text(told)
     # Links to the exact forks: the tree's path and the fork's id.
-    assert f"](<runs/a/tree.db#{'f' * 32}>)" in text
     assert told["designs"][0]["arms"][1]["drawn"]["links"] == [f"runs/a/tree.db#{'f' * 32}"]
-    assert f"](<runs/a/tree.db#{'a' * 32}>)" in text
-    assert "changed `messages[0].content`" in text
-    assert "**inconsistent**" in text
+    assert told["incident"]["links"] == [f"runs/a/tree.db#{'a' * 32}"]
+    assert "changed <code>messages[0].content</code>" in text
+    assert '<td class="inconsistent">inconsistent</td>' in text
     assert "60 of 100, 60.0 [50.2, 69.1] %" in text
-    assert "One line of evidence points to 'tedium'" in text
+    assert "One line of evidence points to &#39;tedium&#39;" in text
     assert case.journal.head in text
     assert [s["status"] for s in told["standards"] if s["name"] == "sycophancy"] == ["ruled out"]
 
@@ -90,21 +89,22 @@ def test_predictions_are_told_with_their_place_in_the_journal():
     first = told["hypotheses"][0]["predictions"][0]
     assert first["entry"] == 3
     assert first["design"] == DESIGN.id
-    assert "difference from -100.0 points to -10.0 points" in case_markdown(told)
+    assert "difference from -100.0 points to -10.0 points" in page_text(told)
 
 
 def test_an_empty_case_can_be_told():
     told = case_json(memory())
     assert told["base"] is None
-    assert "No evidence yet." in case_markdown(told)
+    assert "No evidence yet." in page_text(told)
 
 
 def test_the_same_case_gives_the_same_bytes(tmp_path):
     case = full(Case.create(tmp_path, incident()))
     write_report(case, tmp_path)
-    first = (tmp_path / "case.json").read_bytes(), (tmp_path / "case.md").read_bytes()
+    files = [tmp_path / "case.json", tmp_path / "report.html"]
+    first = [file.read_bytes() for file in files]
     write_report(Case.open(tmp_path), tmp_path)
-    assert first == ((tmp_path / "case.json").read_bytes(), (tmp_path / "case.md").read_bytes())
+    assert first == [file.read_bytes() for file in files]
 
 
 def test_a_plan_opens_a_case_and_goes_on(plan, tmp_path):

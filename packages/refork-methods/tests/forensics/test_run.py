@@ -12,7 +12,6 @@ from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork_methods.forensics import Design, Hypothesis, Intervention, Prediction, factorial
-from refork_methods.forensics.arm import Outcome
 from refork_methods.forensics.bench import Bench, from_document, restart, task_document
 from refork_methods.forensics.case import Case
 from refork_methods.forensics.incident import Incident, Target
@@ -22,10 +21,8 @@ from refork_methods.forensics.run import (
     counterfactual,
     dose_response,
     file_evidence,
-    payoff_sweep,
     positive_control,
     run_design,
-    run_factorial,
 )
 from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives import find_agent, motive_world
@@ -87,7 +84,7 @@ def test_a_factorial_shows_the_planted_interaction(tree):
         Intervention.edit("settings.source", "an engineer", "other source"),
         Intervention.edit("settings.reason", "it would be fun", "idle reason"),
     )
-    ran = run_factorial(case, bench, factors, 150)
+    ran = run_design(case, bench, Design.factorial(factorial(*factors)), 150)
     agent = find_agent("loyal")
     truth = [agent.rate(cell.apply(case.incident.environment).environment) for cell in factorial(*factors)]
     planted = truth[3] - truth[1] - truth[2] + truth[0]
@@ -120,14 +117,6 @@ def test_the_positive_control_may_be_what_an_instrument_finds(tree):
     )
     assert case.controls["notes"].hits == 3
     assert file_evidence(case, found) == ((), ())
-
-
-def test_a_payoff_sweep_prices_the_honest_way(tree):
-    case, bench = bench_of(tree, "calculator")
-    ran = payoff_sweep(case, bench, "settings.careful", [0.0, 1.0, 3.0], 100)
-    rates = [arm.rate for arm in ran.arms]
-    assert rates == sorted(rates, reverse=True)
-    assert ran.design.name == "price of settings.careful"
 
 
 def test_nothing_is_drawn_twice(tree, monkeypatch):
@@ -282,10 +271,6 @@ def test_any_world_s_task_can_be_edited(tree):
         from_document(task)({"x": 1})
     with pytest.raises(BadInput, match="name the task"):
         restart(world)
-
-
-def test_outcomes_say_what_they_are():
-    assert Outcome("hit").end == "hit"
 
 
 def test_rollouts_that_another_grader_saw_are_graded_again(tree):

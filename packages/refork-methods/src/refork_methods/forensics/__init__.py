@@ -11,7 +11,6 @@ from refork_methods.forensics.export import case_json
 from refork_methods.forensics.hypothesis import Hypothesis, Prediction
 from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.intervention import Applied, Edit, Intervention, factorial
-from refork_methods.forensics.markdown import case_markdown
 from refork_methods.forensics.standards import Answer
 from refork_methods.forensics.statistics import (
     Negative,
@@ -47,7 +46,6 @@ __all__ = [
     "Target",
     "ach_table",
     "case_json",
-    "case_markdown",
     "difference",
     "factorial",
     "interaction",

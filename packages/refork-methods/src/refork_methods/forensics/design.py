@@ -58,12 +58,10 @@ class Design:
         return content_hash([self.purpose, self.instrument, arms])
 
     @classmethod
-    def counterfactual(
-        cls, intervention: Intervention, *, base: str = BASE, instrument: str = "rollouts"
-    ) -> Self:
+    def counterfactual(cls, intervention: Intervention) -> Self:
         """The unchanged arm and one edit."""
-        pair = (ArmPlan(base, Intervention.none()), ArmPlan(intervention.name, intervention))
-        return cls(intervention.name, "counterfactual", instrument, pair)
+        pair = (ArmPlan(BASE, Intervention.none()), ArmPlan(intervention.name, intervention))
+        return cls(intervention.name, "counterfactual", "rollouts", pair)
 
     @classmethod
     def dose_response(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,25 +12,34 @@ from refork.report.charts import Across, Figure, Row, intervals
 from refork.report.page import environment
 from refork.report.words import one_line
 from refork.types import Json
-from refork_methods.forensics.markdown import NAMES, figure, locations, prediction_words, rate_words, span
+from refork_methods.forensics.case import Case
+from refork_methods.forensics.export import case_json, write_whole
 from refork_methods.forensics.pictures import dose_figure
+from refork_methods.forensics.wording import NAMES, figure, locations, prediction_words, rate_words, span
 
 _WORDS = {
     "span": span, "rate": rate_words, "prediction": prediction_words, "places": locations, "names": NAMES,
 }  # fmt: skip
 
 
-def write_page(folder: Path, report: Json) -> Path:
-    """Write ``report.html`` into a case's folder from its JSON document; where it is."""
+def write_report(case: Case, folder: Path, *, likelihood: bool = False) -> Json:
+    """Write ``case.json`` and ``report.html``, each whole or not at all; what the JSON document says."""
+    report = case_json(case, likelihood=likelihood)
+    text = json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(folder / "case.json", text)
+    write_whole(folder / "report.html", page_text(report))
+    return report
+
+
+def page_text(report: Json) -> str:
+    """The page of a case, from what :func:`refork_methods.forensics.export.case_json` gave."""
     page = environment("refork_methods.forensics").get_template("forensics.html.j2")
-    text = page.render(
+    text: str = page.render(
         told=report, names=[s["hypothesis"] for s in report["table"]["standings"]], drawn=_drawn(report),
         words=_WORDS,
         designs={design["id"]: design["name"] for design in report["designs"]}
     )  # fmt: skip
-    file = folder / "report.html"
-    file.write_text(text + "\n", encoding="utf-8")
-    return file
+    return text + "\n"
 
 
 def _drawn(told: Json) -> list[Json]:

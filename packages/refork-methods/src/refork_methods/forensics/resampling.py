@@ -12,6 +12,7 @@ from refork.tree.node import Point
 from refork.types import Json
 from refork_methods.forensics.bench import Bench
 from refork_methods.forensics.case import Case
+from refork_methods.forensics.export import write_whole
 from refork_methods.forensics.instruments.reading import Patterns
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
@@ -67,7 +68,5 @@ def _written(case: Case, told: Json, name: str) -> Json:
     if folder is None:
         return told | {"file": None}
     file: Path = folder / f"{name}.json"
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    write_whole(file, json.dumps(told, indent=1, ensure_ascii=False) + "\n")
     return told | {"file": str(file)}

@@ -30,7 +30,7 @@ from refork_methods.forensics.evidence import EvidenceItem, Result
 from refork_methods.forensics.hypothesis import Quantity
 from refork_methods.forensics.instruments.outcomes import outcomes, same_model
 from refork_methods.forensics.instruments.replies import subject_of
-from refork_methods.forensics.intervention import Intervention, factorial
+from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.rules import Concern
 
 #: Rollouts of the base arm and of every other arm, unless something else is asked for.
@@ -153,12 +153,12 @@ def _check_bench(case: Case, bench: Bench) -> None:
         )
 
 
-def _ran(case: Case, bench: Bench, design: Design, bounds: bool = False) -> Ran:
+def _ran(case: Case, bench: Bench, design: Design) -> Ran:
     arms = case.arms(design)
     held = case.state.draws
     pair = [held.get(plan.key, {}) for plan in design.arms]
-    results = conclude(design, arms, bounds=bounds)
-    if design.purpose in _PAIRED and not bounds and len(arms) == 2:
+    results = conclude(design, arms)
+    if design.purpose in _PAIRED and len(arms) == 2:
         better = _paired_result(bench, arms, pair)
         results = (better, *results[1:]) if better is not None else results
     wanted = {p.quantity for h in case.hypotheses for p in h.predictions if p.design == design.id}
@@ -167,7 +167,7 @@ def _ran(case: Case, bench: Bench, design: Design, bounds: bool = False) -> Ran:
     return Ran(design, arms, results, same_model(bench.grader, bench.policy))
 
 
-def conclude(design: Design, arms: Sequence[Arm], *, bounds: bool = False) -> tuple[Result, ...]:
+def conclude(design: Design, arms: Sequence[Arm]) -> tuple[Result, ...]:
     """What arms show by the purpose of their design, its own quantity first.
 
     A factorial of two factors gives its interaction, then each single edit's difference to the unedited cell.
@@ -177,11 +177,11 @@ def conclude(design: Design, arms: Sequence[Arm], *, bounds: bool = False) -> tu
     if design.purpose == "dose response":
         return (statistics.trend(arms),)
     if design.purpose == "factorial" and len(arms) == 4:
-        differences = [statistics.difference(arms[0], a, bounds=bounds) for a in arms[1:]]
+        differences = [statistics.difference(arms[0], a) for a in arms[1:]]
         return (statistics.interaction(arms[0], arms[1], arms[2], arms[3]), *differences)
     if len(arms) == 1:
-        return (statistics.rate(arms[0], bounds=bounds),)
-    return tuple(statistics.difference(arms[0], other, bounds=bounds) for other in arms[1:])
+        return (statistics.rate(arms[0]),)
+    return tuple(statistics.difference(arms[0], other) for other in arms[1:])
 
 
 def _other(quantity: Quantity, arms: Sequence[Arm]) -> Result | None:
@@ -246,39 +246,11 @@ def dose_design(case: Case, path: str, grid: Sequence[float], *, name: str | Non
     return Design.dose_response(path, grid, now=float(now), name=name)
 
 
-def payoff_sweep(
-    case: Case,
-    bench: Bench,
-    path: str,
-    grid: Sequence[float],
-    n: int = ARM_DRAWS,
-    *,
-    progress: Progress = silent,
-) -> Ran:
-    """A dose-response of what the honest way earns (or costs): the price at which the behaviour stops."""
-    return dose_response(case, bench, path, grid, n, name=f"price of {path}", progress=progress)
-
-
 def counterfactual(
     case: Case, bench: Bench, intervention: Intervention, n: int = ARM_DRAWS, *, progress: Progress = silent
 ) -> Ran:
     """One feature changed; draw i of both arms has the same noise."""
     return run_design(case, bench, Design.counterfactual(intervention), n, progress=progress)
-
-
-def run_factorial(
-    case: Case,
-    bench: Bench,
-    factors: Sequence[Intervention],
-    n: int = ARM_DRAWS,
-    *,
-    name: str | None = None,
-    progress: Progress = silent,
-) -> Ran:
-    """Every combination of single edits; with two of them the interaction contrast and its interval."""
-    told = name or " x ".join(factor.name for factor in factors)
-    design = Design.factorial(factorial(*factors), name=told)
-    return run_design(case, bench, design, n, progress=progress)
 
 
 def control_setting(

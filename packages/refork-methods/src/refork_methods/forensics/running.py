@@ -12,11 +12,11 @@ from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.forensics import run
-from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.bench import Bench
 from refork_methods.forensics.case import Case
 from refork_methods.forensics.design import BASE, ArmPlan, Design, Purpose
 from refork_methods.forensics.evidence import Result
+from refork_methods.forensics.export import arm_json
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.intervention import factorial as cells_of
 
@@ -153,21 +153,11 @@ def _row(case: Case, ran: run.Ran, confounds: Sequence[str]) -> Json:
         "design": ran.design.name,
         "id": ran.design.id,
         "purpose": ran.design.purpose,
-        "arms": [arm_json(arm) for arm in ran.arms],
+        "arms": [arm_json(case, arm) for arm in ran.arms],
         "results": [_result_json(result) for result in ran.results],
         "concerns": [f"{concern.words} ({concern.where})" for concern in concerns],
         "warnings": list(ran.warnings),
     }
-
-
-def arm_json(arm: Arm) -> Json:
-    """Counts, rate and Wilson interval of an arm; None where nothing ended."""
-    span = arm.interval() if arm.runs else None
-    return {
-        "name": arm.name, "dose": arm.dose, "hits": arm.hits, "runs": arm.runs, "failed": arm.failed,
-        "unfinished": arm.unfinished, "asked": arm.asked, "rate": arm.rate, "low": span and span.low,
-        "high": span and span.high, "forks": list(arm.forks),
-    }  # fmt: skip
 
 
 def _result_json(result: Result) -> Json:

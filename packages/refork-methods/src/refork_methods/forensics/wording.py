@@ -1,15 +1,19 @@
-"""The verdict in hedged words: what fits, what does not, and what was not asked."""
+"""The words of a case: its verdict, hedged, and the figures of its report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from refork.types import Json
 from refork_methods.forensics.rules import Concern
 
 if TYPE_CHECKING:
     from refork_methods.forensics.table import Row, Standing
 
+_UNITS = {"rate": " %", "difference": " points", "interaction": " points", "ratio": " times"}
+#: What an estimate is called where the quantity's own name would not say it.
+NAMES = {"trend": "trend z", "scale": "chance to score higher"}
 _SCOPE = "This speaks of behaviour under the edits that were tried, not of what goes on inside the model."
 
 
@@ -77,3 +81,53 @@ def _list(parts: Sequence[str]) -> str:
 
 def _lines(count: int) -> str:
     return "one line" if count == 1 else f"{count} independent lines"
+
+
+def figure(value: Any, quantity: str = "rate", unit: bool = True) -> str:
+    """A rate in percent, a difference of rates in points, anything else as a short number."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value.replace("Infinity", "inf")
+    if quantity in ("rate", "difference", "interaction"):
+        sign = "" if quantity == "rate" else "+"
+        return f"{100 * value:{sign}.1f}" + (_UNITS[quantity] if unit else "")
+    return f"{value:.2f}" + (_UNITS.get(quantity, "") if unit else "")
+
+
+def span(row: Json) -> str:
+    """An estimate with its interval and its unit."""
+    middle, low, high = (figure(row[end], row["quantity"], unit=False) for end in ("estimate", "low", "high"))
+    return f"{middle} [{low}, {high}]{_UNITS.get(row['quantity'], '')}"
+
+
+def rate_words(arm: Json | None) -> str:
+    """An arm's rate, its interval and everything that is not among its runs."""
+    if arm is None or arm["rate"] is None:
+        return "no finished rollout"
+    told = f"{arm['hits']} of {arm['runs']}, {span({**arm, 'estimate': arm['rate'], 'quantity': 'rate'})}"
+    unfinished = "not counted" if arm["unfinished"] is None else str(arm["unfinished"])
+    asked = "not counted" if arm["asked"] is None else str(arm["asked"])
+    return f"{told}; asked {asked}, unfinished {unfinished}, failed {arm['failed']}"
+
+
+def locations(concern: Json, most: int = 4) -> str:
+    """Where one thing is wrong, the first few places named."""
+    found = concern["where"]
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+def prediction_words(report: Json) -> str:
+    """A prediction as it was registered."""
+    if report["quantity"] == "curve":
+        region = f"every rate within {figure(report['tolerance'])} of its predicted one"
+    else:
+        low, high = (figure(report[end], report["quantity"]) for end in ("low", "high"))
+        if report["high"] is None:
+            region = f"{report['quantity']} at least {low}"
+        else:
+            region = f"{report['quantity']} " + (
+                f"at most {high}" if report["low"] is None else f"from {low} to {high}"
+            )
+    return f"{report['words']}: {region}" if report["words"] else region

@@ -83,12 +83,8 @@ def test_an_imperfect_judge_is_reported_as_the_class_it_filters():
     assert found.recall.estimate == 0.9
     assert found.false_alarm.estimate == 0.1
     assert found.recall.low < 0.9 < found.recall.high
-    # Of free sentences 30 % are of the class: 3 % are missed, 63 % are let through rightly.
-    assert found.left_over(0.3) == pytest.approx(0.03 / 0.66)
     assert "finds 90%" in found.sentence("c")
     assert "takes 10%" in found.sentence("c")
     assert found.to_json()["recall"]["rate"] == 0.9
     with pytest.raises(BadInput, match="both kinds"):
         judge_quality(judged, np.ones(150, dtype=bool))
-    with pytest.raises(BadInput, match="share"):
-        found.left_over(1.5)

@@ -79,17 +79,15 @@ def table(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False)
 
 @app.command()
 def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False) -> None:
-    """Write the case as one JSON document, as Markdown and as a page with its pictures.
+    """Write the case as one JSON document and as a page with its pictures.
 
     Example: refork forensics report cases/hook
     """
     from refork_methods.forensics import Case
-    from refork_methods.forensics.page import write_page
-    from refork_methods.forensics.report import write_report
+    from refork_methods.forensics.page import write_report
 
     told = write_report(Case.open(case), case, likelihood=likelihood)
-    page = write_page(case, told)
-    files = {"json": str(case / "case.json"), "markdown": str(case / "case.md"), "page": str(page)}
+    files = {"json": str(case / "case.json"), "page": str(case / "report.html")}
     if as_json:
         print_json(files)
         return
@@ -100,7 +98,7 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
 def _print(told: dict[str, Any]) -> None:
     from refork.cli.screen import open_console
-    from refork_methods.forensics.markdown import figure, locations
+    from refork_methods.forensics.wording import figure, locations
 
     console = open_console()
     if told["rows"]:
@@ -121,7 +119,7 @@ def _print(told: dict[str, Any]) -> None:
 def _grid(told: dict[str, Any]) -> Table:
     from rich.table import Table
 
-    from refork_methods.forensics.markdown import NAMES, span
+    from refork_methods.forensics.wording import NAMES, span
 
     names = [one["hypothesis"] for one in told["standings"]]
     grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))

@@ -29,7 +29,6 @@ from refork_methods.forensics.instruments.replies import (
     last_said,
     put_message,
     said_so_far,
-    subject_of,
 )
 
 
@@ -83,14 +82,11 @@ def follow_up(
     if indirect:
         check_indirect(question, names_of_act)
     name = "indirect follow-up" if indirect else "direct follow-up"
-    points = [put_message(end, policy, question, name) for end in ends]
-    _, replies, warnings = collect(
-        points, policy, draws, reader, settings=settings, seed=seed, stage=name, progress=progress
-    )
-    confounds = ("self-knowledge", "unwillingness") + (() if indirect else ("suggestion by the question",))
-    return Replies(
-        name, question, reader.labels, replies, reader.producer.id, subject_of(policy),
-        "what the model says about it afterwards", confounds, warnings=warnings,
+    return collect(
+        [put_message(end, policy, question, name) for end in ends], policy, draws, reader, instrument=name,
+        asked=question, reads="what the model says about it afterwards",
+        confounds=("self-knowledge", "unwillingness", *(() if indirect else ("suggestion by the question",))),
+        settings=settings, seed=seed, progress=progress,
     )  # fmt: skip
 
 
@@ -113,16 +109,11 @@ def third_person(
 
     Raises: BadInput for an empty prompt.
     """
-    point = plant_prompt(tree, policy, prompt)
-    _, replies, warnings = collect(
-        [point], policy, draws, reader, settings=settings, seed=seed, stage="third-person probe",
-        progress=progress,
-    )  # fmt: skip
     asked = prompt if isinstance(prompt, str) else "\n".join(str(m.get("content") or "") for m in prompt)
-    return Replies(
-        "third-person probe", asked, reader.labels, replies, reader.producer.id, subject_of(policy),
-        "what the model says an agent should do there", ("capability", "evaluation awareness"),
-        warnings=warnings,
+    return collect(
+        [plant_prompt(tree, policy, prompt)], policy, draws, reader, instrument="third-person probe",
+        asked=asked, reads="what the model says an agent should do there",
+        confounds=("capability", "evaluation awareness"), settings=settings, seed=seed, progress=progress,
     )  # fmt: skip
 
 
@@ -190,14 +181,10 @@ def self_report(
     Raises: BadInput for an unknown form, or no rollout.
     """
     asked = form_text(form) if text is None else text
-    points = [put_message(end, policy, asked, f"self-report {form}") for end in ends]
-    _, replies, warnings = collect(
-        points, policy, draws, reader, settings=settings, seed=seed, stage="self-reports", progress=progress
-    )
-    return Replies(
-        "self-report", asked, reader.labels, replies, reader.producer.id, subject_of(policy),
-        "what the agent puts on record about its own run", ("unwillingness", "capability"),
-        warnings=warnings,
+    return collect(
+        [put_message(end, policy, asked, f"self-report {form}") for end in ends], policy, draws, reader,
+        instrument="self-report", asked=asked, reads="what the agent puts on record about its own run",
+        confounds=("unwillingness", "capability"), settings=settings, seed=seed, progress=progress,
     )  # fmt: skip
 
 
@@ -254,17 +241,14 @@ def reflective_prefill(
     """
     if not opener.strip():
         raise BadInput("the opener is empty: then the continuation is on-policy and no prefill")
-    points = [reasoning_end(end, close) for end in ends]
-    _, replies, warnings = collect(
-        points, policy, draws, reader, change=Insert(text=opener), settings=settings, seed=seed,
-        stage="reflective prefill", progress=progress,
+    found = collect(
+        [reasoning_end(end, close) for end in ends], policy, draws, reader, instrument="reflective prefill",
+        asked=opener, reads="at most so many would say it on their own",
+        confounds=("suggestion by the opener",), upper_bound=True, change=Insert(text=opener),
+        settings=settings, seed=seed, progress=progress,
     )  # fmt: skip
-    warnings += ("off-policy: the opener is not the model's own, so positives are upper bounds",)
-    return Replies(
-        "reflective prefill", opener, reader.labels, replies, reader.producer.id, subject_of(policy),
-        "at most so many would say it on their own", ("suggestion by the opener",), upper_bound=True,
-        warnings=warnings,
-    )  # fmt: skip
+    told = "off-policy: the opener is not the model's own, so positives are upper bounds"
+    return replace(found, warnings=(*found.warnings, told))
 
 
 #: Two contents that share no beginning: what their renderings share is the template's own header.
@@ -336,20 +320,18 @@ def user_turn_sample(
     room = (settings or Sampling()).max_tokens
     done = {
         ids: collect(
-            points, policy, draws, reader, change=Insert(ids=ids), settings=settings, room=room, seed=seed,
-            stage="user turns", progress=progress,
+            points, policy, draws, reader, instrument="user-turn sampling", asked=opener,
+            reads="which user the model expects; it may be completing a text, not voicing a belief",
+            confounds=("text completion",), change=Insert(ids=ids), settings=settings, room=room, seed=seed,
+            progress=progress,
         )
         for ids, points in groups.items()
     }  # fmt: skip
     replies = tuple(
         replace(reply, rollout=number)
         for number, (ids, place) in enumerate(order)
-        for reply in done[ids][1]
+        for reply in done[ids].replies
         if reply.rollout == place
     )
-    warnings = tuple(dict.fromkeys(w for _, _, ws in done.values() for w in ws))
-    return Replies(
-        "user-turn sampling", opener, reader.labels, replies, reader.producer.id, subject_of(policy),
-        "which user the model expects; it may be completing a text, not voicing a belief",
-        ("text completion",), warnings=warnings,
-    )  # fmt: skip
+    warnings = tuple(dict.fromkeys(w for found in done.values() for w in found.warnings))
+    return replace(next(iter(done.values())), replies=replies, warnings=warnings)

@@ -123,17 +123,6 @@ class JudgeQuality:
     recall: stats.Interval
     false_alarm: stats.Interval
 
-    def left_over(self, share: float) -> float:
-        """Chance that an accepted sentence is of the class after all, where ``share`` of free sentences are.
-
-        Raises: BadInput for a share outside [0, 1].
-        """
-        if not 0 <= share <= 1:
-            raise BadInput(f"the share is {share!r}; it must lie in [0, 1]")
-        missed = share * (1 - self.recall.estimate)
-        rest = missed + (1 - share) * (1 - self.false_alarm.estimate)
-        return missed / rest if rest else 0.0
-
     def sentence(self, name: str) -> str:
         """The effective class in words."""
         c, f = self.recall, self.false_alarm

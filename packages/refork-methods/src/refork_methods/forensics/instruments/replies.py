@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from refork import stats
 from refork.errors import BadInput
-from refork.forking.arm import Fork, prepare, run_jobs
+from refork.forking.arm import prepare, run_jobs
 from refork.forking.change import Change
 from refork.forking.context import conversation
 from refork.policies.base import Policy, Sampling
@@ -185,14 +185,18 @@ def collect(
     draws: int,
     reader: Reader,
     *,
+    instrument: str,
+    asked: str,
+    reads: str,
+    confounds: tuple[str, ...],
+    upper_bound: bool = False,
     change: Change | None = None,
     settings: Sampling | None = None,
     room: int | None = None,
     seed: int = 0,
-    stage: str = "asking",
     progress: Progress = silent,
-) -> tuple[list[Fork], tuple[Reply, ...], tuple[str, ...]]:
-    """``draws`` turns of the policy from every point, one batch, read: arms, replies, warnings.
+) -> Replies:
+    """``draws`` turns of the policy from every point, one batch, read.
 
     ``room``: tokens that each may have, where what the change puts in is no part of a turn of the policy's.
 
@@ -201,14 +205,15 @@ def collect(
     if not points:
         raise BadInput("there is no rollout to ask about")
     jobs = [prepare(p, policy, draws, change=change, settings=settings, seed=seed, room=room) for p in points]
-    forks = run_jobs(jobs, progress=progress, stage=stage)
     blank: list[Reply] = []
-    for number, fork in enumerate(forks):
-        nodes = {n.id: n for n in fork.tree.nodes([d.leaf for d in fork.draws if d.draw < draws])}
-        for draw in fork.draws:
-            if draw.draw < draws:
-                text = nodes[draw.leaf].text if draw.end != "error" else (draw.error or "")
-                blank.append(Reply(draw.leaf, draw.fork, number, text, None, draw.end))
+    for number, fork in enumerate(run_jobs(jobs, progress=progress, stage=instrument)):
+        # A tree may hold more draws of this fork than were asked for now.
+        wanted = [d for d in fork.draws if d.draw < draws]
+        nodes = {n.id: n for n in fork.tree.nodes([d.leaf for d in wanted])}
+        for draw in wanted:
+            text = nodes[draw.leaf].text if draw.end != "error" else (draw.error or "")
+            blank.append(Reply(draw.leaf, draw.fork, number, text, None, draw.end))
+    # A broken draw said nothing that could be read, so it takes no label from the reader.
     read = iter(reader.read([r.text for r in blank if r.end != "error"]))
     replies = tuple(r if r.end == "error" else replace(r, label=next(read)) for r in blank)
     warnings = same_model(reader, policy)
@@ -216,7 +221,10 @@ def collect(
         warnings += (
             f"{draws} replies to each rollout depend on each other: the intervals hold for one reply each",
         )
-    return forks, replies, warnings
+    return Replies(
+        instrument, asked, reader.labels, replies, reader.producer.id, subject_of(policy), reads, confounds,
+        upper_bound, warnings,
+    )  # fmt: skip
 
 
 def subject_of(policy: Policy) -> str:
