@@ -100,7 +100,7 @@ def test_decision_follows_the_calibrated_chance() -> None:
 
 
 def test_gate_round_trip(tmp_path: Path) -> None:
-    gate = InjectionGate.fit(runs(), [middle()], method="bins")
+    gate = InjectionGate.fit(runs(), [middle()])
     gate.write(tmp_path / "gate.json")
     again = InjectionGate.read(tmp_path / "gate.json")
     assert again == gate

@@ -197,10 +197,6 @@ def test_context_does_not_move_chunks() -> None:
     )
 
 
-def test_lengths_cut_an_insertion_at_the_end() -> None:
-    assert gold_spans(INSERTION_END, {"a.py": 10}).spans == (GoldSpan("a.py", 9, 10, "insertion"),)
-
-
 def test_only_keeps_some_files() -> None:
     gold = gold_spans(TWO_FILES).only(lambda path: path.startswith("b/"))
     assert gold.files == ("b/c.py",)
@@ -211,11 +207,6 @@ def test_only_keeps_some_files() -> None:
 def test_what_is_no_diff_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         gold_spans(text)
-
-
-def test_a_cut_off_below_one_is_refused() -> None:
-    with pytest.raises(BadInput, match="cut-off"):
-        score_locations(case(), CHANGE, ks=(0,))
 
 
 def test_means_say_over_how_many_cases() -> None:

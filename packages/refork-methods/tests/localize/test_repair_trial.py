@@ -17,14 +17,38 @@ from refork_methods.localize.repair_trial import (
     attempt,
     draw_tasks,
     drawn_findings,
-    expected_gain,
-    expected_trial,
     right_findings,
     shuffled_findings,
     sweep,
     zero_of,
 )
 from refork_methods.localize.trial_table import TrialRow, break_evens, trial_gate, trial_table
+
+
+def expected_trial(nats: float, *, spent: int = 0) -> tuple[float, float]:
+    """In closed form: the chance that the agent's own order resolves a task, and its mean test runs.
+
+    The place of one favoured item in a Plackett-Luce order; ``spent``: runs wasted before.
+    """
+    rules, weight, open_ = TrialRules(), float(np.exp(nats)), 1.0
+    chance = runs = 0.0
+    edits = np.arange(1, rules.edits + 1)
+    for place in range(rules.functions):
+        here = open_ * weight / (weight + rules.functions - 1 - place)
+        open_ -= here
+        needed = spent + rules.edits * place + edits
+        chance += here * float((needed <= rules.budget).mean())
+        runs += here * float(np.minimum(needed, rules.budget).mean())
+    return chance, runs
+
+
+def expected_gain(nats: float, measure: str = "resolved") -> tuple[float, float]:
+    """In closed form: what a right finding earns and a wrong one costs, G and L."""
+    rules = TrialRules()
+    (solved, runs), (late, more) = expected_trial(nats), expected_trial(nats, spent=rules.wasted)
+    if measure == "resolved":  # a right finding's own edits are within the budget
+        return 1.0 - solved, solved - late
+    return runs - (rules.edits + 1) / 2, more - runs
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
@@ -47,12 +47,12 @@ class Gold:
         )
 
 
-def gold_spans(diff: str, lengths: Mapping[str, int] | None = None) -> Gold:
+def gold_spans(diff: str) -> Gold:
     """The files and old-side chunks of a unified diff.
 
     A chunk is a run of changed lines without its context, so the answer does not depend on how much context
     the diff was made with. A pure insertion has no old line: its chunk is the line before it, plus and minus
-    one. ``lengths`` (lines of each old file) cuts such a chunk at the file's end.
+    one.
 
     Raises: BadInput for text that is not a unified diff, or changes nothing.
     Source: arXiv:2606.24820 for scoring by spans of the gold diff; the exact ranges are ours.
@@ -67,8 +67,7 @@ def gold_spans(diff: str, lengths: Mapping[str, int] | None = None) -> Gold:
             created.append(_strip(changed.target_file))
             continue
         files.append(path)
-        most = None if lengths is None else lengths.get(path)
-        spans += [one for hunk in changed for one in _chunks(path, hunk, most)]
+        spans += [one for hunk in changed for one in _chunks(path, hunk)]
     order = sorted(set(spans), key=lambda one: (one.path, one.start, one.end))
     return Gold(tuple(order), tuple(dict.fromkeys(files)), tuple(created))
 
@@ -97,7 +96,7 @@ def _strip(name: str) -> str:
     return name[2:] if name.startswith(("a/", "b/")) else name
 
 
-def _chunks(path: str, hunk: Hunk, most: int | None) -> list[GoldSpan]:
+def _chunks(path: str, hunk: Hunk) -> list[GoldSpan]:
     """Runs of removed and added lines between context lines."""
     found: list[GoldSpan] = []
     removed: list[int] = []
@@ -113,10 +112,7 @@ def _chunks(path: str, hunk: Hunk, most: int | None) -> list[GoldSpan]:
             if removed:
                 found.append(GoldSpan(path, removed[0], removed[-1], "change" if added else "deletion"))
             elif added:
-                low, high = max(1, before - 1), max(1, before + 1)
-                if most is not None:
-                    low, high = min(low, max(1, most)), min(high, max(1, most))
-                found.append(GoldSpan(path, low, high, "insertion"))
+                found.append(GoldSpan(path, max(1, before - 1), before + 1, "insertion"))
             removed, added = [], 0
             before = before if line is None else line.source_line_no
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -50,15 +50,13 @@ class History:
                 told[path] = told.get(path, 0.0) + 0.5 ** (age / half_life)
         return told
 
-    def similar(
-        self, weights: Mapping[str, float], k1: float = 1.2, b: float = 0.5
-    ) -> list[tuple[float, Commit]]:
-        """Commits that share words with a query, by BM25 of their message, best first."""
+    def similar(self, weights: Mapping[str, float]) -> list[tuple[float, Commit]]:
+        """Commits that share words with a query, by BM25 (k1 1.2, b 0.5) of their message, best first."""
         if not self.commits:
             return []
         counts = [Counter(words(commit.message)) for commit in self.commits]
         lengths = np.array([sum(one.values()) for one in counts], dtype=float)
-        norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
+        norm = 1.2 * (0.5 + 0.5 * lengths / max(lengths.mean(), 1e-9))
         score = np.zeros(len(counts))
         for word, weight in weights.items():
             tf = np.array([one[word] for one in counts], dtype=float)
@@ -68,10 +66,10 @@ class History:
         order = np.lexsort((np.arange(len(counts)), -score))
         return [(float(score[n]), self.commits[n]) for n in order if score[n] > 0]
 
-    def related(self, weights: Mapping[str, float], commits: int = 20) -> dict[str, float]:
-        """Per file: its share of the most similar commits, each split among the files it changed."""
+    def related(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Per file: its share of the 20 most similar commits, each split among the files it changed."""
         told: dict[str, float] = {}
-        for score, commit in self.similar(weights)[:commits]:
+        for score, commit in self.similar(weights)[:20]:
             for path in commit.paths:
                 told[path] = told.get(path, 0.0) + score / len(commit.paths) ** 0.5
         return told
@@ -110,9 +108,3 @@ def read_history(root: str | Path, base: str = "HEAD", limit: int = 1000) -> His
         paths = tuple(path for path in (part.lstrip("\n") for part in rest.split("\0")) if path)
         commits.append(Commit(name, int(time), message, paths))
     return History(tip, tuple(commits))
-
-
-def without(history: History, commits: Iterable[str]) -> History:
-    """The history without some commits, such as the fix that is to be found."""
-    gone = set(commits)
-    return History(history.base, tuple(one for one in history.commits if one.id not in gone))

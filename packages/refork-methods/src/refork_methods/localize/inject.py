@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Shaped
 
 from refork.decide import Advice, Calibration, advise, break_even, fit_calibration
-from refork.decide.calibrate import Method
 from refork.errors import BadInput, CannotDo
 from refork.plain import from_json, to_json
 from refork.settings import present_mark
@@ -109,7 +108,6 @@ def measure_agent(
     *,
     tasks: Sequence[str] = (),
     unit: str = "resolved",
-    level: float = 0.95,
 ) -> AgentEffect:
     """G and L of a repair agent from forks of the same tasks with no, a right and a wrong finding.
 
@@ -120,8 +118,8 @@ def measure_agent(
     """
     if tasks and len(tasks) != np.size(none):
         raise BadInput(f"{len(tasks)} task names for {np.size(none)} outcomes", where=agent)
-    gain = paired_difference(none, right, level).interval
-    loss = paired_difference(wrong, none, level).interval
+    gain = paired_difference(none, right).interval
+    loss = paired_difference(wrong, none).interval
     return AgentEffect(agent, gain, loss, tuple(tasks), unit)
 
 
@@ -140,9 +138,7 @@ class InjectionGate:
     producer: str = ""
 
     @classmethod
-    def fit(
-        cls, runs: Sequence[GateRun], agents: Iterable[AgentEffect] = (), *, method: Method = "isotonic"
-    ) -> InjectionGate:
+    def fit(cls, runs: Sequence[GateRun], agents: Iterable[AgentEffect] = ()) -> InjectionGate:
         """Learn q = P(first place right | score) on held-out runs.
 
         Raises: BadInput for a task that stands twice, runs of several producers, or too few right or wrong
@@ -157,7 +153,7 @@ class InjectionGate:
         if len(producers) > 1:
             raise BadInput(f"the runs are of {len(producers)} producers: their scores are not comparable")
         scores, right = np.array([one.score for one in runs]), np.array([float(one.right) for one in runs])
-        fitted = fit_calibration(scores, right, method)
+        fitted = fit_calibration(scores, right)
         known = frozenset([*names, *(one.issue for one in runs if one.issue)])
         return cls(fitted, {one.agent: one for one in agents}, known, producers[0])
 

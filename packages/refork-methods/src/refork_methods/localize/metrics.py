@@ -41,34 +41,29 @@ class Scores:
         return told | {name: {str(k): v for k, v in told[name].items()} for name in ("acc", "recall")}
 
 
-def score_locations(
-    case: CaseFile, diff: str | Gold, *, ks: Sequence[int] = KS, spans: int | None = None
-) -> Scores:
-    """Score a case against a gold diff; ``spans`` looks at the chunks of the first so many locations only.
+def score_locations(case: CaseFile, diff: str | Gold) -> Scores:
+    """Score a case against a gold diff.
 
-    Raises: BadInput for a diff that is none, or a cut-off below 1.
+    Raises: BadInput for a diff that is none.
     Source: arXiv:2606.24820; acc@k and recall@k are the standard definitions, the span formulas ours.
     """
-    if any(k < 1 for k in ks) or (spans is not None and spans < 1):
-        raise BadInput("a cut-off below 1 looks at nothing")
     gold = gold_spans(diff) if isinstance(diff, str) else diff
     wanted = set(gold.files)
     recall: dict[int, float | None] = {
-        k: len(wanted & set(case.paths[:k])) / len(wanted) if wanted else None for k in ks
+        k: len(wanted & set(case.paths[:k])) / len(wanted) if wanted else None for k in KS
     }
     acc = {k: None if share is None else float(share == 1.0) for k, share in recall.items()}
     if not gold.spans:
         return Scores(acc, recall, None, None, None, None)
-    picked = case.locations[:spans]
-    hit = [any(_overlap(one, chunk) for one in picked) for chunk in gold.spans]
-    useful = [any(_overlap(one, chunk) for chunk in gold.spans) for one in picked]
+    hit = [any(_overlap(one, chunk) for one in case.locations) for chunk in gold.spans]
+    useful = [any(_overlap(one, chunk) for chunk in gold.spans) for one in case.locations]
     found = float(np.mean(hit))
     return Scores(
         acc,
         recall,
         found,
         float(np.mean(useful)) if useful else 0.0,
-        _line_iou(picked, gold),
+        _line_iou(case.locations, gold),
         float(all(hit)),
     )
 
@@ -83,7 +78,7 @@ def _line_iou(picked: Sequence[Location], gold: Gold) -> float:
     return len(mine & true) / len(mine | true)
 
 
-def mean_scores(rows: Sequence[Scores], level: float = 0.95) -> dict[str, tuple[Interval | None, int]]:
+def mean_scores(rows: Sequence[Scores]) -> dict[str, tuple[Interval | None, int]]:
     """Mean of each figure over cases with its interval, and how many cases could be measured.
 
     Wilson intervals for rates of yes and no, t intervals for shares (None below two cases).
@@ -102,7 +97,7 @@ def mean_scores(rows: Sequence[Scores], level: float = 0.95) -> dict[str, tuple[
     for name, column in table.items():
         values = [value for value in column if value is not None]
         if name.startswith("acc") or name == "complete":
-            told[name] = (wilson(int(sum(values)), len(values), level) if values else None, len(values))
+            told[name] = (wilson(int(sum(values)), len(values)) if values else None, len(values))
         else:
-            told[name] = (mean_interval(np.array(values), level) if len(values) > 1 else None, len(values))
+            told[name] = (mean_interval(np.array(values)) if len(values) > 1 else None, len(values))
     return told

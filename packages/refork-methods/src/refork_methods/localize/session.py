@@ -59,14 +59,6 @@ class LoopSettings:
         """Plain fields."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Json) -> LoopSettings:
-        """Inverse of :meth:`to_json`. Raises BadInput for unknown fields."""
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise BadInput(f"these are no settings of the loop: {error}") from error
-
 
 # The context cut to a budget: the first messages and the most recent stay, the middle is one line per turn.
 #

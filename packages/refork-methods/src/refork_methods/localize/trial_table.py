@@ -17,7 +17,6 @@ from refork_methods.localize.repair_trial import (
     NONE,
     Measure,
     TrialResult,
-    TrialRules,
     TrialTasks,
     attempt,
     confidence_scores,
@@ -68,17 +67,17 @@ class BreakEven:
         return None if self.crossing is None else abs(self.crossing - self.effect.threshold)
 
 
-def trial_table(tasks: int = 20_000, seed: int = 0, *, rules: TrialRules | None = None) -> list[TrialRow]:
+def trial_table(tasks: int = 20_000, seed: int = 0) -> list[TrialRow]:
     """Every agent without a report, with all findings (90 and 60 % right), filtered, gated, and the controls.
 
     ``filtered`` drops findings below one fixed score for all agents; ``gated`` asks each agent's own
     break-even. All arms share the same tasks.
     """
-    drawn = draw_tasks(tasks, np.random.default_rng([seed, 11]), rules)
+    drawn = draw_tasks(tasks, np.random.default_rng([seed, 11]))
     good = drawn_findings(drawn, 0.9, np.random.default_rng([seed, 12]))
     poor = drawn_findings(drawn, 0.6, np.random.default_rng([seed, 13]))
     scores = confidence_scores(drawn, poor, np.random.default_rng([seed, 14]))
-    gate = trial_gate(seed, rules=rules)
+    gate = trial_gate(seed)
     rows = []
     for agent, nats in AGENTS.items():
         arms = {
@@ -95,9 +94,9 @@ def trial_table(tasks: int = 20_000, seed: int = 0, *, rules: TrialRules | None 
     return rows
 
 
-def trial_gate(seed: int = 0, *, rules: TrialRules | None = None) -> InjectionGate:
+def trial_gate(seed: int = 0) -> InjectionGate:
     """A gate fitted on drawn tasks of its own: the score's calibration, and each agent's G and L by forks."""
-    drawn = draw_tasks(_HELD_OUT, np.random.default_rng([seed, 21]), rules)
+    drawn = draw_tasks(_HELD_OUT, np.random.default_rng([seed, 21]))
     found = drawn_findings(drawn, 0.6, np.random.default_rng([seed, 22]))
     scores = confidence_scores(drawn, found, np.random.default_rng([seed, 23]))
     runs = [
@@ -117,16 +116,14 @@ def fork_agent(drawn: TrialTasks, agent: str, unit: Measure, seed: int = 0) -> A
     return measure_agent(agent, none, right, bad, unit=unit)
 
 
-def break_evens(
-    tasks: int = 100_000, seed: int = 0, *, steps: int = 41, rules: TrialRules | None = None
-) -> list[BreakEven]:
+def break_evens(tasks: int = 100_000, seed: int = 0, *, steps: int = 41) -> list[BreakEven]:
     """Each agent's q* from forks on some tasks beside the turn of a sweep over others."""
-    forked = draw_tasks(tasks, np.random.default_rng([seed, 41]), rules)
+    forked = draw_tasks(tasks, np.random.default_rng([seed, 41]))
     grid = np.linspace(0, 1, steps)
     found = []
     for agent, nats in AGENTS.items():
         unit = UNITS[agent]
-        gains = sweep(nats, grid.tolist(), tasks=tasks, seed=seed + 1, rules=rules, measure=unit)
+        gains = sweep(nats, grid.tolist(), tasks=tasks, seed=seed + 1, measure=unit)
         found.append(BreakEven(agent, unit, fork_agent(forked, agent, unit, seed), zero_of(grid, gains)))
     return found
 
