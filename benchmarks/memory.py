@@ -23,7 +23,7 @@ from parts.memory_asymmetry import RATES, Forks, at_rates, forks, slopes
 from parts.memory_gate import FAMILIES, TASKS, THETAS, closed_forms, real_memory, rent_or_buy
 from parts.memory_streams import ARMS, SHIFTS, Comparison, Tested, compare, live, one_thread
 from refork.sandbox import Limits, Sandbox
-from refork.sandbox.escapes import ESCAPES, try_all
+from refork_testbed.sandbox.escapes import ESCAPES, try_all
 from refork.stats import Difference, paired_difference
 from refork_methods.memory.state import break_even
 

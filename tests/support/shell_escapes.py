@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from refork.sandbox.arena import VARIABLE
+from refork_testbed.sandbox.arena import VARIABLE
 
 
 def attempts(told: dict[str, object]) -> list[str]:

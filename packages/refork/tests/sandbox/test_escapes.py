@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from refork.sandbox import Limits, Sandbox, UnconfinedWarning, refusal
-from refork.sandbox.arena import Arena
-from refork.sandbox.escapes import ESCAPES, attempt, try_all
+from refork_testbed.sandbox.arena import Arena
+from refork_testbed.sandbox.escapes import ESCAPES, attempt, try_all
 from refork_testbed.worlds.repair.runner import STANDARD
 
 LIMITS = Limits(seconds=0.5)

@@ -17,9 +17,9 @@ import pytest
 
 from refork.errors import CannotDo
 from refork.sandbox import jailed as module
-from refork.sandbox.arena import VARIABLE, Arena
 from refork.sandbox.jailed import Bounds, JailResult, Way, exposed, jailed, only
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
+from refork_testbed.sandbox.arena import VARIABLE, Arena
 
 #: A whole system of programs: more than any tool is shown, so that what holds is not what is missing.
 SYSTEM = exposed(["/bin", "/usr", "/lib", "/lib64"])

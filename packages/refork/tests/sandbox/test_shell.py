@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from refork.errors import CannotDo
-from refork.sandbox.arena import Arena
 from refork.sandbox.inside import seccomp
 from refork.sandbox.inside.jail import HOME
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
 from refork.sandbox.shell import Shell, ShellLimits, ShellState
+from refork_testbed.sandbox.arena import Arena
 from support.poisons import FIRST, NEXT, POISONS, PROBE, after, found, processes, told_to
 from support.shell_escapes import attempts
 

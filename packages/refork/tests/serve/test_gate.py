@@ -313,7 +313,7 @@ def test_a_named_site_may_ask_and_read_and_no_other():
         (r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(", {"refork/serve/local.py"}),
         (r"\bstart_http_server\(|\bmake_server\(", set()),
         # The arena attacks our own sandbox, and speaks no HTTP.
-        (r"\.listen\(", {"refork/sandbox/arena.py", "refork/sandbox/attempts.py"}),
+        (r"\.listen\(", {"refork_testbed/sandbox/arena.py", "refork_testbed/sandbox/attempts.py"}),
     ],
 )
 def test_there_is_no_other_way_to_listen(made, only):

@@ -7,8 +7,8 @@ serialised with the arm it made, and can say what it changed in words.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -142,15 +142,41 @@ def _ids(plan: Plan, tokens: Sequence[int] | None, text: str | None) -> IntArray
     return ids
 
 
+class _Edit:
+    """A change whose fields are its record, and which claims the same part of a plan whatever they are."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    claims: ClassVar[str] = ""
+
+    def touches(self) -> frozenset[str]:
+        return frozenset({self.claims})
+
+    def to_json(self) -> Json:
+        told: Json = {name: getattr(self, name) for name in _names(self)}
+        # The content comes last, as in the records that trees hold.
+        ids, text = told.pop("ids", None), told.pop("text", None)
+        content = {} if "text" not in _names(self) else {"text": text} if ids is None else {"ids": list(ids)}
+        return {"kind": self.kind} | told | content
+
+    @classmethod
+    def from_json(cls, data: Json, opening: Openers) -> Self:
+        given = {name: data[name] for name in _names(cls) if name not in ("ids", "text")}
+        content = {"ids": tuple(data["ids"])} if "ids" in data else {"text": data.get("text")}
+        return cls(**given | (content if "text" in _names(cls) else {}))
+
+
+def _names(kind: Any) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(_Edit):
     """Take the last ``tokens`` tokens before the point away."""
 
     tokens: int = 1
     kind: ClassVar[str] = "remove"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"tail"})
+    claims: ClassVar[str] = "tail"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         _tail(plan, self.tokens)
@@ -160,29 +186,20 @@ class Remove:
         before = plan.policy.decode(_tail(plan, self.tokens))
         return Diff(f"remove {self.tokens} token(s)", before, "")
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind, "tokens": self.tokens}
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Remove:
         """``remove:N``: take the last N tokens before the point away."""
         return cls(_number(argument))
 
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> Remove:  # noqa: D102
-        return cls(data["tokens"])
-
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(_Edit):
     """Put token ids, or text, at the point."""
 
     ids: tuple[int, ...] | None = None
     text: str | None = None
     kind: ClassVar[str] = "insert"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"tail"})
+    claims: ClassVar[str] = "tail"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         return replace(plan, insert=_ids(plan, self.ids, self.text))
@@ -190,30 +207,21 @@ class Insert:
     def diff(self, plan: Plan) -> Diff:  # noqa: D102
         return Diff("insert", "", plan.policy.decode(_ids(plan, self.ids, self.text)))
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind} | _content(self.ids, self.text)
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Insert:
         """``insert:TEXT``: put TEXT at the point."""
         return cls(text=argument)
 
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> Insert:  # noqa: D102
-        return cls(*_stored(data))
-
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(_Edit):
     """Put token ids, or text, in the place of the last ``tokens`` tokens before the point."""
 
     tokens: int = 1
     ids: tuple[int, ...] | None = None
     text: str | None = None
     kind: ClassVar[str] = "replace"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"tail"})
+    claims: ClassVar[str] = "tail"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         _tail(plan, self.tokens)
@@ -224,22 +232,15 @@ class Replace:
         after = decode(_ids(plan, self.ids, self.text))
         return Diff(f"replace {self.tokens} token(s)", decode(_tail(plan, self.tokens)), after)
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind, "tokens": self.tokens} | _content(self.ids, self.text)
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Replace:
         """``replace:N:TEXT``: put TEXT in the place of the last N tokens."""
         tokens, text = _numbered(argument, "replace:N:TEXT")
         return cls(tokens, text=text)
 
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> Replace:  # noqa: D102
-        return cls(data["tokens"], *_stored(data))
-
 
 @dataclass(frozen=True, slots=True)
-class Ban:
+class Ban(_Edit):
     """Forbid tokens (ids, or the tokens of a text): as the first token after the point, or always."""
 
     ids: tuple[int, ...] | None = None
@@ -263,29 +264,20 @@ class Ban:
         word = "always" if self.always else "as the next token"
         return Diff(f"ban {word}", plan.policy.decode(_ids(plan, self.ids, self.text)), "")
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind, "always": self.always} | _content(self.ids, self.text)
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Ban:
         """``ban:TEXT``: TEXT's tokens may not come next."""
         return cls(text=argument)
 
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> Ban:  # noqa: D102
-        return cls(*_stored(data), data["always"])
-
 
 @dataclass(frozen=True, slots=True)
-class Force:
+class Force(_Edit):
     """Make the policy say tokens (ids or text) first; their log-probs are the policy's own."""
 
     ids: tuple[int, ...] | None = None
     text: str | None = None
     kind: ClassVar[str] = "force"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"settings:forced"})
+    claims: ClassVar[str] = "settings:forced"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         ids = tuple(int(i) for i in _ids(plan, self.ids, self.text))
@@ -296,21 +288,14 @@ class Force:
     def diff(self, plan: Plan) -> Diff:  # noqa: D102
         return Diff("force", "", plan.policy.decode(_ids(plan, self.ids, self.text)))
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind} | _content(self.ids, self.text)
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Force:
         """``force:TEXT``: make the policy say TEXT first."""
         return cls(text=argument)
 
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> Force:  # noqa: D102
-        return cls(*_stored(data))
-
 
 @dataclass(frozen=True, slots=True)
-class EditMessage:
+class EditMessage(_Edit):
     """Replace the content of one message of the conversation (counted from 0, the task's first)."""
 
     index: int
@@ -341,17 +326,10 @@ class EditMessage:
         before = str(self._messages(plan)[self.index].get("content", ""))
         return Diff(f"edit message {self.index}", before, self.content)
 
-    def to_json(self) -> Json:  # noqa: D102
-        return {"kind": self.kind, "index": self.index, "content": self.content}
-
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> EditMessage:
         """``message:I:TEXT``: replace the content of message I, counted from 0."""
         return cls(*_numbered(argument, "message:I:TEXT"))
-
-    @classmethod
-    def from_json(cls, data: Json, opening: Openers) -> EditMessage:  # noqa: D102
-        return cls(data["index"], data["content"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +378,12 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True)
-class SwapPolicy:
+class SwapPolicy(_Edit):
     """Let another policy continue. A different tokenizer re-tokenises the context (a rewrite node)."""
 
     policy: Policy
     kind: ClassVar[str] = "policy"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"policy"})
+    claims: ClassVar[str] = "policy"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         return replace(plan, policy=self.policy, swapped=True)
@@ -430,14 +406,12 @@ class SwapPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class SwapWorld:
+class SwapWorld(_Edit):
     """Continue in another world (or variant of it) that accepts the same task and history."""
 
     world: World
     kind: ClassVar[str] = "world"
-
-    def touches(self) -> frozenset[str]:  # noqa: D102
-        return frozenset({"world"})
+    claims: ClassVar[str] = "world"
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         return replace(plan, world=self.world)
@@ -501,14 +475,6 @@ class Compose:
 def ban_always(argument: str) -> Ban:
     """``ban-always:TEXT``: TEXT's tokens may never come."""
     return Ban(text=argument, always=True)
-
-
-def _stored(data: Json) -> tuple[tuple[int, ...] | None, str | None]:
-    return (tuple(data["ids"]) if "ids" in data else None), data.get("text")
-
-
-def _content(ids: tuple[int, ...] | None, text: str | None) -> Json:
-    return {"ids": list(ids)} if ids is not None else {"text": text}
 
 
 def join(ids: IntArray, more: IntArray) -> IntArray:

@@ -1,7 +1,7 @@
 """Sources that try to get out of the sandbox by what Python and the system offer, in groups.
 
 Each is the body of ``attempt(apis, tools, *, arena)``, where ``arena`` names what must stay out of reach: see
-:class:`refork.sandbox.arena.Arena`. A head ``## name`` may carry ``fails`` (an answer is an
+:class:`refork_testbed.sandbox.arena.Arena`. A head ``## name`` may carry ``fails`` (an answer is an
 escape) and ``later`` (the effect comes after the return). Lines with ``#!`` stand before the function. None
 harms the machine where it gets through.
 """

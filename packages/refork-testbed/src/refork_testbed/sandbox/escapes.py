@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from refork.sandbox.arena import Arena
-from refork.sandbox.attempts import GROUPS
 from refork.sandbox.result import Kind, SandboxResult
 from refork.sandbox.runner import Sandbox
 from refork.types import Json
+from refork_testbed.sandbox.arena import Arena
+from refork_testbed.sandbox.attempts import GROUPS
 
 #: Seconds until a late effect would be there.
 LATE = 0.5

@@ -1,0 +1,1 @@
+"""Attempts to get out of the product's sandbox, and a place that shows what they did."""
