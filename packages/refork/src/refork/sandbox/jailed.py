@@ -8,23 +8,19 @@ files, output, processes and time are bounded.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
 from refork.errors import CannotDo
-from refork.sandbox import inside
 from refork.sandbox.inside import wire
-from refork.sandbox.process import BOOT
+from refork.sandbox.process import receive, start, stop
 from refork.sandbox.result import warn_open
 
 #: time, output: it was ended, as it took or printed too much. size: it left a file that is too large.
@@ -35,7 +31,6 @@ WAYS: tuple[Way, ...] = ("namespaces", "landlock")
 NEWEST = 99
 #: Seconds beyond a command's own until its guard is taken for lost.
 GRACE = 20.0
-_BOOT = BOOT.replace(".zygote import serve", ".command import serve")
 
 
 @final
@@ -215,13 +210,7 @@ def _read(sock: socket.socket) -> Any:
 def _exactly(sock: socket.socket, count: int, most: int) -> bytes:
     if count > most:
         raise OSError(f"{count} bytes, where {most} are the most")
-    parts = bytearray()
-    while len(parts) < count:
-        part = sock.recv(min(count - len(parts), 1 << 20))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
+    return receive(sock, count)
 
 
 @final
@@ -232,15 +221,8 @@ class _Server:
         self.owner, self._lock = os.getpid(), threading.Lock()
         self.folder = folder = tempfile.mkdtemp(prefix="refork-jail-")
         Path(folder).chmod(0o711)  # a command's user goes through it to its own folder
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            code = ["-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(Path(inside.__file__).parent)]
-            self.process = subprocess.Popen(
-                [sys.executable, *code, str(theirs.fileno()), folder],
-                env={}, cwd="/", pass_fds=[theirs.fileno()], start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        self._stop = weakref.finalize(self, _stop, self.process, self._socket, folder, self.owner)
+        self.process, self._socket = start("command", [folder])
+        self._stop = weakref.finalize(self, stop, self.process, self._socket, folder, self.owner)
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
@@ -250,19 +232,6 @@ class _Server:
             with theirs, self._lock:
                 socket.send_fds(self._socket, [b"x"], [theirs.fileno()])
             yield ours
-
-
-def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the process that started it
-        return
-    sock.close()
-    try:
-        process.wait(2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    with suppress(OSError):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def outside() -> Path:

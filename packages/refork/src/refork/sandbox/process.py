@@ -1,4 +1,4 @@
-"""The parent's side of the process that runs are forked from."""
+"""The parent's side of the processes that tools, shells and commands are forked from."""
 
 from __future__ import annotations
 
@@ -21,15 +21,65 @@ from refork.sandbox import inside
 
 #: Makes this folder importable under its own name, and nothing else of Refork: packages above it are empty.
 BOOT = f"""
-import sys, types
+import importlib, sys, types
 parts = {inside.__name__!r}.split(".")
 for count in range(1, len(parts) + 1):
     package = types.ModuleType(".".join(parts[:count]))
     package.__path__ = [sys.argv[1]] if count == len(parts) else []
     sys.modules[package.__name__] = package
-from {inside.__name__}.zygote import serve
-serve(int(sys.argv[2]), sys.argv[3:])
+importlib.import_module({inside.__name__!r} + "." + sys.argv[2]).serve(int(sys.argv[3]), sys.argv[4:])
 """
+
+
+def start(
+    module: str, arguments: Sequence[str] = (), *, folder: str = "/", as_input: bool = False
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A fresh interpreter that serves a module of :mod:`refork.sandbox.inside`, and our end of its socket.
+
+    It is isolated, without site packages, in an empty environment and a session of its own. ``as_input``: its
+    end is its standard input, so that no number which differs is among its arguments.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        number = theirs.fileno()
+        code = ["-I", "-S", "-B", "-X", "utf8", "-c", BOOT, str(Path(inside.__file__).parent), module]
+        process = subprocess.Popen(
+            [sys.executable, *code, "0" if as_input else str(number), *arguments],
+            env={}, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=number if as_input else subprocess.DEVNULL, pass_fds=() if as_input else (number,),
+        )  # fmt: skip
+    return process, ours
+
+
+def stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, owner: int) -> None:
+    """End a process that :func:`start` gave, and remove its folder; nothing in a fork of who started it."""
+    if os.getpid() != owner:
+        return
+    sock.close()
+    for end in (None, process.terminate, process.kill):  # a shell's ends what it guards when asked to
+        if end is not None:
+            end()
+        try:
+            process.wait(2)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def receive(sock: socket.socket, count: int) -> bytes:
+    """So many bytes of a socket.
+
+    Raises:
+        EOFError: the other side ended. OSError: its timeout passed.
+    """
+    parts = bytearray()
+    while len(parts) < count:
+        part = sock.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
 
 
 class EndedError(Exception):
@@ -38,7 +88,7 @@ class EndedError(Exception):
 
 @final
 class Zygote:
-    """A fresh interpreter: isolated, no site packages, empty environment, own session, in an empty folder.
+    """The process that runs of tools are forked from, in an empty folder.
 
     ``preload``: modules of the standard library that it loads beside those of every tool.
     """
@@ -53,20 +103,8 @@ class Zygote:
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._folder = tempfile.mkdtemp(prefix="refork-sandbox-")
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            code = ["-I", "-S", "-B", "-X", "utf8", "-c", BOOT, str(Path(inside.__file__).parent)]
-            self._process = subprocess.Popen(
-                [sys.executable, *code, str(theirs.fileno()), *preload],
-                env={},
-                cwd=self._folder,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self._stop = weakref.finalize(self, _stop, self._process, self._socket, self._folder, self.owner)
+        self._process, self._socket = start("zygote", preload, folder=self._folder)
+        self._stop = weakref.finalize(self, stop, self._process, self._socket, self._folder, self.owner)
 
     def ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send a request, with descriptors, and wait for its answer.
@@ -112,15 +150,3 @@ class Zygote:
     def close(self) -> None:
         """End the process and all its runs."""
         self._stop()
-
-
-def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the process that started it
-        return
-    sock.close()
-    try:
-        process.wait(2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -14,36 +14,13 @@ from collections.abc import Iterator
 from refork.sandbox.inside.names import BUILTINS, MODULES
 
 LONGEST = 64 * 1024  # characters of source
-#: Attributes that lead from a value to frames, code and globals without an underscore in their names.
-INNER = frozenset(
-    [
-        "ag_await",
-        "ag_code",
-        "ag_frame",
-        "co_code",
-        "co_consts",
-        "co_names",
-        "cr_await",
-        "cr_code",
-        "cr_frame",
-        "cr_origin",
-        "f_back",
-        "f_builtins",
-        "f_code",
-        "f_globals",
-        "f_lineno",
-        "f_locals",
-        "f_trace",
-        "format_map",
-        "func_globals",
-        "gi_code",
-        "gi_frame",
-        "gi_yieldfrom",
-        "mro",
-        "tb_frame",
-        "tb_next",
-    ]
+_INNER = (
+    "ag_await ag_code ag_frame co_code co_consts co_names cr_await cr_code cr_frame cr_origin f_back "
+    "f_builtins f_code f_globals f_lineno f_locals f_trace format_map func_globals gi_code gi_frame "
+    "gi_yieldfrom mro tb_frame tb_next"
 )
+#: Attributes that lead from a value to frames, code and globals without an underscore in their names.
+INNER = frozenset(_INNER.split())
 #: Built-in names that a tool may not name.
 FORBIDDEN = frozenset(dir(builtins)) - frozenset(BUILTINS)
 _STATEMENTS = (ast.FunctionDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import socket
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
 from refork.errors import CannotDo
-from refork.sandbox import inside
 from refork.sandbox.inside import wire
 from refork.sandbox.inside.jail import HOME
-from refork.sandbox.process import BOOT
+from refork.sandbox.process import receive, start, stop
 from refork.sandbox.result import Layer, warn_open
 from refork.types import Json
 
@@ -36,7 +30,6 @@ Ended: TypeAlias = Literal["exit", "time", "output", "lost"]
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "TERM": "dumb"}
 #: Seconds beyond a command's own until its process is taken for lost.
 GRACE = 10.0
-_BOOT = BOOT.replace(".zygote import serve", ".shell import serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,17 +235,8 @@ class Shell:
         return told
 
     def _read(self) -> Any:
-        length = int.from_bytes(self._exactly(wire.HEAD.size), "big")
-        return wire.unpack(self._exactly(length))
-
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            part = self._socket.recv(min(count - len(parts), 1 << 20))
-            if not part:
-                raise EOFError
-            parts += part
-        return bytes(parts)
+        (length,) = wire.HEAD.unpack(receive(self._socket, wire.HEAD.size))
+        return wire.unpack(receive(self._socket, length))
 
     def _begin(self) -> None:
         self._held = None
@@ -272,14 +256,9 @@ class Shell:
             "memory": limits.memory, "shown": self._shown, "environment": self._environment,
         }  # fmt: skip
         folder = tempfile.mkdtemp(prefix="refork-shell-")
-        self._socket, theirs = socket.socketpair()
-        with theirs:  # as standard input: no number that differs is among the arguments, which commands see
-            code = ["-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(Path(inside.__file__).parent)]
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, *code, "0"], env={}, cwd="/", start_new_session=True, stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        self._stop = weakref.finalize(self, _stop, self._process, self._socket, folder, self.owner)
+        # Commands see its arguments: no number in them may differ from shell to shell.
+        self._process, self._socket = start("shell", as_input=True)
+        self._stop = weakref.finalize(self, stop, self._process, self._socket, folder, self.owner)
         self._socket.settimeout(GRACE * 3)
         try:
             self._socket.sendall(wire.pack({"way": way, "folder": folder, "plan": plan}))
@@ -291,23 +270,6 @@ class Shell:
         self._refused[way] = str(answer.get("refused", "no answer"))
         self._stop()
         return False
-
-
-def _stop(process: subprocess.Popen[bytes], sock: socket.socket, folder: str, owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the process that started it
-        return
-    sock.close()
-    try:
-        process.wait(2)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # it ends what it guards, where it guards something
-        try:
-            process.wait(2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    with suppress(OSError):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _cannot(why: str) -> CannotDo:

@@ -19,28 +19,13 @@ NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 PROT_EXEC, X32 = 4, 0x40000000
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 
+_PLAIN = (
+    "brk clock_getres clock_gettime clock_nanosleep exit exit_group futex getpid getrandom gettid "
+    "gettimeofday mremap munmap nanosleep restart_syscall rt_sigprocmask rt_sigreturn sched_yield "
+    "sigaltstack"
+)
 #: Calls that touch nothing but the process itself.
-PLAIN = [
-    "brk",
-    "clock_getres",
-    "clock_gettime",
-    "clock_nanosleep",
-    "exit",
-    "exit_group",
-    "futex",
-    "getpid",
-    "getrandom",
-    "gettid",
-    "gettimeofday",
-    "mremap",
-    "munmap",
-    "nanosleep",
-    "restart_syscall",
-    "rt_sigprocmask",
-    "rt_sigreturn",
-    "sched_yield",
-    "sigaltstack",
-]
+PLAIN = _PLAIN.split()
 
 
 class Machine(NamedTuple):
