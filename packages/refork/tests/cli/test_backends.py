@@ -10,6 +10,8 @@ from refork.errors import BadInput
 from refork.tree.tree import Tree
 from support.exported import exported, unordered
 
+GROW = ("grow", "--world", "lock", "--policy", "scripted:lock")
+
 
 def run(*arguments):
     done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
@@ -22,20 +24,7 @@ def test_grow_fork_and_sweep_record_the_same_on_a_backend(tmp_path):
     for number, more in enumerate(([], ["--backend", "serial?unit=3"])):
         out = tmp_path / str(number)
         distribution = ["--set", "sampling.max_tokens=40", "--set", "tasks.count=1"]
-        run(
-            "grow",
-            "--world",
-            "lock",
-            "--policy",
-            "scripted:lock",
-            "--draws",
-            4,
-            *distribution,
-            "--out",
-            out,
-            "--json",
-            *more,
-        )
+        run(*GROW, "--draws", 4, *distribution, "--out", out, "--json", *more)
         with Tree.open(out / "tree.db") as tree:
             said = next(node for node in tree.walk() if node.kind == "action")
         there = ["--tree", out / "tree.db", "--node", said.id, "--policy", "scripted:lock", "--json", *more]
@@ -49,14 +38,4 @@ def test_grow_fork_and_sweep_record_the_same_on_a_backend(tmp_path):
 
 def test_a_backend_that_is_none_is_bad_input(tmp_path):
     with pytest.raises(BadInput, match="names no backend"):
-        run(
-            "grow",
-            "--world",
-            "lock",
-            "--policy",
-            "scripted:lock",
-            "--out",
-            tmp_path / "a",
-            "--backend",
-            "spark",
-        )
+        run(*GROW, "--out", tmp_path / "a", "--backend", "spark")

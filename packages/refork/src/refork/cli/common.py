@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -16,6 +18,7 @@ from refork.registry import part
 from refork.tree.address import is_address, parse_address
 
 if TYPE_CHECKING:
+    from refork.forking.backend import Backend
     from refork.judge import Judge
     from refork.policies.base import Policy, Sampling
     from refork.progress import Progress
@@ -76,6 +79,12 @@ Unconfined = Annotated[
         "--unconfined", help="Run code of models where no sandbox holds it back; says what is open then."
     ),
 ]
+BackendSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--backend", help="Who draws: serial, processes:N or ray[://HOST:PORT]; default: this process."
+    ),
+]
 
 
 def print_json(data: Any) -> None:
@@ -126,6 +135,32 @@ def policy_for(spec: str, live: Progress) -> Policy:
     from refork.progress import waits
 
     return open_policy(spell(spec, live), on_wait=waits(live))
+
+
+@contextmanager
+def backend_for(spec: str | None) -> Iterator[Backend | None]:
+    """The backend that a command names, closed at the end; None where it names none."""
+    if spec is None:
+        yield None
+        return
+    from refork.forking.backend import open_backend
+
+    with open_backend(spec) as backend:
+        yield backend
+
+
+def policies_for(live: Progress, backend: Backend | None) -> Callable[[str], Policy]:
+    """What opens policies by name, so that a backend's workers can open them too."""
+    from refork.policies.open import spell
+
+    def opened(spec: str) -> Policy:
+        name = spell(spec, live)
+        policy = policy_for(name, live)
+        if backend is not None:
+            backend.know(policy, name)
+        return policy
+
+    return opened
 
 
 def spelled(recipe: R, live: Progress) -> R:

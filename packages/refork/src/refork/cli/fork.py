@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refork.cli.backends import BackendSpec, backend_for, policies_for
 from refork.cli.common import (
     AsJson,
+    BackendSpec,
     JudgeSpec,
     PolicySpec,
     Regex,
@@ -19,8 +19,10 @@ from refork.cli.common import (
     TreeFile,
     WorldSpec,
     ask_for_grading,
+    backend_for,
     existing,
     judge_for,
+    policies_for,
     print_json,
     settings_for,
     simulator_for,
@@ -80,7 +82,8 @@ def fork_command(
 
     Example: refork fork --tree runs/demo/tree.db --node 3f2a --policy hf:DIR --backend processes:4
     """
-    from refork.cli.cards import LiveProgress, effect_card
+    from refork.cli.cards import effect_card
+    from refork.cli.live import LiveProgress
     from refork.forking import compare, compare_until, fork, fork_both, parse_change, recorded_settings
     from refork.forking.grading import is_graded
     from refork.forking.report import said_report
@@ -203,7 +206,8 @@ def sweep_command(
 
     Example: refork sweep --tree mine.db --node 9c1d --policy hf:DIR --success-regex '42'
     """
-    from refork.cli.cards import LiveProgress, trace_strip
+    from refork.cli.cards import trace_strip
+    from refork.cli.live import LiveProgress
     from refork.errors import BadInput
     from refork.forking import potential_scores, recorded_settings, sweep
     from refork.forking.grading import WAYS, need_grader

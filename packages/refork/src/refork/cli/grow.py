@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
-from refork.cli.backends import BackendSpec, backend_for
-from refork.cli.common import AsJson, DryRun, RecipeFile, print_json, spelled, tree_name
+from refork.cli.common import (
+    AsJson,
+    BackendSpec,
+    DryRun,
+    RecipeFile,
+    backend_for,
+    print_json,
+    spelled,
+    tree_name,
+)
 from refork.cli.recipe import Keys
 from refork.types import Json
 
@@ -54,7 +62,7 @@ def grow_command(
 
     Example: refork grow --world lock --policy NAME --selector uucb --budget-tokens 512 --out runs/b
     """
-    from refork.cli.cards import LiveProgress
+    from refork.cli.live import LiveProgress
     from refork.growing.run import plan_grow, run_grow
     from refork.runs.recipe import GrowRecipe, resolve
 

@@ -220,6 +220,8 @@ class _Recipe:
         given = _given(context)
         if given.file is not None:
             raise BadInput("a command takes one recipe", where=str(value))
+        from refork.runs.recipe import read_toml
+
         given.file = value
         for key, inner in read_toml(value).items():
             self._take(given, key, inner, str(value), given.from_file)
@@ -309,22 +311,6 @@ def unknown_key(key: str, known: Iterable[str], where: str) -> BadInput:
         where=where,
         hint=f"did you mean {', '.join(near)}?" if near else "--template prints all keys",
     )
-
-
-def read_toml(file: Path) -> Json:
-    """A recipe file.
-
-    Raises:
-        BadInput: it is not there, or no TOML.
-    """
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise BadInput("there is no such recipe", where=str(file)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"the recipe is not TOML: {error}", where=str(file)) from error
-    except OSError as error:
-        raise BadInput(f"the recipe cannot be read: {error.strerror}", where=str(file)) from error
 
 
 def settings_of(kind: type[Any]) -> tuple[Setting, ...]:

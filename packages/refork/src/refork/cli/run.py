@@ -36,6 +36,7 @@ def list_command(
     Example: `refork run list`
     """
     from refork.runs.record import ENDED, records
+    from refork.runs.workers import seen_json
 
     now = time.time()
     found = [
@@ -43,7 +44,7 @@ def list_command(
         if everything or record.state_at(now) not in ENDED or now - record.updated < 86400
     ]  # fmt: skip
     if as_json:
-        print_json([_record_json(record, now) for record in found])
+        print_json([seen_json(record, now) for record in found])
         return
     if not found:
         typer.echo("no run is on record" if everything else "no run of the last day is on record; --all")
@@ -67,12 +68,13 @@ def status(
     Example: `refork run status --follow`
     """
     from refork.runs.record import find_record
+    from refork.runs.workers import seen_json
 
     record = find_record(name)
     if follow:
         record = _follow(record, as_json=as_json)
     elif as_json:
-        print_json(_record_json(record, time.time()))
+        print_json(seen_json(record, time.time()))
     else:
         _print(record)
     if record.state_at(time.time()) in ("failed", "killed"):
@@ -90,12 +92,6 @@ def path(name: Name = None) -> None:
     typer.echo(str(runs_folder() if name is None else file_of(find_record(name))))
 
 
-def _record_json(record: RunRecord, now: float) -> dict[str, Any]:
-    from refork.runs.workers import seen_json
-
-    return seen_json(record, now)
-
-
 def _print(record: RunRecord) -> None:
     from refork.cli.run_tables import status_lines, workers_table
     from refork.cli.screen import open_console
@@ -109,11 +105,12 @@ def _print(record: RunRecord) -> None:
 def _follow(record: RunRecord, *, as_json: bool) -> RunRecord:
     """Show it again whenever it changes, until it has ended."""
     from refork.runs.record import ENDED, file_of, read_record
+    from refork.runs.workers import seen_json
 
     if as_json:
 
         def show(now: RunRecord) -> None:
-            typer.echo(json_text(_record_json(now, time.time())))
+            typer.echo(json_text(seen_json(now, time.time())))
 
         return _until_ended(record, show)
     from rich.live import Live

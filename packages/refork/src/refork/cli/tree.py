@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,7 +16,7 @@ from refork.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
     from refork.policies.base import Policy
-    from refork.tree import Node, Tree
+    from refork.tree import Loaded, Tree
     from refork.tree.outline import Outline, OutlineLine
 
 app = typer.Typer(
@@ -28,18 +28,16 @@ ScoreName = Annotated[
     str | None, typer.Option("--score", help="The score to show; the usual one by default.")
 ]
 
+_COLORS: Final = {"skipped": "yellow", "lost": None, "redacted": "cyan"}
+_MOST: Final = 12
+#: What a count is of, for people; its key is in JSON that others read.
+_WORDS: Final = {"draft": "node", "forkrecord": "fork", "drawrecord": "draw", "retired": "retirement"}
+
 
 def _reading(file: Path) -> Tree:
     from refork.tree import Tree
 
     return Tree.open(file, "r")
-
-
-def _plain(node: Node) -> dict[str, Any]:
-    """A node's fields that are known, arrays as lists."""
-    from refork.formats.native import plain_node
-
-    return plain_node(node)
 
 
 def _line(line: OutlineLine) -> dict[str, Any]:
@@ -138,7 +136,9 @@ def path(
     with _reading(tree) as store:
         walk = store.path(node)
     if as_json:
-        print_json([{"keep": step.keep, "node": _plain(step.node)} for step in walk])
+        from refork.formats.native import plain_node
+
+        print_json([{"keep": step.keep, "node": plain_node(step.node)} for step in walk])
         return
     console = open_console()
     console.print(walk_table(walk, console))
@@ -284,6 +284,40 @@ def export(
     typer.echo(f"{count:,} {'records' if format_ == 'native' else 'lines'} written", err=True)
 
 
+def _print_loaded(what: str, form: str | None, loaded: Loaded, as_json: bool) -> None:
+    """Print what was copied from ``what``; with ``form``, also what of that format was not."""
+    if as_json:
+        found = {"from": what, **({} if form is None else {"format": form}), **asdict(loaded)}
+        counts = {kind: loaded.count(kind) for kind in ("skipped", "lost", "redacted")}
+        print_json(found if form is None else {**found, **counts})
+        return
+    typer.echo(
+        f"{what}: {loaded.nodes:,} new nodes, {loaded.scores:,} scores, {loaded.forks:,} forks, "
+        f"{loaded.draws:,} draws"
+        + (f"; {loaded.renumbered:,} ordinals renumbered" if loaded.renumbered else "")
+    )
+    if form is None:
+        return
+    counted = [(count, _WORDS.get(kind, kind)) for kind, count in loaded.read.items()]
+    read = ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counted) or "nothing"
+    typer.echo(f"read      {read}, as {form}")
+    for kind, line in _loaded_lines(loaded):
+        secho(line, fg=_COLORS[kind])
+
+
+def _loaded_lines(loaded: Loaded) -> Iterator[tuple[str, str]]:
+    for kind in ("skipped", "lost", "redacted"):
+        noted = [one for one in loaded.remarks if one.kind == kind]
+        if not noted and kind == "skipped":
+            yield kind, "skipped   nothing"
+        for one in noted[:_MOST]:
+            count = f"{one.count:,} x " if one.count > 1 else ""
+            place = f"  ({one.places[0]})" if one.places else ""
+            yield kind, f"{kind:<9} {count}{one.what}{place}"
+        if len(noted) > _MOST:
+            yield kind, f"{kind:<9} and {len(noted) - _MOST:,} other reasons; --json has them"
+
+
 @app.command("import")
 def import_file(
     tree: TreeFile,
@@ -312,7 +346,6 @@ def import_file(
     """
     from refork import formats
     from refork.cli.live import LiveProgress
-    from refork.cli.tree_report import print_loaded
     from refork.tree import Tree
 
     tokeniser = next(iter(_policies([policy]).values())) if policy else None
@@ -331,7 +364,7 @@ def import_file(
             form = reader.name
         # Where the first turn begins: that can be forked whether there are token ids or not.
         said = next((node.parent for node in store.walk() if node.kind == "action"), None)
-    print_loaded(str(source), form, loaded, as_json)
+    _print_loaded(str(source), form, loaded, as_json)
     if said is not None and not as_json:
         typer.echo(
             f"next      refork fork --tree {tree_name(tree)} --node {said[:8]} --policy {policy or 'hf:DIR'}"
@@ -348,7 +381,6 @@ def merge(
 
     Example: `refork tree merge all.db machine1.db machine2.db`
     """
-    from refork.cli.tree_report import print_loaded
     from refork.errors import BadInput
     from refork.tree import Tree
 
@@ -359,7 +391,7 @@ def merge(
     with Tree.open(tree) as store:
         for other in others:
             with _reading(other) as source:
-                print_loaded(tree_name(other), None, store.merge(source), as_json)
+                _print_loaded(tree_name(other), None, store.merge(source), as_json)
 
 
 @app.command()

@@ -221,7 +221,7 @@ def resolve(
     if isinstance(file, RecipeText):
         data, file = copy.deepcopy(file.data), file.file
     elif file is not None:
-        data = _read(file)
+        data = read_toml(file)
     for name, text in variables(environment).items():
         path = name.removeprefix(PREFIX).lower().split("__")
         if path[0] in kind.model_fields:
@@ -249,13 +249,20 @@ def resolve(
         ) from error
 
 
-def _read(file: Path) -> Json:
+def read_toml(file: Path) -> Json:
+    """A recipe file.
+
+    Raises:
+        BadInput: it is not there, or no TOML.
+    """
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BadInput("there is no such recipe", where=str(file)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"the recipe is not TOML: {error}", where=str(file)) from error
+    except OSError as error:
+        raise BadInput(f"the recipe cannot be read: {error.strerror}", where=str(file)) from error
 
 
 def _value(text: str) -> Any:
