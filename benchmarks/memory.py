@@ -23,9 +23,9 @@ from parts.memory_asymmetry import RATES, Forks, at_rates, forks, slopes
 from parts.memory_gate import FAMILIES, TASKS, THETAS, closed_forms, real_memory, rent_or_buy
 from parts.memory_streams import ARMS, SHIFTS, Comparison, Tested, compare, live, one_thread
 from refork.sandbox import Limits, Sandbox
-from refork_testbed.sandbox.escapes import ESCAPES, try_all
 from refork.stats import Difference, paired_difference
 from refork_methods.memory.state import break_even
+from refork_testbed.sandbox.escapes import ESCAPES, try_all
 
 #: Seeds of the streams; the agent's rates were settled on others.
 FIRST_SEED = 0

@@ -9,10 +9,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from refork.sandbox import Limits, Sandbox
-from refork_testbed.sandbox.arena import Arena
-from refork_testbed.sandbox.escapes import ESCAPES, try_all
 from refork.sandbox.result import SandboxResult
 from refork.sandbox.shell import Shell, ShellLimits
+from refork_testbed.sandbox.arena import Arena
+from refork_testbed.sandbox.escapes import ESCAPES, try_all
 from support.poisons import FIRST, POISONS, Poison, after, found, told_to
 
 #: Few processes: run by root, all sandboxes share a user.
