@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.recovery.censored import censored_mean, survival
+from refork_methods.recovery.censored import censored_mean, complete_mean, survival
 from refork_methods.recovery.chain import expected_visits
 from refork_methods.recovery.closed import search_cost, sft_limit_hitting_time
 from refork_methods.recovery.dose import golden_student, maze_dose, shorten_paths
@@ -69,6 +69,9 @@ def test_a_censored_mean_is_not_the_mean_of_what_was_seen():
     # The tail of a chain is nearly exponential; the seed is fixed.
     assert found.mean == pytest.approx(326, rel=0.05)
     assert found.low < found.restricted < found.high
+    with pytest.raises(BadInput, match="were cut"):
+        complete_mean(walks.steps, walks.reached)
+    assert complete_mean([3, 5], [True, True]) == 4
 
 
 def test_kaplan_meier_by_hand():

@@ -33,7 +33,8 @@ def test_a_shift_adds_to_the_logit():
 
 
 @given(st.floats(-4, 4))
-def test_the_area_is_the_same_from_wherever_the_shift_starts(c):
+def test_shifts_trace_one_curve_from_wherever_they_start(c):
+    assert shifted(shifted(HARM, c), 1.5) == pytest.approx(shifted(HARM, c + 1.5))
     assert shift_area(shifted(HARM, c), shifted(KIND, c)) == pytest.approx(shift_area(HARM, KIND), abs=1e-9)
 
 

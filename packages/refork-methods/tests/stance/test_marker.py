@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.errors import BadInput
+from refork.errors import BadInput, Mismatch
 from refork.policies.scripted import ScriptedPolicy
 from refork.types import token_array
 from refork_methods.stance.marker import (
@@ -14,6 +14,7 @@ from refork_methods.stance.marker import (
     marker_of,
     never_opened,
     opened_by,
+    same_ids,
 )
 
 OPEN, CLOSE = [7], [8, 9]
@@ -63,6 +64,14 @@ def test_thinking_that_never_ends_or_never_begins_is_a_span_that_says_so():
     assert span([7, 4, 5]) == Span(1, 3, 3, closed=False)
     assert span([4, 5]) == Span(0, 0, 0, closed=False, thought=False, opened=False)
     assert "any of 3 turns" in never_opened(3).what
+
+
+def test_a_prefix_with_other_ids_is_refused():
+    same_ids(token_array([1, 2]), token_array([1, 2]), "node")
+    with pytest.raises(Mismatch, match="token 1 is 3, the record has 2"):
+        same_ids(token_array([1, 2]), token_array([1, 3]), "node")
+    with pytest.raises(Mismatch, match="token 2 is nothing"):
+        same_ids(token_array([1, 2, 3]), token_array([1, 2]), "node")
 
 
 def test_refusals():

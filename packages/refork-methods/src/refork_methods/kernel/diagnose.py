@@ -819,7 +819,7 @@ class _Run:
             self.notes.append(
                 "flops are not declared (flops=E): values per flop, and the class by theory, are absent"
             )
-        found = diagnose_cpu(signals, work, ceilings, simulated=small, inherent=code.inherent)
+        found = diagnose_cpu(signals, work, ceilings, every=True, simulated=small, inherent=code.inherent)
         if code.inherent:
             self.notes.append("each iteration waits for the last one even where sums may be reordered")
         findings = with_places(found.findings, code.built, self.name)

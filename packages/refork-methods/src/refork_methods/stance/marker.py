@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from refork.errors import BadInput
+from refork.errors import BadInput, Mismatch
 from refork.policies.base import Policy
 from refork.types import IntArray, token_array
 
@@ -150,4 +150,22 @@ def never_opened(count: int) -> BadInput:
         f"the thinking is never opened in any of {count} turns",
         where="turns",
         hint="name the marker that opens it, or '' where it begins with the turn",
+    )
+
+
+def same_ids(recorded: IntArray, given: IntArray, where: str) -> None:
+    """Refuse a prefix whose ids are not the recorded ones; what was sampled is what is run on from.
+
+    Raises: Mismatch that names the first difference.
+    """
+    if np.array_equal(recorded, given):
+        return
+    size = min(len(recorded), len(given))
+    differ = np.flatnonzero(recorded[:size] != given[:size])
+    at = int(differ[0]) if len(differ) else size
+    told = [str(int(ids[at])) if at < len(ids) else "nothing" for ids in (recorded, given)]
+    raise Mismatch(
+        f"the prefix is not the recorded one: token {at} is {told[1]}, the record has {told[0]}",
+        where=where,
+        hint="it was tokenised again somewhere; run on from the recorded token ids",
     )

@@ -34,7 +34,7 @@ from refork_methods.stance.label import (
     label,
     read_turn,
 )
-from refork_methods.stance.marker import Marker, Span, never_opened
+from refork_methods.stance.marker import Marker, Span, never_opened, same_ids
 from refork_methods.stance.prompts import Case, choose, rollouts
 from refork_methods.stance.variance import (
     MODES,
@@ -266,6 +266,7 @@ def _answers(
     starts = _starts(work, prefixes, cuts)
     total = len(starts) * len(modes)
     arms = run_batches(_jobs(work, starts, modes), total, "answering after cuts", work.progress)
+    _check_prefixes(work.tree, starts, arms)
     errors = 0
     for name, arm in arms.items():
         mine = [draw for draw in arm.draws if draw.draw < work.draws]
@@ -355,6 +356,16 @@ def _jobs(work: _Work, starts: Sequence[_Start], modes: Sequence[Mode]) -> Itera
                 room = None if sampling is None else sampling.max_tokens
                 job = prepare(start.point, work.policy, work.draws, settings=sampling, seed=seed, room=room)
             yield (start.cut, mode, start.prefix.node.id), job
+
+
+def _check_prefixes(tree: Tree, starts: Sequence[_Start], arms: dict[Name, Fork]) -> None:
+    """Every arm ran on from the recorded prompt and thinking, id for id."""
+    recorded = {(s.cut, s.prefix.node.id): s.point for s in starts}
+    first = {name: arm.draws[0].leaf for name, arm in arms.items() if arm.draws}
+    for (cut, _, node), walk in zip(first, tree.paths(list(first.values())), strict=True):
+        point = recorded[cut, node]
+        prefix = tree.path(point).tokens
+        same_ids(prefix, walk.tokens[: len(prefix)], where=f"node {point.node.id[:12]}")
 
 
 def _mean_parts(groups: Sequence[Group]) -> Parts | None:

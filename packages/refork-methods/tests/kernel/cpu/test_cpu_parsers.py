@@ -188,7 +188,7 @@ def test_real_texts_to_a_diagnosis() -> None:
         {"cachegrind": missed, "optinfo": said, "mca": model},
         {"counters": "not in this machine"},
     )
-    found = diagnose_cpu(signals, Work(FLOPS, 12 * N * N), Ceilings(48e9, 12e9))
+    found = diagnose_cpu(signals, Work(FLOPS, 12 * N * N), Ceilings(48e9, 12e9), every=True)
     names = {one.tool for one in found.findings}
     assert {"CpuScalarFallback", "StridedAccess", "ConflictMiss", "DependencyChain", "NarrowVector"} <= names
     assert "CallOverhead" in found.blind

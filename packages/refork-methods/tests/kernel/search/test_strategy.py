@@ -90,7 +90,12 @@ def test_a_spent_node_takes_no_child_and_those_below_it_do() -> None:
     assert tree.select() == child
 
 
-def test_a_right_kernel_beats_a_wrong_one_and_a_hundred_times_the_speed_earns_all() -> None:
-    assert 0 == reward(None) < reward(0.001)
+@given(st.floats(0.001, 1e4), st.floats(0.001, 1e4))
+def test_the_reward_rises_with_speed_and_right_beats_wrong(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0 == reward(None) < reward(low) <= reward(high) <= 1
+
+
+def test_a_hundred_times_the_speed_earns_all() -> None:
     assert reward(1.0) == pytest.approx(math.log(2) / math.log(101))
     assert reward(100.0) == reward(1000.0) == 1
