@@ -408,6 +408,7 @@ def seconds_of(driver: Driver, *, least: float = 0.04, repeats: int = 3) -> floa
     def took(calls: int) -> float:
         return _processor(repeated(driver, calls))
 
+    # By the difference of two runs, so that what it takes to start and to draw inputs falls out.
     calls, few = 1, took(1)
     while (more := took(1 + calls) - few) < least and calls < 1 << 24:
         calls = max(2 * calls, min(64 * calls, int(1.5 * least * calls / max(more, 1e-6))))

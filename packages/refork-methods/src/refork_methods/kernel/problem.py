@@ -85,6 +85,7 @@ def _divided(left: float, right: float) -> float:
 
 
 def _power(left: float, right: float) -> float:
+    # A whole number to a huge power would take all memory before its size could be looked at.
     if abs(right) > _HIGHEST:
         raise ValueError(f"a power over {_HIGHEST}")
     return float(left**right) if right < 0 else left**right
@@ -384,6 +385,7 @@ def _parameter(node: Node, known: dict[str, str], where: str) -> Parameter:
 
 def _type(declared: str, known: dict[str, str], where: str, shown: str = "") -> str:
     name = " ".join(declared.split())
+    # Typedefs of typedefs; a bound, because a source may define them in a circle.
     for _ in range(8):
         if name in known:
             name = " ".join(_QUALIFIERS.sub(" ", known[name]).split())

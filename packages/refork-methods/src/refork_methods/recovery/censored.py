@@ -99,7 +99,9 @@ def censored_mean(times: ArrayLike, ended: ArrayLike, level: float = 0.95) -> Ce
     below = np.flatnonzero(share <= 0.5)
     left = float(share[-1])
     late = t > horizon / 2
+    # Ends in the later half over the time that was spent in it.
     hazard = float((late & done).sum()) / float((t[late] - horizon / 2).sum())
+    # Whoever is left at the horizon goes on for 1 / hazard moves on average.
     mean = value if left == 0 else (value + left / hazard if hazard > 0 else None)
     return CensoredMean(
         count=len(t),

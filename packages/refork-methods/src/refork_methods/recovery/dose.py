@@ -137,6 +137,7 @@ def _never_drawn(holders: NDArray[np.int64], total: int, taken: int) -> Float64:
     rest = total - holders
     possible = rest >= taken
     safe = np.where(possible, rest, taken)
+    # In logarithms: the binomial coefficients of a large data set overflow.
     log = gammaln(safe + 1) - gammaln(safe - taken + 1) - gammaln(total + 1) + gammaln(total - taken + 1)
     return np.asarray(np.where(possible, np.exp(log), 0.0))
 

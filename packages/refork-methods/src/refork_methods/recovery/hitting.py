@@ -96,6 +96,7 @@ def hitting_times(branches: int, odds: Numbers) -> Numbers:
     if odds.dtype == object:
         return np.asarray(total, dtype=object)
     needed = list(FORWARD) if branches == 1 else [A, B, C, D]
+    # Infinite odds also make NaN of 0 times infinity: those policies are told by their odds.
     stuck = np.isinf(odds[..., needed, :]).any(axis=(-2, -1))
     return np.where(stuck, np.inf, total)
 
@@ -163,6 +164,7 @@ def hitting_gradient(branches: int, odds: Float64) -> tuple[Float64, Float64]:
         grad[..., C, j] += way[j]
         d_gamma[j] = d_gamma[j] - d_back * way[j] / gamma[j] ** 2
         d_way = odds[..., C, j] + d_back / gamma[j]
+    # The trip was built from the leaf inward, so its derivative runs from the fork outward.
     d_trip = (branches - 1) * (1 + d_way)
     for j in range(len(alpha) if branches > 1 else 0):
         d_gamma[j] = d_gamma[j] + d_trip * (2 + alpha[j] * trip[j + 1])

@@ -72,6 +72,7 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
         if step % _BLOCK == 0:
             if bool((here == TARGET).all()):
                 break
+            # In blocks: a call for each step would cost more than the walks.
             luck = rng.random((min(_BLOCK, cap - step), count))
         here = after[2 * here + (luck[step % _BLOCK] < chance[here])]
         path.append(here)

@@ -72,6 +72,7 @@ def erase_loops(states: Sequence[Hashable]) -> Erased:
             first.append(step)
             last.append(step)
         else:
+            # A step that changed nothing faces as the one before it.
             back[step] = back[step - 1] if at == len(stack) - 1 else True
             for gone in stack[at + 1 :]:
                 del place[gone]

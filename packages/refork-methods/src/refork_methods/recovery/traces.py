@@ -148,6 +148,7 @@ def shorten(trace: Trace, key: StateKey) -> Trace:
         return trace
     pairs = list(zip(found.first.tolist(), found.last.tolist(), strict=True))
     if trace.end is not None:
+        # The last state is the end, at which nothing was done.
         pairs.pop()
     steps = [
         replace(

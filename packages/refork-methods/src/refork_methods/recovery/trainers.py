@@ -165,6 +165,7 @@ def reward_gradient(policy: RowPolicy, batch: int, cap: int, rng: np.random.Gene
     walks = sample_paths(policy, batch, cap, rng)
     reward = walks.reached - walks.steps / cap
     spread = reward.std()
+    # Equal rewards do not say which moves were the better ones.
     if spread == 0:
         return np.zeros_like(policy.gaps)
     advantage = (reward - reward.mean()) / spread

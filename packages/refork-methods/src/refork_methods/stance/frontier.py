@@ -183,6 +183,7 @@ def frontier(
         paired = same.keys() == known.keys() and all(
             (same[p].answers > 0) == (r.answers > 0) and same[p].intent == r.intent for p, r in known.items()
         )
+        # In the order of the base, so that one draw means the same prompts in both.
         table = pools([same[p] for p in known] if paired else rates, title)
         weights = drawn if paired else _resampled(table, rng, resamples)
         standings.append(_standing(title, table, weights, paired, ground))

@@ -116,6 +116,7 @@ def rollouts(case: Case, card: PolicyCard) -> list[Node]:
     for node in tree.children(case.root.node):
         if node.kind != "action" or "edit" in node.extra or node.tokens is None or node.error is not None:
             continue
+        # Weights tell who it was; a name may have been given to two.
         known = (card.weights, node.weights) if card.weights and node.weights else (card.name, node.policy)
         if node.policy is not None and known[0] != known[1]:
             continue

@@ -18,7 +18,7 @@ from typing import Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.forking.arm import ReadyArm, prepare, recorded_settings, run_jobs
+from refork.forking.arm import Fork, ReadyArm, prepare, recorded_settings, run_jobs
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of

@@ -115,6 +115,7 @@ def estimated_parts(refused: Shaped[Array, "prefixes"], answers: Shaped[Array, "
     if len(k) < 2:
         raise BadInput("the decomposition needs two prefixes with two answers or more each")
     share, m = k / n, len(k)
+    # Products of different prefixes alone: the square of one share also holds the error of its own draws.
     square = (share.sum() ** 2 - (share**2).sum()) / (m * (m - 1))
     total = 4 * (float(share.mean()) - float(square))
     within = float(np.mean(unbiased_values(k, n)))
@@ -205,6 +206,7 @@ def _resampled(values: Floats, prompts: list[str], rng: np.random.Generator, res
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     ordered, most = values[order], int(sizes.max())
     picked = rng.integers(0, len(sizes), (resamples, len(sizes)))
+    # As many draws as the largest prompt has; those beyond a smaller one are not counted.
     inner = np.floor(rng.random((resamples, len(sizes), most)) * sizes[picked][..., None]).astype(np.int64)
     kept = np.arange(most) < sizes[picked][..., None]
     found = ordered[starts[picked][..., None] + np.minimum(inner, sizes[picked][..., None] - 1)]

@@ -62,6 +62,8 @@ class Evaluated:
         """Whether it stands, and is faster than the original by more than chance and the machine's noise."""
         if not self.ok or self.speedup is None or self.low is None:
             return False
+        # The interval of a minimum is too narrow where samples are few, so the gain must beat the noise as
+        # well.
         return self.low > 1 and self.speedup > (self.noise or 1.0)
 
     def to_json(self) -> Json:

@@ -110,6 +110,7 @@ def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
         if value is not None:
             values[rate.name] = value / flops
     line = m.LINE_BYTES.of(signals)
+    # One miss for each line is needed by any version: only those beyond it can be saved.
     if misses is not None and line:
         values[m.EXCESS_PER_FLOP.name] = max(0.0, misses - calls * work.bytes / line) / flops
     return values

@@ -140,6 +140,7 @@ class Facts:
     def highest(self, loop: Loop) -> list[Poly]:
         """Sums that the counter does not pass: each of them holds."""
         bound = _whole_of(loop, self.values)
+        # A bound that was rounded down to whole steps: the last one begins a step before it at the latest.
         if bound is not None:
             return [add(one, constant(loop.step), -1) for one in self._alternatives(bound)]
         return [add(one, constant(1), -1) for one in self._alternatives(loop.upper)]
@@ -184,6 +185,7 @@ class Facts:
         if not own:
             yield from self._without(found, rest)
             return
+        # Not linear in this counter: neither end of its range is known to be the least.
         if any(term.count(loop.counter) != 1 for term in own):
             return
         slope = {tuple(atom for atom in term if atom != loop.counter): value for term, value in own.items()}
@@ -207,6 +209,8 @@ class Facts:
     def _settled(self, found: Poly) -> bool:
         """Whether a sum of sizes is 0 or more, given their least values."""
         known = self.at_least()
+        # Each size is its least value and something that is 0 or more: where all coefficients are then 0 or
+        # more, so is the sum.
         shifted: Poly = {}
         for term, value in found.items():
             product: Poly = constant(value)

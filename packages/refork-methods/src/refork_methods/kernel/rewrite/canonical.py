@@ -59,6 +59,7 @@ def loops(body: Stmts, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, tup
 
 def canonical(body: Stmts) -> Stmts:
     """A function's body in that form."""
+    # Pointers first: counters that only their offsets name then stand in the subscripts themselves.
     return _sums(_settled(_pointers(body)))
 
 
@@ -141,8 +142,10 @@ def _pointers(body: Stmts) -> Stmts:
         plain = sum(isinstance(part, At) and part.base == Name(name) for part in within(rest))
         fixed = names(base) | (set() if offset is None else names(offset))
         opaque = any(isinstance(s, Opaque) and re.search(rf"\b{name}\b", s.text) for s in statements(rest))
+        # Passed on, compared or moved, a pointer is more than a name for a place.
         if uses != plain or opaque or any(_assigned(rest, one) for one in (*fixed, name)):
             continue
+        # What is read from memory may have changed by the time that the pointer is used.
         if offset is not None and any(isinstance(part, At) for part in inside(offset)):
             continue
 

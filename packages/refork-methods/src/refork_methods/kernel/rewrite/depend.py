@@ -40,10 +40,12 @@ def may_alias(unit: Unit, one: str, two: str) -> bool:
                 continue
             # A local variable or array is an object of its own.
             return "*" in local.type
+        # A scalar parameter is the function's own copy.
         if known.dims is None:
             return False
     if (left and left.restrict) or (right and right.restrict):
         return False
+    # By the standard objects of different types do not overlap, but bytes may look at any.
     kinds = {unit.kind(one), unit.kind(two)}
     return (
         len(kinds) == 1
@@ -89,6 +91,7 @@ def subscripts(unit: Unit, result: Sequence[Access]) -> list[tuple[Poly | None, 
     for numbers in by_array.values():
         flat = [result[number].dims[0] for number in numbers if len(result[number].dims) == 1]
         polys = [one for one in flat if one is not None]
+        # One subscript that is not understood may be any place: no split of the others is proven.
         if len(polys) != len(numbers):
             continue
         nests = [Facts(result[number].loops, values) for number in numbers]
@@ -118,6 +121,7 @@ def distances(
         if left is None or right is None or (words(left) | words(right)) & moving:
             continue
         own = {term for term in (*left, *right) if set(_atoms(term)) & set(counters)}
+        # Different strides in one counter: where they meet is not solved, so nothing is certain.
         if any(left.get(term) != right.get(term) for term in own):
             continue
         gap = add(left, right, -1)
@@ -127,6 +131,7 @@ def distances(
         if met is None:
             return None
         for counter, distance in met.items():
+            # Two dimensions ask for two distances: no pair of iterations has both.
             if found.setdefault(counter, distance) != distance:
                 return None
     return found
@@ -151,6 +156,7 @@ def _solve(own: set[Term], left: Poly, gap: int, counters: Mapping[str, Loop]) -
         # A stride that is not known: equal subscripts meet at equal counters, unless the stride is 0.
         return {}
     times = left[term]
+    # A stride that does not divide the gap never bridges it.
     if gap % times:
         return None
     distance = gap // times
@@ -197,6 +203,7 @@ def conflicts(
             found: dict[str, int] | None = {}
             if one.array == two.array:
                 found = distances(split_up[id(one)], split_up[id(two)], common, written | inner)
+            # Apart in a loop around: its order, which stays, keeps them apart.
             if found is None or any(found.get(loop.counter, 0) for loop in above):
                 continue
             pin_tiles(found, common)
@@ -225,6 +232,7 @@ def parallel(unit: Unit, loop: Loop, above: tuple[Loop, ...], *, folds: bool = T
     found = [one for one in found if one.array not in {each.counter for each in (*above, loop)}]
     reorders = False
     for one, two, distance in conflicts(unit, found, found, above):
+        # In one iteration statements keep their order, whenever it runs.
         if distance.get(loop.counter) == 0:
             continue
         if folds and one.fold and one.fold == two.fold and one.array == two.array:
@@ -252,6 +260,7 @@ def exchangeable(
     reorders = False
     for one, two, distance in conflicts(unit, found, found, above):
         far, near = distance.get(outer.counter), distance.get(inner.counter)
+        # Only a pair that is ahead in one loop and behind in the other changes its order.
         if far == 0 or near == 0 or (far is not None and near is not None and (far > 0) == (near > 0)):
             continue
         if one.fold and one.fold == two.fold and one.array == two.array:
@@ -277,6 +286,7 @@ def in_order(unit: Unit, first: Stmts, second: Stmts, loop: Loop, above: tuple[L
         raise BadInput("the second part uses a variable of the first", where=f"loop {loop.counter}")
     for left, right, distance in conflicts(unit, one, two, above):
         far = distance.get(loop.counter)
+        # Counted from the first part to the second: below 0 the second one came first.
         if far is None or far < 0:
             raise BadInput(
                 f"iterations of {loop.counter} depend on each other, or may",

@@ -206,6 +206,7 @@ def _declared(node: Node) -> Stmts:
                 text(child) if child.type == "*" else f" {text(child)} " for child in inner.children[:-1]
             )
             inner = inner.child_by_field_name("declarator")
+        # A static variable lives on from call to call, a volatile one changes by itself.
         if inner is None or inner.type != "identifier" or "static" in kind.split() or "volatile" in kind:
             return whole
         made.append(Declare(f"{kind} {pointer}".strip(), text(inner), tuple(dims), value))

@@ -205,6 +205,7 @@ def cut(unit: Unit, loop: Loop, width: int, suffix: str = "main") -> tuple[Stmts
     bound = whole(loop.lower, loop.upper, width)
     if isinstance(loop.upper, Name | Number) and loop.lower == Number("0"):
         return (), bound
+    # Without a sign the length of an empty range would wrap to a huge one.
     if is_unsigned(loop.type) and loop.lower != Number("0"):
         raise refuse(f"loop {loop.counter} counts without a sign from {loop.lower}")
     name = unit.fresh(f"{loop.counter}_{suffix}")

@@ -167,6 +167,7 @@ def _plain(body: Stmts, before: str, entry: str, parameters: frozenset[str]) -> 
     Raises:
         BadInput: macros that are no numbers, volatile memory, a name that hides another.
     """
+    # A macro that is no number may hide a call, a store or another name.
     macros = {
         name for name, value in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.*)$", before, re.M)
         if not re.fullmatch(r"(?:0[xX][\da-fA-F]+|\d[\d.]*(?:[eE][-+]?\d+)?[fFuUlL]*|[\s()+*/<>-])+", value)

@@ -206,6 +206,7 @@ class SearchFolder:
         self.path, self._suffix = path, suffix
         with _writing(path):
             (path / SOURCES).mkdir(parents=True, exist_ok=True)
+        # Before anything is read or mended: a half line may be one that another process is writing.
         self._lock = _locked(path)
         try:
             self.facts, self.resumed = _agreed(path, facts)
@@ -272,6 +273,7 @@ class SearchFolder:
         file = self.path / name
         with _writing(file), file.open("ab") as stream:
             stream.write(canonical(body).encode() + b"\n")
+            # What is recorded is not done again, so it must outlast a crash before the next step begins.
             stream.flush()
             os.fsync(stream.fileno())
 
@@ -287,6 +289,7 @@ def _agreed(path: Path, facts: Json) -> tuple[Json, bool]:
             _replace(path / SEARCH, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
         return facts, False
     before = read_facts(path)
+    # As it will be read back: a tuple is a list there, and that is no difference.
     now: Json = json.loads(canonical(facts))
     old, new = _identity(before), _identity(now)
     differ = [

@@ -157,6 +157,7 @@ def _facts(
 def _recorded_result(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult | None:
     """The stored end of a search to which nothing was added."""
     facts = record.facts
+    # More was tried since: the stored duel is of a best of before.
     if facts.get("state") != "done" or facts.get("tried") != loop.done or not facts.get("final"):
         return None
     return SearchResult(
@@ -173,6 +174,7 @@ def _recorded_result(record: SearchFolder, loop: SearchLoop, suffix: str) -> Sea
 def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[SearchNode, Evaluated]:
     """The fastest few timed in turns with the original; the fastest of those that still stand."""
     most = loop.settings.finalists
+    # Where nothing else is right the original is timed against itself, so that every end has the same form.
     chosen = fastest(loop.nodes[1:], most) or [loop.nodes[0]]
     progress("last duel", 0, len(chosen))
     times = evaluator.duel([node.candidate for node in chosen])
