@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from refork import cli
+from refork.runs.logs import stop_log
 
 
-def refork(*arguments, cwd=".", status=0):
+def refork(*arguments, cwd=".", status=0, columns=None):
     """What a command prints, in this process: a process of its own costs seconds of imports."""
     out, err = io.StringIO(), io.StringIO()
     with (
@@ -20,8 +21,24 @@ def refork(*arguments, cwd=".", status=0):
         contextlib.redirect_stderr(err),
     ):
         patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
+        if columns is not None:
+            patch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as stop:
             cli.main()
+        stop_log()
     done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
     assert done.returncode == status, done.stderr
     return done
+
+
+def verbs(command, path=()):
+    """(words, command) of every verb."""
+    for name in command.commands:
+        if name != "method":  # its commands are at the top, too
+            inner, here = command.commands[name], (*path, name)
+            yield from verbs(inner, here) if hasattr(inner, "commands") else [(here, inner)]
+
+
+def kind(param):
+    """The type of a parameter, in words."""
+    return str(param.type_descriptor.annotation).lower()

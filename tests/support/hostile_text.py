@@ -23,6 +23,7 @@ from refork.sampling.noise import NoiseKey
 from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, TABLES
 from refork.tree.score import DrawRecord, ForkRecord
+from support.command import kind
 
 #: Title, link, question that the terminal answers into the input, clipboard, screen cleared, styles that
 #: hide, 8-bit controls, line gone over again, direction turned, letters that are not seen; rich's markup.
@@ -106,18 +107,6 @@ def told(command, *typed, terminal=True):
 def whole():
     """The whole command line."""
     return typer.main.get_command(cli.app)
-
-
-def verbs(command, path=()):
-    """(words, command) of every verb."""
-    for name, inner in command.commands.items():
-        if name == "method":  # its commands are at the top, too
-            continue
-        yield from verbs(inner, (*path, name)) if hasattr(inner, "commands") else [((*path, name), inner)]
-
-
-def kind(param):
-    return str(param.type_descriptor.annotation).lower()
 
 
 def words_for(path, command, file, step):

@@ -18,6 +18,8 @@ import typer
 from refork import cli
 from refork.cli.failing import mendable
 from refork.runs.logs import stop_log
+from support import command
+from support.command import kind
 
 #: They need nothing: alone they serve, show or grow what there is.
 ALONE = {("view",), ("demo",), ("run", "status")}
@@ -35,14 +37,7 @@ def root():
 
 @pytest.fixture(scope="module")
 def verbs(root):
-    return dict(_verbs(root))
-
-
-def _verbs(command, path=()):
-    for name, inner in command.commands.items():
-        if name == "method":  # its commands are at the top, too
-            continue
-        yield from _verbs(inner, (*path, name)) if hasattr(inner, "commands") else [((*path, name), inner)]
+    return dict(command.verbs(root))
 
 
 @pytest.fixture
@@ -95,11 +90,6 @@ def _there():
     return {one.name for one in Path().iterdir()} - {"home"}
 
 
-def kind(param):
-    """The type of a parameter, in words."""
-    return str(param.type_descriptor.annotation).lower()
-
-
 def value(param):
     """Something of a parameter's type, which names nothing that there is."""
     choices = typing.get_args(param.type_descriptor.annotation) if "literal" in kind(param) else ()
@@ -110,10 +100,10 @@ def value(param):
     return "made" if param.name in OUTPUTS and found == "missing" else found
 
 
-def typed(verb, command, /, **given):
+def typed(path, verb, /, **given):
     """A verb with a value for all that it needs, and those that are given."""
-    words = list(verb)
-    for param in command.params:
+    words = list(path)
+    for param in verb.params:
         if (told := given.get(param.name, value(param) if param.required else None)) is None:
             continue
         words += [told] if param.param_type_name == "argument" else [param.opts[0], told]
@@ -122,9 +112,9 @@ def typed(verb, command, /, **given):
 
 def test_nothing_and_an_option_that_there_is_not(root, verbs, place):
     wrong = []
-    for path, command in verbs.items():
+    for path, verb in verbs.items():
         wrong.append(refused(root, *path, "--no-such-option"))
-        if path not in ALONE and any(param.required for param in command.params):
+        if path not in ALONE and any(param.required for param in verb.params):
             wrong.append(refused(root, *path))
     wrong += [refused(root, "no-such-noun"), refused(root, "tree", "no-such-verb")]
     assert not (found := [one for one in wrong if one is not None]), "\n".join(found)
@@ -132,9 +122,9 @@ def test_nothing_and_an_option_that_there_is_not(root, verbs, place):
 
 def test_a_number_that_is_none(root, verbs, place):
     wrong = [
-        refused(root, *typed(path, command, **{param.name: "many"}))
-        for path, command in verbs.items()
-        for param in command.params
+        refused(root, *typed(path, verb, **{param.name: "many"}))
+        for path, verb in verbs.items()
+        for param in verb.params
         if any(name in kind(param) for name in ("'int'", "'float'"))
     ]
     assert not (found := [one for one in wrong if one is not None]), "\n".join(found)
@@ -143,10 +133,10 @@ def test_a_number_that_is_none(root, verbs, place):
 @pytest.mark.parametrize("what", ["missing", "folder", "empty", "binary", "null", "empty/under", "x" * 300])
 def test_a_first_file_that_is_none(root, verbs, place, what):
     wrong = []
-    for path, command in verbs.items():
-        files = [p for p in command.params if p.required and "path" in kind(p) and p.name != "out"]
+    for path, verb in verbs.items():
+        files = [p for p in verb.params if p.required and "path" in kind(p) and p.name != "out"]
         if files and (path, what) != NO_DECISION:
-            wrong.append(refused(root, *typed(path, command, **{files[0].name: what})))
+            wrong.append(refused(root, *typed(path, verb, **{files[0].name: what})))
     assert not (found := [one for one in wrong if one is not None]), "\n".join(found)
 
 

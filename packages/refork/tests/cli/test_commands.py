@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import inspect
-import io
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import typer
@@ -17,6 +15,7 @@ import typer
 from refork import cli, registry
 from refork.cli.commands import GROUPS, PRODUCT
 from refork.registry import own, register, registered, unregister
+from support import command
 
 #: What stood at the top before there was ``refork method``.
 BEFORE = [
@@ -28,19 +27,7 @@ BEFORE = [
 METHODS = [name for name in BEFORE if name not in PRODUCT]
 
 
-def refork(*typed, status=0):
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", ["refork", *map(str, typed)])
-        patch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    assert (stop.value.code or 0) == status, err.getvalue()
-    return SimpleNamespace(out=out.getvalue(), err=err.getvalue())
+refork = partial(command.refork, columns=200)
 
 
 def listed(text):
@@ -70,11 +57,11 @@ def installed(monkeypatch, tmp_path):
 
 
 def test_the_product_stands_at_the_top_and_methods_under_method():
-    told = refork("--help").out
+    told = refork("--help").stdout
     assert list(listed(told)) == [*PRODUCT, "method"]
     assert [told.index(f"╭─ {group} ") for group in GROUPS] == sorted(told.index(f"╭─ {g} ") for g in GROUPS)
     assert len(PRODUCT) + 1 <= 14
-    rows = listed(refork("method", "--help").out)
+    rows = listed(refork("method", "--help").stdout)
     assert set(METHODS) <= set(rows)
     assert not set(PRODUCT) & set(rows)
     assert rows["pin"] == "Pin rules so that compaction cannot lose them."
@@ -100,9 +87,9 @@ def test_an_old_name_does_what_the_new_one_does(name):
 def test_an_old_name_prints_the_same(tmp_path):
     rewards = tmp_path / "rewards.jsonl"
     rewards.write_text("".join(json.dumps({"group": g, "reward": r}) + "\n" for g in "ab" for r in (0, 1)))
-    old = refork("collapse", "report", rewards, "--json").out
+    old = refork("collapse", "report", rewards, "--json").stdout
     assert json.loads(old)
-    assert refork("method", "collapse", "report", rewards, "--json").out == old
+    assert refork("method", "collapse", "report", rewards, "--json").stdout == old
 
 
 def test_only_the_module_of_the_command_is_read():
@@ -119,8 +106,8 @@ def test_only_the_module_of_the_command_is_read():
 
 
 def test_a_typo_has_neighbours():
-    assert "Did you mean 'credit'?" in refork("credti", status=2).err
-    assert "Did you mean 'sweep'?" in refork("swep", status=2).err
+    assert "Did you mean 'credit'?" in refork("credti", status=2).stderr
+    assert "Did you mean 'sweep'?" in refork("swep", status=2).stderr
 
 
 def test_a_function_and_a_typer_of_another_package(installed):
@@ -130,12 +117,12 @@ def test_a_function_and_a_typer_of_another_package(installed):
         talk="import typer\ncommand = typer.Typer(help='Talk.')\n"
         "@command.command()\ndef once() -> None:\n    'Say it.'\n    print('said')\n",
     )
-    rows = listed(refork("method", "--help").out)
+    rows = listed(refork("method", "--help").stdout)
     assert (rows["hello"], rows["talk"]) == ("Greet.", "Talk.")
-    assert refork("method", "hello", "you", "--often", "2").out == "hello you hello you \n"
-    assert refork("method", "talk", "once").out == "said\n"
-    assert "No such command 'hello'" in refork("hello", "you", status=2).err
-    assert "hello" not in refork("--help").out
+    assert refork("method", "hello", "you", "--often", "2").stdout == "hello you hello you \n"
+    assert refork("method", "talk", "once").stdout == "said\n"
+    assert "No such command 'hello'" in refork("hello", "you", status=2).stderr
+    assert "hello" not in refork("--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -152,23 +139,25 @@ def test_a_function_and_a_typer_of_another_package(installed):
 )
 def test_a_broken_command_breaks_nothing_else(installed, text, says):
     installed(broken=text)
-    assert "broken" not in refork("--help").out
-    told = refork("method", "--help").out
+    assert "broken" not in refork("--help").stdout
+    told = refork("method", "--help").stdout
     assert says in " ".join(told.replace("│", " ").split())
     assert set(METHODS) < set(listed(told))
     for more in ([], ["verb", "--option"], ["--help"]):
         refused = refork("method", "broken", *more, status=2)
-        assert says in refused.err
-        assert "Traceback" not in refused.err
-    assert refork("credit", "--help").out
+        assert says in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert refork("credit", "--help").stdout
 
 
 @pytest.mark.parametrize(("name", "owner"), [("tree", "refork"), ("credit", "refork-methods")])
 def test_a_name_of_reforks_cannot_be_taken(installed, name, owner):
     installed(**{name: "def command() -> None:\n    print('taken')\n"})
-    assert f"refork {name} [OPTIONS] COMMAND" in refork(name, "--help").out
-    assert f"registered by {owner} and by" in refork("method", name, status=2).err
-    assert f"registered by {owner} and by" in " ".join(listed(refork("method", "--help").out)[name].split())
+    assert f"refork {name} [OPTIONS] COMMAND" in refork(name, "--help").stdout
+    assert f"registered by {owner} and by" in refork("method", name, status=2).stderr
+    assert f"registered by {owner} and by" in " ".join(
+        listed(refork("method", "--help").stdout)[name].split()
+    )
 
 
 def test_a_command_of_this_process():
@@ -178,17 +167,17 @@ def test_a_command_of_this_process():
 
     register("commands", "mine", mine)
     try:
-        assert refork("method", "mine").out == "mine\n"
+        assert refork("method", "mine").stdout == "mine\n"
     finally:
         unregister("commands", "mine")
-    assert "No such command" in refork("method", "mine", status=2).err
+    assert "No such command" in refork("method", "mine", status=2).stderr
 
 
 def test_a_command_in_a_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def greet(name: str) -> None:\n    print(f'hello {name}')\n")
-    assert refork("method", f"{file}:greet", "you").out == "hello you\n"
-    assert "has no 'great'" in refork("method", f"{file}:great", status=2).err
+    assert refork("method", f"{file}:greet", "you").stdout == "hello you\n"
+    assert "has no 'great'" in refork("method", f"{file}:great", status=2).stderr
 
 
 def test_options_of_a_function_are_typers(installed):
@@ -196,5 +185,5 @@ def test_options_of_a_function_are_typers(installed):
         often="from typing import Annotated\nimport typer\n"
         "def command(n: Annotated[int, typer.Option('--number', min=1)] = 1) -> None:\n    print(n)\n"
     )
-    assert refork("method", "often", "--number", "3").out == "3\n"
-    assert "Invalid value for '--number'" in refork("method", "often", "--number", "0", status=2).err
+    assert refork("method", "often", "--number", "3").stdout == "3\n"
+    assert "Invalid value for '--number'" in refork("method", "often", "--number", "0", status=2).stderr

@@ -17,6 +17,7 @@ from refork import cli
 from refork.cli import screen
 from refork.cli.live import LiveProgress
 from refork.visible import show_only
+from support.command import kind, verbs
 from support.hostile_text import (
     EVIL,
     READ,
@@ -27,10 +28,8 @@ from support.hostile_text import (
     columns_without,
     hostile_files,
     hostile_server,
-    kind,
     left,
     told,
-    verbs,
     whole,
     words_for,
 )

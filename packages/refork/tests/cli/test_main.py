@@ -66,17 +66,8 @@ def test_another_recipe_in_the_same_folder_names_the_keys(run):
 
 
 def test_a_dry_run_writes_nothing(tmp_path):
-    grow = (
-        "grow",
-        "--world",
-        "lock",
-        "--policy",
-        "scripted:lock",
-        "--out",
-        tmp_path / "x",
-        "--dry-run",
-        "--json",
-    )
+    lock = ("--world", "lock", "--policy", "scripted:lock")
+    grow = ("grow", *lock, "--out", tmp_path / "x", "--dry-run", "--json")
     assert json.loads(refork(*grow).stdout)["rollouts"] == 16 * 8
     assert not (tmp_path / "x").exists()
 

@@ -74,17 +74,8 @@ def test_grown_shown_and_forked(here):
     grown()
     with Tree.open("run/tree.db") as store:
         assert next(iter(store.tasks())).extra["world"] == "./own.py:World"
-    fork = (
-        "fork",
-        "--tree",
-        "run/tree.db",
-        "--node",
-        node_of_an_action(),
-        "--policy",
-        "./own.py:player",
-        "--draws",
-        "2",
-    )
+    at = ("--tree", "run/tree.db", "--node", node_of_an_action())
+    fork = ("fork", *at, "--policy", "./own.py:player", "--draws", "2")
     (here / "ran").unlink()
     assert "success" in refork(*fork, "--world", "./own.py:World")
     # The same file by another path is the same world.

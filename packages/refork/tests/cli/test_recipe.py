@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
-import sys
 import tomllib
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -18,34 +15,13 @@ import typer
 from refork import cli
 from refork.cli.recipe import MOST, Keys, toml
 from refork.registry import register, unregister
-from refork.runs.logs import stop_log
 from refork.runs.record import records
+from support import command
+
+refork = partial(command.refork, columns=200)
 
 
-def refork(*typed, status=0):
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", ["refork", *map(str, typed)])
-        patch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        stop_log()
-    assert (stop.value.code or 0) == status, err.getvalue()
-    return SimpleNamespace(out=out.getvalue(), err=err.getvalue())
-
-
-def _verbs(command, path=()):
-    for name in command.commands:
-        if name != "method":  # its commands are at the top, too
-            inner, here = command.commands[name], (*path, name)
-            yield from _verbs(inner, here) if hasattr(inner, "commands") else [(here, inner)]
-
-
-VERBS = dict(_verbs(typer.main.get_command(cli.app)))
+VERBS = dict(command.verbs(typer.main.get_command(cli.app)))
 LONG = {path: verb.callback.recipe for path, verb in VERBS.items() if hasattr(verb.callback, "recipe")}
 
 
@@ -60,7 +36,7 @@ def test_no_command_shows_more_options_than_eight():
 
 @pytest.mark.parametrize("path", LONG, ids=" ".join)
 def test_a_template_holds_every_key_its_default_and_a_line_of_help(path):
-    recipe, text = LONG[path], refork(*path, "--template").out
+    recipe, text = LONG[path], refork(*path, "--template").stdout
     keys = re.findall(r"^#(\w+) =", text, re.MULTILINE)
     hidden = set(recipe.options) - recipe.visible_keys()
     assert hidden <= set(keys)
@@ -76,7 +52,7 @@ def test_a_template_holds_every_key_its_default_and_a_line_of_help(path):
 def long():
     """A command of nine options, which prints what it gets."""
 
-    def command(
+    def nine(
         one: Annotated[str, typer.Option("--one", help="The first.")],
         two: Annotated[int, typer.Option("--two", min=1, help="A number.")] = 2,
         three: Annotated[list[str], typer.Option("--three", help="Several.")] = [],  # noqa: B006
@@ -93,7 +69,7 @@ def long():
         """Print."""
         print(json.dumps([one, two, three, four and str(four), five, six, seven, eight, settings, as_json]))
 
-    register("commands", "long", command)
+    register("commands", "long", nine)
     yield lambda *typed, **more: refork("method", "long", *typed, **more)
     unregister("commands", "long")
 
@@ -103,7 +79,7 @@ PLAIN = ["x", 2, [], None, "a", 0.5, None, True, [], False]
 
 def values(done, **changes):
     names = ("one", "two", "three", "four", "five", "six", "seven", "eight", "settings", "json")
-    return json.loads(done.out) == [
+    return json.loads(done.stdout) == [
         changes.get(name, plain) for name, plain in zip(names, PLAIN, strict=True)
     ]
 
@@ -123,7 +99,7 @@ def test_a_recipe_gives_what_options_give(long, tmp_path):
     assert values(long("--set", "two=9", "--recipe", file, "--eight"), **later)  # in any order
     assert values(long("--set", "two=9", "--recipe", file, "--two", "3"), **{**told, "two": 3})
     more = long("--recipe", file, "--set", "temperature=1.0")
-    assert json.loads(more.out)[8] == [*settings, "temperature=1.0"]  # of two of a key, the later counts
+    assert json.loads(more.stdout)[8] == [*settings, "temperature=1.0"]  # of two of a key, the later counts
 
 
 def test_set_reads_a_text_as_the_option_would(long):
@@ -152,20 +128,20 @@ def test_set_reads_a_text_as_the_option_would(long):
 def test_a_key_that_cannot_be_is_named(long, tmp_path, monkeypatch, text, says):
     monkeypatch.chdir(tmp_path)
     Path("r.toml").write_text(text + "\n")
-    assert says in long("--one", "x", "--recipe", "r.toml", status=2).err
+    assert says in long("--one", "x", "--recipe", "r.toml", status=2).stderr
     if " = " in text and "TOML" not in says:
         assert (
             says.replace("r.toml", "--set")
-            in long("--one", "x", "--set", text.replace(" ", ""), status=2).err
+            in long("--one", "x", "--set", text.replace(" ", ""), status=2).stderr
         )
 
 
 def test_a_file_that_is_not_there(long):
-    assert "there is no such recipe (no.toml)" in long("--one", "x", "--recipe", "no.toml", status=2).err
+    assert "there is no such recipe (no.toml)" in long("--one", "x", "--recipe", "no.toml", status=2).stderr
 
 
 def test_the_template_of_settings_has_their_tables():
-    text = refork("grow", "--template").out
+    text = refork("grow", "--template").stdout
     data = tomllib.loads(re.sub(r"^#(\[[\w.]+\]$|\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert data["tasks"] == {"split": "held-out", "count": 16, "seed": 0}
     assert data["selector"]["kind"] == "independent"
@@ -193,5 +169,7 @@ def test_a_run_records_its_recipe(tmp_path, monkeypatch):
 
 
 def test_a_command_that_is_short_is_not_watched():
-    assert "this command is not timed" in refork("--profile", "world", "list", status=2).err
-    assert "this command draws no curves" in refork("--track", "tensorboard", "world", "list", status=2).err
+    assert "this command is not timed" in refork("--profile", "world", "list", status=2).stderr
+    assert (
+        "this command draws no curves" in refork("--track", "tensorboard", "world", "list", status=2).stderr
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -64,18 +63,9 @@ def test_what_is_refused(tree, words, why):
 
 def test_it_serves_until_it_is_stopped(tree):
     pytest.importorskip("uvicorn")
-    command = [
-        sys.executable,
-        "-c",
-        "from refork.cli import main; main()",
-        "view",
-        str(tree),
-        "--port",
-        "0",
-    ]
-    with subprocess.Popen(
-        [*command, "--policy", "scripted:coin"], stderr=subprocess.PIPE, text=True, env=os.environ
-    ) as server:
+    verb = ["view", str(tree), "--port", "0", "--policy", "scripted:coin"]
+    line = [sys.executable, "-c", "from refork.cli import main; main()", *verb]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as server:
         try:
             first = server.stderr.readline()
             assert first.startswith("viewing ")

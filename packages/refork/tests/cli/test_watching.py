@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import inspect
 import io
 import json
 import socket
-import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -27,19 +24,11 @@ from refork.registry import own
 from refork.runs.logs import stop_log
 from refork.runs.record import new_record, records, write_record
 from refork.runs.workers import together
+from support.command import refork
 
 FOLDER = Path(cli.__file__).parent
-WALK = [
-    "grow",
-    "--world",
-    "maze:2,2,2",
-    "--policy",
-    "scripted:walker",
-    "--draws",
-    "3",
-    "--set",
-    "tasks.count=1",
-]
+WORLD = ["--world", "maze:2,2,2", "--policy", "scripted:walker"]
+WALK = ["grow", *WORLD, "--draws", "3", "--set", "tasks.count=1"]
 #: They show progress while they open what they serve, and then live on.
 SERVERS = {"serve", "view", "simulate serve", "route serve"}
 
@@ -51,23 +40,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.delenv("REFORK_LOG", raising=False)
     yield tmp_path
     stop_log()
-
-
-def refork(*arguments, status=0):
-    """What a command says, and its exit status, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", ["refork", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        stop_log()
-    done = SimpleNamespace(status=stop.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
-    assert done.status == status, done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -160,11 +132,8 @@ def test_a_log_is_all_that_is_on_standard_error(where, monkeypatch):
     assert json.loads(done.stdout)["rollouts"] == 3
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert lines[0]["event"] == "run.start"
-    assert [line["event"] for line in lines if line["event"] != "progress"] == [
-        "run.start",
-        "run.end",
-        "profile",
-    ]
+    events = [line["event"] for line in lines if line["event"] != "progress"]
+    assert events == ["run.start", "run.end", "profile"]
     assert lines[1]["stage"] == "rollouts"
     assert lines[-2]["state"] == "done"
     assert {row["name"] for row in lines[-1]["rows"]} >= {"sampling", "world"}
