@@ -157,7 +157,8 @@ def _new(tree: Tree, walk: Trajectory) -> Json:
                     pieces[str(number)] = {"start": 0, "pieces": [[0, 0, 0, 0]]}
             nodes[-1] |= {"token_ids": waiting + ids, "mask": [False] * (len(waiting) + len(ids))}
             waiting = []
-    if waiting and "token_ids" in nodes[-1]:
+    # A walk of ids alone has no message that they could go with.
+    if waiting and nodes and "token_ids" in nodes[-1]:
         nodes[-1]["token_ids"] += waiting
         nodes[-1]["mask"] += [False] * len(waiting)
     scores = [one for one in scores_of(tree, walk.leaf) if not isinstance(one.value, np.ndarray)]
