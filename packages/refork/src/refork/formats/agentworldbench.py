@@ -10,15 +10,13 @@ Source: arXiv 2606.24597; the rows as its repository QwenLM/Qwen-AgentWorld docu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
-from refork.formats.rows import alone, read_items
+from refork.formats.log_reader import LogReader
 from refork.plain import content_hash
 from refork.tree.node import NewNode, node_id
-from refork.tree.records import Record
 from refork.types import Json, NodeKind
 
 _KEYS = {"prompt", "response", "turn_idx", "system_str"}
@@ -37,12 +35,11 @@ MARKER = "**Environment Observation:**"
 
 
 @final
-class AgentWorldBench:
+class AgentWorldBench(LogReader):
     """Reads AgentWorldBench; observations without their marker."""
 
     name, label = "agentworldbench", "AgentWorldBench"
     order = 74
-    unpack = staticmethod(alone)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a row."""
@@ -53,10 +50,6 @@ class AgentWorldBench:
             row = '"task"' in first[:200] and '"prompt"' in first[:2000] and '"completion"' not in first
             return first.startswith("{") and row
         return isinstance(body, dict) and set(body) >= _KEYS
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every row, in order; a line that is no row, or lacks a turn, is skipped."""
-        return read_items(path, self.label, self.item, self.unpack)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[NewNode]:
         """One row."""

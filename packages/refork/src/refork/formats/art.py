@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head
 from refork.formats.conversation import check_results, graded
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.parquet import row_items
-from refork.formats.rows import alone
+from refork.formats.log_reader import RowReader
 from refork.formats.sampled import finish_of, finite, known_numbers
-from refork.policies.base import Policy
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message, token_array
@@ -34,16 +30,11 @@ _OWN: Final = ("messages_and_choices", "messages", "tools", "additional_historie
 
 
 @final
-class ART:
+class ART(RowReader):
     """Reads ART's trajectories; token ids are recorded where the file has them, or a policy tokenises."""
 
     name, label = "art", "ART"
     order = 61
-    unpack = staticmethod(alone)
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
-        self.tokenizer = self._chat.tokenizer
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line is a group or a trajectory of ART."""
@@ -57,10 +48,6 @@ class ART:
     def has(self, columns: frozenset[str]) -> bool:
         """Whether rows with these keys are ART's."""
         return columns >= {"group_index", "messages", "reward"} or "messages_and_choices" in columns
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every trajectory, in order."""
-        yield from row_items(path, self.label, self.item)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of a group, a trajectory, or a row of the Parquet log."""

@@ -11,15 +11,13 @@ Source: the ATIF specification, versions 1.0 to 1.7 (Harbor, ``0001-trajectory-f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
 from refork.formats.conversation import check_results, origin, tool_call
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.rows import read_items
-from refork.policies.base import Cost, Policy
+from refork.formats.log_reader import LogReader
+from refork.policies.base import Cost
 from refork.tree.records import Record, Remark
 from refork.types import Json, Message
 
@@ -29,7 +27,7 @@ _TOLD: Final = ("model_name", "timestamp", "reasoning_effort", "metrics", "extra
 
 
 @final
-class ATIF:
+class ATIF(LogReader):
     """Reads ATIF; token ids are recorded where a policy is given to tokenise with.
 
     The ids and log-probabilities that a step's metrics may hold stay in ``extra``: they include a prompt that
@@ -38,9 +36,6 @@ class ATIF:
 
     name, label = "atif", "ATIF"
     order = 75
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the file names an ATIF version of 1."""
@@ -52,19 +47,6 @@ class ATIF:
         from refork.formats.atif_export import ATIFWriter
 
         return ATIFWriter().write(records, out)
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of every trajectory, in order; one with a step that is none is skipped."""
-        return read_items(path, self.label, self.item, self.unpack)
-
-    @property
-    def tokenizer(self) -> str | None:
-        """Digest of the tokenizer that texts are tokenised with."""
-        return self._chat.tokenizer
-
-    def unpack(self, body: Any, where: str) -> list[Any]:
-        """A document is one trajectory."""
-        return [body]
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """One trajectory and its subagents."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -98,6 +97,31 @@ def message_of(raw: Any, where: str) -> Message:
     return message
 
 
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A value that a log should have as an object; an empty one where it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def count_of(body: Any, *names: str) -> int | None:
+    """The first whole number under some names, as a count of tokens; None where there is none."""
+    found = (mapping(body).get(name) for name in names)
+    # A truth value is a whole number to Python, and beyond 2**53 JSON loses digits.
+    return next((value for value in found if type(value) is int and 0 <= value < 1 << 53), None)
+
+
+def settings_of(named: Json) -> Json | None:
+    """Sampling settings as a tree keeps them; None where none are named, or one is not allowed."""
+    stop = named.get("stop")
+    if stop is not None:
+        named = named | {
+            "stop": (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
+        }
+    try:
+        return Sampling(**named).to_json() if named else None
+    except (BadInput, TypeError, ValueError):
+        return None
+
+
 def origin(form: str, model: Any = None, **more: Any) -> Json:
     """Where a log's conversations come from: its format, who answered, and what else tells runs apart.
 
@@ -114,16 +138,12 @@ def asked_for(given: Any) -> Json:
     ``settings`` are those of them that any policy has, ``extra.request`` all that the chat interface takes: a
     fork of the turn asks in the same way.
     """
-    body = given if isinstance(given, Mapping) else {}
+    body = mapping(given)
     request = {key: body[key] for key in _ASKED if body.get(key) is not None}
     named = {ours: body[key] for key, ours in _SETTINGS.items() if body.get(key) is not None}
-    if "stop" in named:
-        stop = named["stop"]
-        named["stop"] = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
     fields: Json = {"extra": {REQUEST: request}} if request else {}
-    with suppress(BadInput, TypeError, ValueError):
-        fields |= {"settings": Sampling(**named).to_json()} if named else {}
-    return fields
+    settings = settings_of(named)
+    return fields if settings is None else fields | {"settings": settings}
 
 
 def check_results(messages: Sequence[Message], where: str) -> None:

@@ -299,8 +299,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, float(value)
 
 
-# A sample of inspect_ai as conversations: attachments put back, pooled messages resolved, calls in one
-# form.
+# A sample as conversations: attachments put back, pooled messages resolved, calls in one form.
 
 
 _ATTACHED: Final = "attachment://"

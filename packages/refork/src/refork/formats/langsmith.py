@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
-from refork.formats.base import Head, whole
-from refork.formats.conversation import asked_for, origin, tool_call
+from refork.formats.base import Head
+from refork.formats.conversation import asked_for, mapping, origin, tool_call
 from refork.formats.grouped import Grouped
-from refork.formats.rows import objects
+from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import ModelCall, ToolRun, TracePath
-from refork.formats.tokenised import lacking
+from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
 from refork.policies.base import Cost, Policy
-from refork.tree.records import Position, Record, Remark
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 
@@ -40,14 +37,11 @@ _REPEATED: Final = frozenset(
 
 
 @final
-class LangSmith:
+class LangSmith(TraceReader):
     """Reads runs of LangSmith; those of traces without a model are counted and left out."""
 
-    name = "langsmith"
+    name, label, parts = "langsmith", "LangSmith", "runs"
     order = 72
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._policy = policy
 
     def sniff(self, head: Head) -> bool:
         """Whether the file begins with a run."""
@@ -61,29 +55,24 @@ class LangSmith:
         marks = any(f'"{key}"' in start for key in ("dotted_order", "parent_run_id", "trace_id"))
         return start.startswith(("{", "[")) and '"run_type"' in start and marks
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every trace, in the order in which they begin in the file.
+    def unpack(self, body: Any, where: str) -> list[Any]:
+        """The runs of an object that lists them; itself where it is one."""
+        for key in ("runs", "data"):
+            if isinstance(body, Mapping) and not _is_run(body) and isinstance(body.get(key), list):
+                return list(body[key])
+        return [body]
 
-        Raises:
-            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
-        """
-        with closing(Grouped()) as kept:
-            for where, body in objects(path, _listed):
-                if isinstance(body, (Remark, Position)):
-                    yield body
-                    continue
-                for run in (one for listed in _listed(body, where) for one in _flat(listed)):
-                    if not _is_run(run):
-                        yield Remark("skipped", "this is no run of LangSmith", where)
-                    elif not kept.add(str(run.get("trace_id") or _id(run)), _id(run), run):
-                        yield Remark("skipped", "another run of the same id", where)
-            lost = False
-            for trace in kept.names():
-                lost = True
-                runs = sorted(kept.members(trace), key=_moment)
-                yield from whole(_trace(trace, runs, self._policy), f"{path}, trace {trace}", "LangSmith")
-            if lost:
-                yield Remark("lost", f"{lacking(self._policy)}: runs have none", str(path))
+    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+        """Keep runs, and those inside them, by their traces."""
+        for run in (one for listed in self.unpack(body, where) for one in _flat(listed)):
+            if not _is_run(run):
+                yield Remark("skipped", "this is no run of LangSmith", where)
+            elif not kept.add(str(run.get("trace_id") or _id(run)), _id(run), run):
+                yield Remark("skipped", "another run of the same id", where)
+
+    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+        """Drafts and scores of one trace."""
+        yield from _trace(trace, sorted(kept.members(trace), key=_moment), self._policy)
 
 
 def _is_run(body: Any) -> bool:
@@ -92,13 +81,6 @@ def _is_run(body: Any) -> bool:
 
 def _id(run: Mapping[str, Any]) -> str:
     return str(run.get("id") or run.get("run_id") or "")
-
-
-def _listed(body: Any, where: str) -> list[Any]:
-    for key in ("runs", "data"):
-        if isinstance(body, Mapping) and not _is_run(body) and isinstance(body.get(key), list):
-            return list(body[key])
-    return [body]
 
 
 def _flat(run: Any) -> Iterator[Any]:
@@ -141,16 +123,14 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         return
     definitions = next((found for run in calls if (found := _tools(run))), None)
     made = [_call(run, by_id, definitions) for run in calls]
-    model = next((call.facts["policy"] for call in made if call.facts.get("policy")), None)
-    came = origin("langsmith", model, project=calls[0].get("session_name") or calls[0].get("session_id"))
-    walk = TracePath(definitions, [_tool_run(run, by_id) for run in tools], policy, came)
-    walk.add(made)
-    walk.finish(f"langsmith/{trace}")
+    project = calls[0].get("session_name") or calls[0].get("session_id")
+    came = origin("langsmith", model_of(made), project=project)
+    ran = [_tool_run(run, by_id) for run in tools]
+    walk = TracePath.of(made, definitions, ran, policy, came, f"langsmith/{trace}")
     others = [run for run in runs if run["run_type"] not in ("llm", "tool")]
-    unplaced = walk.unplaced()
     kept: Json = {"id": trace, "runs": [_rest_of(run, by_id, whole_run=run is others[0]) for run in others]}
     root = others[0] if others else runs[0]
-    walk.last({"trace": kept | ({"tools": unplaced} if unplaced else {})}, _error(root))
+    walk.last(kept, _error(root))
     if len(others) > 1:
         yield Remark(
             "lost", "inputs and outputs of chains below the first", f"trace {trace}", len(others) - 1
@@ -165,22 +145,12 @@ def _key(run: Mapping[str, Any]) -> str:
     return f"langsmith/{_id(run)}"
 
 
-def _above(run: Mapping[str, Any], by_id: Mapping[str, Json]) -> list[str]:
-    """The ids of the runs that a run lies in, the outermost first."""
-    found: list[str] = []
-    at = by_id.get(str(run.get("parent_run_id")))
-    while at is not None and _id(at) not in found:
-        found.append(_id(at))
-        at = by_id.get(str(at.get("parent_run_id")))
-    return found[::-1]
-
-
 def _rest_of(run: Json, by_id: Mapping[str, Json], *, whole_run: bool = False) -> Json:
     """A run without its messages, and the runs above it."""
     kept = {key: value for key, value in run.items() if key not in _REPEATED and value not in (None, [], {})}
     if whole_run:
         kept |= {key: run[key] for key in ("inputs", "outputs") if run.get(key)}
-    above = _above(run, by_id)
+    above = [_id(one) for one in ancestors(run, by_id, lambda one: str(one.get("parent_run_id")))]
     return kept | ({"above": above} if above else {})
 
 
@@ -188,13 +158,13 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     talk = asked_and_said(inputs, outputs)
     kept = _rest_of(run, by_id)
-    given = inputs if isinstance(inputs, Mapping) else {}
+    given = mapping(inputs)
     rest = {key: value for key, value in given.items() if key not in ("messages", "prompts", "prompt")}
     kept |= {"inputs": rest} if rest else {}
     kept |= {"tools": own} if (own := _tools(run)) and own != tools else {}
     start, end = _time(run.get("start_time")), _time(run.get("end_time"))
     usage = talk.usage
-    asked = asked_for({**given, **_invocation(run)})
+    asked = asked_for({**given, **_told(run, "invocation_params")})
     told: Json = {
         "policy": _model(run) or talk.model,
         "cost": Cost(
@@ -217,11 +187,10 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
 
 
 def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
-    outputs = run.get("outputs") if isinstance(run.get("outputs"), Mapping) else {}
-    output = (outputs or {}).get("output", outputs)
+    outputs = mapping(run.get("outputs"))
+    output = outputs.get("output", outputs)
     body = output.get("kwargs", output) if isinstance(output, Mapping) else {}
-    extra = run.get("extra") if isinstance(run.get("extra"), Mapping) else {}
-    call = body.get("tool_call_id") or (extra or {}).get("tool_call_id")
+    call = body.get("tool_call_id") or mapping(run.get("extra")).get("tool_call_id")
     content = body.get("content", output)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     result: Message = {"role": "tool", "tool_call_id": str(call), "content": text}
@@ -229,27 +198,19 @@ def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
     return ToolRun(None if call is None else str(call), result if output else None, kept)
 
 
-def _metadata(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    extra = run.get("extra")
-    found = extra.get("metadata") if isinstance(extra, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _invocation(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    extra = run.get("extra")
-    found = extra.get("invocation_params") if isinstance(extra, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+def _told(run: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """What a run's extra facts say under a name: ``metadata`` or ``invocation_params``."""
+    return mapping(mapping(run.get("extra")).get(part))
 
 
 def _model(run: Mapping[str, Any]) -> str | None:
-    told = _invocation(run)
-    name = _metadata(run).get("ls_model_name") or told.get("model") or told.get("model_name")
+    told = _told(run, "invocation_params")
+    name = _told(run, "metadata").get("ls_model_name") or told.get("model") or told.get("model_name")
     return str(name) if name else None
 
 
 def _tools(run: Mapping[str, Any]) -> Any:
-    inputs = run.get("inputs")
-    found = _invocation(run).get("tools") or (inputs.get("tools") if isinstance(inputs, Mapping) else None)
+    found = _told(run, "invocation_params").get("tools") or mapping(run.get("inputs")).get("tools")
     return found if isinstance(found, list) and found else None
 
 
@@ -272,8 +233,7 @@ def _error(run: Mapping[str, Any]) -> str | None:
 
 def _scores(run: Mapping[str, Any], node: str) -> Iterator[Record]:
     """The mean of each kind of feedback."""
-    stats = run.get("feedback_stats")
-    for name, one in (stats if isinstance(stats, Mapping) else {}).items():
+    for name, one in mapping(run.get("feedback_stats")).items():
         mean = one.get("avg") if isinstance(one, Mapping) else one
         if isinstance(mean, (int, float)) and not isinstance(mean, bool):
             yield _PRODUCER
@@ -312,8 +272,7 @@ class RunMessages:
         """Add an answer."""
         message, more = langchain_message(raw, "assistant")
         self.outputs.append(message)
-        told = more.get("response_metadata")
-        told = told if isinstance(told, Mapping) else {}
+        told = mapping(more.get("response_metadata"))
         end = end or told.get("finish_reason") or told.get("stop_reason")
         self.ends.append(end if isinstance(end, str) else None)
         self.extras.append(more | extra)
@@ -336,7 +295,8 @@ def asked_and_said(inputs: Any, outputs: Any) -> RunMessages:
     if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], list):
         listed = listed[0]
     for raw in listed if isinstance(listed, list) else ([] if listed is None else [listed]):
-        talk.inputs.append(_with_rest(*langchain_message(raw, "user")))
+        message, rest = langchain_message(raw, "user")
+        talk.inputs.append({**rest, **message})
     if isinstance(body.get("system"), str):
         talk.inputs.insert(0, {"role": "system", "content": body["system"]})
     _answers(talk, outputs)
@@ -350,8 +310,7 @@ def _answers(talk: RunMessages, outputs: Any) -> None:
         generations = body["generations"]
         flat = [one for part in generations for one in (part if isinstance(part, list) else [part])]
         for one in flat:
-            info = one.get("generation_info") if isinstance(one, Mapping) else None
-            info = info if isinstance(info, Mapping) else {}
+            info = mapping(mapping(one).get("generation_info"))
             raw = one.get("message") or one.get("text") if isinstance(one, Mapping) else one
             talk.answer(raw, info.get("finish_reason"), {})
     elif isinstance(body.get("choices"), list):
@@ -373,16 +332,10 @@ def _answers(talk: RunMessages, outputs: Any) -> None:
 
 def _usage(talk: RunMessages, body: Mapping[str, Any]) -> None:
     """The usage and the model of a run's outputs as a whole."""
-    told = body.get("llm_output")
-    told = told if isinstance(told, Mapping) else {}
-    usage = body.get("usage_metadata") or body.get("usage") or told.get("token_usage")
-    talk.usage = usage if isinstance(usage, Mapping) else {}
+    told = mapping(body.get("llm_output"))
+    talk.usage = mapping(body.get("usage_metadata") or body.get("usage") or told.get("token_usage"))
     name = body.get("model") or told.get("model_name")
     talk.model = str(name) if name else None
-
-
-def _with_rest(message: Message, rest: Json) -> Message:
-    return {**rest, **message}
 
 
 def langchain_message(raw: Any, role: str) -> tuple[Message, Json]:
@@ -414,13 +367,11 @@ def langchain_message(raw: Any, role: str) -> tuple[Message, Json]:
     calls = [_tool_call(call) for call in body.get("tool_calls") or [] if isinstance(call, Mapping)]
     message |= {"tool_calls": calls} if calls else {}
     message |= {key: body[key] for key in ("tool_call_id", "name") if body.get(key) is not None}
-    more = body.get("additional_kwargs")
-    reasoning = more.get("reasoning_content") if isinstance(more, Mapping) else None
+    more = mapping(body.get("additional_kwargs"))
+    reasoning = more.get("reasoning_content")
     message |= {"reasoning_content": reasoning} if isinstance(reasoning, str) and reasoning else {}
     rest = {key: value for key, value in body.items() if key not in _PLACED and value not in (None, [], {})}
-    others = {
-        key: value for key, value in (more or {}).items() if key not in ("tool_calls", "reasoning_content")
-    }
+    others = {key: value for key, value in more.items() if key not in ("tool_calls", "reasoning_content")}
     return whole_message(message, "message"), rest | ({"additional_kwargs": others} if others else {})
 
 

@@ -9,15 +9,12 @@ Source: OpenAI's guide to direct preference optimisation and its API reference, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED, GradedAnswer, answered, messages_of
 from refork.formats.base import Head
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.rows import read_items
-from refork.policies.base import Policy
+from refork.formats.log_reader import LogReader
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -28,15 +25,11 @@ _KEYS: Final = (*_CHOSEN, *_REJECTED, "input")
 
 
 @final
-class OpenAIPreference:
+class OpenAIPreference(LogReader):
     """Reads OpenAI preference JSONL; token ids are recorded where a policy is given to tokenise with."""
 
-    name = "openai-preference"
+    name, label = "openai-preference", "OpenAI's preference data"
     order = 60
-    label = "OpenAI's preference data"
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has an input and two outputs."""
@@ -48,14 +41,6 @@ class OpenAIPreference:
             and '"input"' in start
             and any(f'"{key}"' in start for key in _CHOSEN)
         )
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every line; one that is no preference is skipped with a remark."""
-        return read_items(path, self.label, self.item, self.unpack)
-
-    def unpack(self, body: Any, where: str) -> list[Any]:
-        """The items of a file that is one document: itself."""
-        return [body]
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Drafts and scores of one preference."""

@@ -108,11 +108,6 @@ def read_items(
             yield from whole(item(body, f"{digest}/{seen.count(digest)}", where), where, name)
 
 
-def alone(body: Any, where: str) -> list[Any]:
-    """What formats unpack whose documents are one item each."""
-    return [body]
-
-
 def begins(head: Head, has: Callable[[frozenset[str]], bool], marks: Iterable[Collection[str]]) -> bool:
     """Whether a file begins with a row that ``has`` takes by its keys, or if it is cut by a mark."""
     if isinstance(head.first, dict):

@@ -9,18 +9,15 @@ Source: ``trainer_utils.py`` and ``generators/base.py`` of SkyRL 0.3, read in 20
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import messages_of
 from refork.formats.base import Head
 from refork.formats.conversation import graded
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.parquet import row_items
-from refork.formats.rows import alone, begins
-from refork.formats.sampled import SampledReader, SampledSequence, finish_of
-from refork.policies.base import Policy
+from refork.formats.log_reader import RowReader
+from refork.formats.rows import begins
+from refork.formats.sampled import SampledSequence, finish_of
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -31,17 +28,11 @@ _ARRAYS: Final = frozenset({*_IDS, "loss_masks", "loss_mask", "rollout_logprobs"
 
 
 @final
-class SkyRL:
+class SkyRL(RowReader):
     """Reads SkyRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "skyrl", "SkyRL"
     order = 62
-    unpack = staticmethod(alone)
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
-        self.tokenizer = self._chat.tokenizer
-        self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of SkyRL's rows."""
@@ -50,10 +41,6 @@ class SkyRL:
     def has(self, columns: frozenset[str]) -> bool:
         """Whether rows with these keys are SkyRL's."""
         return columns >= _DUMP or columns >= _IDS
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every row; one that is none of SkyRL's is skipped with a remark."""
-        yield from row_items(path, self.label, self.item)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""

@@ -77,7 +77,18 @@ class TracePath:
             self._show(call)
             self._say(call, after)
 
-    def finish(self, key: str) -> None:
+    @classmethod
+    def of(
+        cls, calls: Sequence[ModelCall], tools: Any, runs: Sequence[ToolRun], policy: Policy | None,
+        origin: Json | None, key: str,
+    ) -> TracePath:  # fmt: skip
+        """The drafts of all calls of a trace, and of the results that no call was shown, under a key."""
+        made = cls(tools, runs, policy, origin)
+        made.add(calls)
+        made._finish(key)
+        return made
+
+    def _finish(self, key: str) -> None:
         """Append results of tools that no later call was shown."""
         seen = {str(m["tool_call_id"]) for m in self._context if m.get("tool_call_id") is not None}
         asked = {str(c.get("id")) for m in self._context for c in m.get("tool_calls") or []}
@@ -87,17 +98,15 @@ class TracePath:
         if left and self._end is not None:
             self._append("observation", left, f"{key}/results")
 
-    def unplaced(self) -> list[Json]:
-        """What is known of runs of tools whose results no call was shown."""
-        placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
-        return [*self._nameless, *(run.facts for run in self._runs.values() if run.facts not in placed)]
-
-    def last(self, extra: Json, error: str | None = None) -> None:
-        """Keep something with the end of the walk."""
+    def last(self, trace: Json, error: str | None = None) -> None:
+        """Keep what is said of the trace with the end of the walk, and the runs of tools that have no place."""
         if self._end is None:
             return
+        placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
+        loose = [*self._nameless, *(run.facts for run in self._runs.values() if run.facts not in placed)]
+        trace = trace | ({"tools": loose} if loose else {})
         at = self.new_nodes.index(self._end)
-        ended = replace(self._end, extra=self._end.extra | extra, error=self._end.error or error)
+        ended = replace(self._end, extra=self._end.extra | {"trace": trace}, error=self._end.error or error)
         self.new_nodes[at] = self._end = ended
 
     def _show(self, call: ModelCall) -> None:
@@ -203,6 +212,11 @@ class TracePath:
         if call.outputs:
             self._context.append(said[chosen])
             self._ids.goes_on(said[chosen], ids[chosen])
+
+
+def model_of(calls: Sequence[ModelCall]) -> Any:
+    """The model of the first call that names one."""
+    return next((call.facts["policy"] for call in calls if call.facts.get("policy")), None)
 
 
 def goes_on(before: Sequence[Message], inputs: Sequence[Message]) -> bool:

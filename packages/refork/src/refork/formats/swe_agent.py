@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head
 from refork.formats.conversation import graded, origin
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.rows import read_items
-from refork.policies.base import Policy
+from refork.formats.log_reader import LogReader
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message
@@ -31,14 +28,11 @@ _REPEATED: Final = ("action", "observation", "response", "thought", "query", "me
 
 
 @final
-class SWEAgent:
+class SWEAgent(LogReader):
     """Reads SWE-agent's trajectories; token ids are recorded where a policy is given to tokenise with."""
 
-    name = "swe-agent"
+    name, label = "swe-agent", "SWE-agent"
     order = 30
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the file is an object with the steps or attempts of SWE-agent."""
@@ -50,15 +44,8 @@ class SWEAgent:
         steps = '"trajectory"' in start and '"thought"' in start and '"observation"' in start
         return steps and ('"response"' in start or '"history"' in start)
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts of the agents and attempts of every trajectory.
-
-        Raises:
-            BadInput: the file is no JSON, or was cut: it is one object.
-        """
-        yield from read_items(path, "SWE-agent", self._run)
-
-    def _run(self, body: Json, name: str, where: str) -> Iterator[Record]:
+    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
+        """One trajectory: its agents, or its attempts."""
         attempts = body.get("attempts")
         if isinstance(attempts, list) and attempts:
             for number, attempt in enumerate(attempts):

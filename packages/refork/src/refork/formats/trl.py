@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED, GradedAnswer, answered, messages_of
 from refork.formats.base import Head
 from refork.formats.conversation import graded
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.parquet import row_items
-from refork.formats.rows import alone
-from refork.formats.sampled import TURNS, SampledReader, SampledSequence, draft_id
-from refork.policies.base import Policy
+from refork.formats.log_reader import RowReader
+from refork.formats.sampled import TURNS, SampledSequence, draft_id
 from refork.tree.node import NewNode
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
@@ -50,18 +46,12 @@ _ARRAYS: Final = frozenset({
 
 
 @final
-class TRL:
+class TRL(RowReader):
     """Reads TRL's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "trl", "TRL"
     order = 64
     binary: Literal[True] = True
-    unpack = staticmethod(alone)
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
-        self.tokenizer = self._chat.tokenizer
-        self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of TRL's rows."""
@@ -84,10 +74,6 @@ class TRL:
         from refork.formats.parquet_export import TRLWriter
 
         return TRLWriter().write(records, out)
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every row; one that is none of TRL's is skipped with a remark."""
-        yield from row_items(path, self.label, self.item)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
 from refork.formats.conversation import check_results, graded, grades, message_of, origin
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.rows import read_items
+from refork.formats.log_reader import LogReader
 from refork.formats.verifiers_graph import GraphReader
-from refork.policies.base import Policy
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record
 from refork.tree.score import Producer
@@ -30,14 +27,11 @@ _MARKS = ("reward", "example_id", "answer", "metrics", "task")
 
 
 @final
-class Verifiers:
+class Verifiers(LogReader):
     """Reads rollouts of verifiers; token ids are recorded where a policy is given to tokenise with."""
 
     name, label = "verifiers", "verifiers"
     order = 80
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the file begins with a row, a trace, or the older JSON of rows."""
@@ -56,15 +50,6 @@ class Verifiers:
         from refork.formats.verifiers_export import VerifiersWriter
 
         return VerifiersWriter().write(records, out)
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every rollout, in order; a row that is no rollout is skipped."""
-        return read_items(path, self.label, self.item, self.unpack)
-
-    @property
-    def tokenizer(self) -> str | None:
-        """Digest of the tokenizer that texts are tokenised with."""
-        return self._chat.tokenizer
 
     def unpack(self, body: Any, where: str) -> list[Any]:
         """The rows of the older JSON: ``{"outputs": [...]}``, or lists by column."""

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import IO, Any, Final, Literal, final
 
 from refork.errors import BadInput
 from refork.formats.answers import GradedAnswer, answered, messages_of
 from refork.formats.base import Head
 from refork.formats.conversation import graded
-from refork.formats.openai_chat import OpenAIChat
-from refork.formats.parquet import row_items
-from refork.formats.rows import alone, begins
-from refork.formats.sampled import TURNS, SampledReader, SampledSequence
-from refork.policies.base import Policy
+from refork.formats.log_reader import RowReader
+from refork.formats.rows import begins
+from refork.formats.sampled import TURNS, SampledSequence
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -43,18 +40,12 @@ _VALUES: Final = {
 
 
 @final
-class Verl:
+class Verl(RowReader):
     """Reads verl's rows, JSON lines or Parquet; a policy tokenises texts, and turns ids to text."""
 
     name, label = "verl", "verl"
     order = 63
     binary: Literal[True] = True
-    unpack = staticmethod(alone)
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._chat = OpenAIChat(policy)
-        self.tokenizer = self._chat.tokenizer
-        self._sampled = SampledReader(policy)
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of verl's rows."""
@@ -71,10 +62,6 @@ class Verl:
         from refork.formats.parquet_export import VerlWriter
 
         return VerlWriter().write(records, out)
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every row; one that is none of verl's is skipped with a remark."""
-        yield from row_items(path, self.label, self.item)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""

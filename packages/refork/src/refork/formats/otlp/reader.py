@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
-from refork.formats.base import Head, whole
-from refork.formats.conversation import origin
+from refork.formats.base import Head
+from refork.formats.conversation import count_of, origin, settings_of
 from refork.formats.grouped import Grouped
+from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp.messages import SpanMessages, span_messages
-from refork.formats.rows import objects
 from refork.formats.sampled import draft_id, finish_of
-from refork.formats.spans import ModelCall, ToolRun, TracePath
-from refork.formats.tokenised import lacking
-from refork.policies.base import Cost, Policy, Sampling
-from refork.tree.records import Position, Record, Remark
+from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
+from refork.policies.base import Cost, Policy
+from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Json, Message
 
 #: What the writer says beside the conventions: the node a span was made of, and who gave a score.
 NODE, PRODUCER = "refork.node", "refork.producer"
+#: Sampling settings that are numbers, called the same in the conventions.
+NUMBERS: Final = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
 EVALUATION: Final = "gen_ai.evaluation.result"
 _CALLS: Final = ("chat", "text_completion", "generate_content", "completion")
 _AGENTS: Final = ("invoke_agent", "create_agent", "invoke_workflow")
@@ -39,14 +38,11 @@ _BEGIN: Final = ('"resourceSpans"', '"resource_spans"', '"resourceLogs"', '"reso
 
 
 @final
-class OTLP:
+class OTLP(TraceReader):
     """Reads traces of models and agents; spans of anything else are counted and left out."""
 
-    name = "otlp"
+    name, label, parts = "otlp", "OpenTelemetry", "spans"
     order = 70
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._policy = policy
 
     def sniff(self, head: Head) -> bool:
         """Whether the file begins with a batch of OTLP."""
@@ -61,44 +57,25 @@ class OTLP:
 
         return OTLPWriter().write(records, out)
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """Drafts and scores of every trace, in the order in which they begin in the file.
+    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+        """Keep the spans and log records of a batch by their traces."""
+        if not is_batch(body):
+            yield Remark("skipped", "this is no batch of OTLP", where)
+            return
+        try:
+            for place, span in spans_of(body, where):
+                if not kept.add(span.trace, span.id, asdict(span)):
+                    yield Remark("skipped", "another span of the same trace and id", place)
+            for _, (trace, of, event) in logs_of(body, where):
+                kept.note(trace, of, asdict(event))
+        except BadInput as error:
+            yield Remark("skipped", f"the rest of a batch: {error.what}", error.where or where)
+        except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
+            yield Remark("skipped", f"the rest of a batch is not as OTLP has it: {error}"[:200], where)
 
-        Raises:
-            CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
-        """
-        with closing(Grouped()) as kept:
-            for where, body in objects(path):
-                if isinstance(body, (Remark, Position)):
-                    yield body
-                    continue
-                if not is_batch(body):
-                    yield Remark("skipped", "this is no batch of OTLP", where)
-                    continue
-                yield from _add(kept, body, where)
-            found = False
-            for trace in kept.names():
-                found = True
-                spans = _spans(kept, trace)
-                yield from whole(
-                    trace_records(trace, spans, self._policy), f"{path}, trace {trace}", "OpenTelemetry"
-                )
-            if found:
-                yield Remark("lost", f"{lacking(self._policy)}: spans have none", str(path))
-
-
-def _add(kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
-    """Keep the spans and log records of a batch by their traces; remarks on what cannot be read."""
-    try:
-        for place, span in spans_of(body, where):
-            if not kept.add(span.trace, span.id, asdict(span)):
-                yield Remark("skipped", "another span of the same trace and id", place)
-        for _, (trace, of, event) in logs_of(body, where):
-            kept.note(trace, of, asdict(event))
-    except BadInput as error:
-        yield Remark("skipped", f"the rest of a batch: {error.what}", error.where or where)
-    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
-        yield Remark("skipped", f"the rest of a batch is not as OTLP has it: {error}"[:200], where)
+    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+        """Drafts and scores of one trace."""
+        yield from _trace(trace, _spans(kept, trace), self._policy)
 
 
 def _spans(kept: Grouped, trace: str) -> list[Span]:
@@ -113,7 +90,7 @@ def _spans(kept: Grouped, trace: str) -> list[Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = None) -> Iterator[Record]:
+def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator[Record]:
     """Drafts and scores of one trace, and a remark on spans that have nothing to do with a model."""
     by_id = {span.id: span for span in spans}
     operations = {span.id: operation(span) for span in spans}
@@ -131,21 +108,14 @@ def trace_records(trace: str, spans: Sequence[Span], policy: Policy | None = Non
     told = _SpanFacts(trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
     made = [_call(span, *talks[span.id], told, definitions) for span in calls]
-    model = next((call.facts["policy"] for call in made if call.facts.get("policy")), None)
+    model = model_of(made)
     service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
-    walk = TracePath(
-        definitions,
-        [_tool_run(span, told) for span in tools],
-        policy,
-        origin("otlp", model, service=service) if model or service else None,
-    )
-    walk.add(made)
-    walk.finish(f"otlp/{trace}")
-    unplaced = walk.unplaced()
-    whole_trace = told.of_trace(agents) | ({"tools": unplaced} if unplaced else {})
+    came = origin("otlp", model, service=service) if model or service else None
+    ran = [_tool_run(span, told) for span in tools]
+    walk = TracePath.of(made, definitions, ran, policy, came, f"otlp/{trace}")
     # A node that the writer named may be in several traces, and cannot tell of one.
     if NODE not in calls[-1].attributes:
-        walk.last({"trace": whole_trace}, _failed(agents, by_id))
+        walk.last(told.of_trace(agents), _failed(agents, by_id))
     yield from walk.new_nodes
     for span in spans:
         at = walk.main.get(_key(span)) or walk.new_nodes[-1]
@@ -177,21 +147,10 @@ class _SpanFacts:
         self.trace, self.resource = trace, resource
         self._by_id, self._agents = by_id, agents
 
-    def above(self, span: Span) -> list[str]:
-        """The ids of the agents that a span lies in, the outermost first."""
-        found: list[str] = []
-        seen = {span.id}
-        at = self._by_id.get(span.parent or "")
-        while at is not None and at.id not in seen:
-            seen.add(at.id)
-            if at.id in self._agents:
-                found.append(at.id)
-            at = self._by_id.get(at.parent or "")
-        return found[::-1]
-
     def of_span(self, span: Span, attributes: Json, events: Sequence[Event]) -> Json:
-        """A span without its messages."""
-        agents = self.above(span)
+        """A span without its messages, and the ids of the agents that it lies in."""
+        above = ancestors(span, self._by_id, lambda one: one.parent)
+        agents = [one.id for one in above if one.id in self._agents]
         kept: Json = {
             "id": span.id,
             "name": span.name,
@@ -238,8 +197,8 @@ def _call(
         "policy": _name(attributes),
         "settings": _settings(attributes),
         "cost": Cost(
-            tokens_in=_count(attributes, "input_tokens", "prompt_tokens"),
-            tokens_out=_count(attributes, "output_tokens", "completion_tokens"),
+            tokens_in=count_of(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+            tokens_out=count_of(attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
             seconds=(span.end - span.start) / 1e9 if span.end > span.start > 0 else None,
         ),
         "error": _error(span),
@@ -296,35 +255,16 @@ def _name(attributes: Json) -> str | None:
     return None if name is None else str(name)
 
 
-def _count(attributes: Json, *names: str) -> int | None:
-    for name in names:
-        value = attributes.get(f"gen_ai.usage.{name}")
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return None
-
-
 def _settings(attributes: Json) -> Json | None:
     """The request's sampling settings where they are all allowed; they stay among the attributes too."""
-    given = {
-        "temperature": attributes.get("gen_ai.request.temperature"),
-        "top_p": attributes.get("gen_ai.request.top_p"),
-        "max_tokens": attributes.get("gen_ai.request.max_tokens"),
-        "presence_penalty": attributes.get("gen_ai.request.presence_penalty"),
-        "frequency_penalty": attributes.get("gen_ai.request.frequency_penalty"),
-    }
+    given = {name: attributes.get(f"gen_ai.request.{name}") for name in NUMBERS}
     known: Json = {key: value for key, value in given.items() if isinstance(value, (int, float))}
     top_k = attributes.get("gen_ai.request.top_k")
     known |= {"top_k": int(top_k)} if isinstance(top_k, (int, float)) and top_k >= 1 else {}
     stop = attributes.get("gen_ai.request.stop_sequences")
     if isinstance(stop, list) and all(isinstance(one, str) for one in stop):
-        known["stop"] = tuple(stop)
-    if not known:
-        return None
-    try:
-        return Sampling(**known).to_json()
-    except (BadInput, TypeError, ValueError):
-        return None
+        known["stop"] = stop
+    return settings_of(known)
 
 
 def _error(span: Span) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from refork.formats.otlp.batches import attributes_list
 from refork.formats.otlp.messages import INPUT, OUTPUT, TOOLS, parts_of_message
-from refork.formats.otlp.reader import EVALUATION, NODE, PRODUCER
+from refork.formats.otlp.reader import EVALUATION, NODE, NUMBERS, PRODUCER
 from refork.formats.recorded import leaf_trajectories, recorded, scores_of
 from refork.tree.node import Node, Trajectory
 from refork.tree.records import Record
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 
 _CLIENT: Final = 3
 _ID: Final = re.compile("[0-9a-f]{32}")
-_REQUEST: Final = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "max_tokens": "max_tokens",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}
 
 
 @final
@@ -55,10 +47,6 @@ class _Turn:
     @property
     def node(self) -> Node:
         return self.output.node
-
-    def message(self) -> Message | None:
-        """What was said; None where nothing of it was recorded."""
-        return self.output.message
 
 
 @final
@@ -257,7 +245,7 @@ def _answers(turn: _Turn, tree: Tree) -> list[Json]:
     """What a call answered: the turn, or all of its choices."""
     node = turn.node
     if "choice" not in _own(node) or node.parent is None:
-        message = turn.message()
+        message = turn.output.message
         return [] if message is None else [_answer(message, node)]
     span = _own(node)["span"]["id"]
     siblings = [one for one in tree.children(node.parent) if _own(one).get("span", {}).get("id") == span]
@@ -279,7 +267,7 @@ def _new_span(turn: _Turn, after: int) -> Json:
     attributes: Json = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "refork"}
     if node.policy is not None:
         attributes |= {"gen_ai.request.model": node.policy, "gen_ai.response.model": node.policy}
-    given = {f"gen_ai.request.{key}": (node.settings or {}).get(name) for name, key in _REQUEST.items()}
+    given = {f"gen_ai.request.{name}": (node.settings or {}).get(name) for name in (*NUMBERS, "top_k")}
     given["gen_ai.request.stop_sequences"] = (node.settings or {}).get("stop")
     given["gen_ai.usage.input_tokens"] = cost.tokens_in
     given["gen_ai.usage.output_tokens"] = cost.tokens_out
