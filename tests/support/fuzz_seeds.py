@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from refork.formats import Native
+from refork.formats.native import Native
 from refork.tree import NewNode, Producer, Score, Tree
 from support.mutate import entries
 from support.repository import ROOT

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import ATIF, ATIFWriter, import_file, reader_for
+from refork.formats import import_file, reader_for
+from refork.formats.atif import ATIF
+from refork.formats.atif_export import ATIFWriter
 from refork.tree import Tree
 from refork.tree.records import Remark
 from refork.worlds.trajectories import trajectory_of

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import InspectAI, import_file, reader_for
+from refork.formats import import_file, reader_for
 from refork.formats.archive import ZSTANDARD
+from refork.formats.inspect_ai import InspectAI
 from refork.tree import Tree
 from refork.tree.load import Loader
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput, TreeBusy
-from refork.formats import Native, OpenAIChat, Redactor, import_file, reader_for
+from refork.formats import Redactor, import_file, reader_for
 from refork.formats import rows as rows_of_files
+from refork.formats.native import Native
+from refork.formats.openai_chat import OpenAIChat
 from refork.tree import Tree
 from support.fuzz_seeds import seeds_of
 from support.told import told

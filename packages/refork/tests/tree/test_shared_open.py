@@ -18,7 +18,7 @@ from refork.errors import (
     TreeVersion,
     UnknownNode,
 )
-from refork.formats import Native
+from refork.formats.native import Native
 from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.activations import activations_folder
 from refork.tree.address import is_address, parse_address

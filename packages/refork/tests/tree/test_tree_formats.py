@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from refork.errors import BadInput, DrawConflict, TreeVersion, UnknownNode
-from refork.formats import Native, OpenAIChat, reader_for
+from refork.formats import reader_for
+from refork.formats.native import Native
+from refork.formats.openai_chat import OpenAIChat
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from tree.tree_builders import seen, small, step, trees

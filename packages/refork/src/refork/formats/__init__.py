@@ -19,28 +19,12 @@ from refork.formats.base import BinaryWriter, FolderReader, Head, Reader, Writer
 from refork.policies.base import Policy
 
 if TYPE_CHECKING:
-    from refork.formats.agentworldbench import AgentWorldBench
-    from refork.formats.atif import ATIF
-    from refork.formats.atif_export import ATIFWriter
     from refork.formats.importing import import_file, import_folder
-    from refork.formats.inspect_ai import InspectAI
-    from refork.formats.native import Native
-    from refork.formats.openai_chat import OpenAIChat
     from refork.formats.redact import Redactor
-    from refork.formats.verifiers import Verifiers
-    from refork.formats.verifiers_export import VerifiersWriter
 
 # Loaded on first use: who opens a tree reads no other format.
 _HOME = {
-    "ATIF": "atif",
-    "ATIFWriter": "atif_export",
-    "AgentWorldBench": "agentworldbench",
-    "InspectAI": "inspect_ai",
-    "Native": "native",
-    "OpenAIChat": "openai_chat",
     "Redactor": "redact",
-    "Verifiers": "verifiers",
-    "VerifiersWriter": "verifiers_export",
     "import_file": "importing",
     "import_folder": "importing",
 }
@@ -187,19 +171,11 @@ def _names(formats: Sequence[Reader | Writer | BinaryWriter]) -> str:
 
 
 __all__ = [
-    "ATIF",
-    "ATIFWriter",
-    "AgentWorldBench",
     "BinaryWriter",
     "FolderReader",
     "Head",
-    "InspectAI",
-    "Native",
-    "OpenAIChat",
     "Reader",
     "Redactor",
-    "Verifiers",
-    "VerifiersWriter",
     "Writer",
     "folder_files",
     "import_file",

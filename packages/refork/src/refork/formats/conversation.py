@@ -111,11 +111,8 @@ def count_of(body: Any, *names: str) -> int | None:
 
 def settings_of(named: Json) -> Json | None:
     """Sampling settings as a tree keeps them; None where none are named, or one is not allowed."""
-    stop = named.get("stop")
-    if stop is not None:
-        named = named | {
-            "stop": (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
-        }
+    if isinstance(stop := named.get("stop"), str | list):
+        named = named | {"stop": (stop,) if isinstance(stop, str) else tuple(stop)}
     try:
         return Sampling(**named).to_json() if named else None
     except (BadInput, TypeError, ValueError):

@@ -19,20 +19,26 @@ from typing import IO, Any, Final, TypeAlias, final
 from refork.errors import BadInput
 from refork.formats.archive import Archive, open_zip
 from refork.formats.base import Head, whole
-from refork.formats.conversation import ROLES, message_of, origin, tool_call
+from refork.formats.conversation import (
+    ROLES,
+    asked_for,
+    count_of,
+    mapping,
+    message_of,
+    origin,
+    tool_call,
+)
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import EVERY, elements
+from refork.formats.sampled import finish_of
 from refork.json_guard import DOCUMENT, parse_object
 from refork.plain import content_hash
-from refork.policies.base import Cost, Policy, Sampling
+from refork.policies.base import Cost, Policy
 from refork.policies.sent import REQUEST, TAKEN, kept_request
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Position, Record, Remark
 from refork.tree.score import Producer, Score
 from refork.types import Finish, Json, Message
-
-# The files of inspect_ai: the header of a log and its samples one at a time, packed or in JSON.
-
 
 #: What an archive begins with, and the first entry of one that inspect_ai writes.
 PACKED: Final = b"PK\x03\x04"
@@ -168,11 +174,6 @@ class InspectAI:
     def __init__(self, policy: Policy | None = None) -> None:
         self._chat = OpenAIChat(policy)
 
-    @property
-    def tokenizer(self) -> str | None:
-        """Digest of the tokenizer that texts are tokenised with."""
-        return self._chat.tokenizer
-
     def sniff(self, head: Head) -> bool:
         """Whether the file is an archive that begins with inspect_ai's journal, or a JSON log."""
         if head.data.startswith(PACKED):
@@ -233,21 +234,18 @@ def _evaluation(header: Json) -> Json:
 
     Its plan and settings stay in the log.
     """
-    told = header.get("eval")
-    kept = {key: told[key] for key in _KEPT if told.get(key)} if isinstance(told, dict) else {}
+    told = mapping(header.get("eval"))
+    kept = {key: told[key] for key in _KEPT if told.get(key)}
     metrics = dict(_metrics(header))
-    stats = header.get("stats")
-    usage = stats.get("model_usage") if isinstance(stats, dict) else None
+    usage = mapping(header.get("stats")).get("model_usage")
     return kept | ({"metrics": metrics} if metrics else {}) | ({"model_usage": usage} if usage else {})
 
 
 def _metrics(header: Json) -> Iterator[tuple[str, Any]]:
     """Values of metrics over all samples, by ``scorer/metric``."""
-    results = header.get("results")
-    scorers = results.get("scores") if isinstance(results, dict) else None
-    for scorer in scorers if isinstance(scorers, list) else ():
-        found = scorer.get("metrics") if isinstance(scorer, dict) else None
-        for name, one in found.items() if isinstance(found, dict) else ():
+    scorers = mapping(header.get("results")).get("scores")
+    for scorer in map(mapping, scorers if isinstance(scorers, list) else ()):
+        for name, one in mapping(scorer.get("metrics")).items():
             if isinstance(one, dict) and "value" in one:
                 yield f"{scorer.get('name')}/{name}", one["value"]
 
@@ -279,13 +277,9 @@ def _scores(sample: Json, header: Json, leaf: NewNode, where: str) -> Iterator[R
 
 
 def _options(header: Json, name: str) -> Json:
-    told = header.get("eval")
-    scorers = told.get("scorers") if isinstance(told, dict) else None
-    for scorer in scorers if isinstance(scorers, list) else ():
-        if isinstance(scorer, dict) and scorer.get("name") == name:
-            options = scorer.get("options")
-            return options if isinstance(options, dict) else {}
-    return {}
+    scorers = mapping(header.get("eval")).get("scorers")
+    listed = map(mapping, scorers if isinstance(scorers, list) else ())
+    return dict(next((mapping(one.get("options")) for one in listed if one.get("name") == name), {}))
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -303,21 +297,8 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 _ATTACHED: Final = "attachment://"
-_FINISH: Final[Mapping[str, Finish]] = {
-    "stop": "stop", "tool_calls": "stop", "content_filter": "stop", "max_tokens": "length",
-    "model_length": "length",
-}  # fmt: skip
-#: Sampling settings as inspect_ai names them, and what else of its configuration the chat interface takes.
-_SETTINGS: Final = {
-    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens",
-    "stop_seqs": "stop",
-}  # fmt: skip
-_CONFIG: Final = {
-    "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop_seqs": "stop",
-    "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
-    "logit_bias": "logit_bias", "reasoning_effort": "reasoning_effort",
-    "parallel_tool_calls": "parallel_tool_calls",
-}  # fmt: skip
+#: Reasons to end that only inspect_ai has.
+_FINISH: Final[Mapping[str, Finish]] = {"content_filter": "stop", "model_length": "length"}
 _KNOWN: Final = ("id", "role", "content", "tool_calls", "tool_call_id", "function", "error")
 
 
@@ -505,22 +486,14 @@ def _terms(event: Json) -> Json:
     if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
         choice = {"type": "function", "function": {"name": choice["name"]}}
     choice = "required" if choice == "any" else choice
-    given = event.get("config")
-    config = given if isinstance(given, dict) else {}
-    found = {ours: config[theirs] for theirs, ours in _CONFIG.items() if config.get(theirs) is not None}
+    found: Json = _asked(event).get("extra", {}).get(REQUEST, {})
     return found | ({"tool_choice": choice} if choice and event.get("tools") else {})
 
 
-def _settings(config: Any) -> Json | None:
-    """The sampling settings of a call, None where it named none or one that is none of ours."""
-    given = config if isinstance(config, Mapping) else {}
-    named = {ours: given[theirs] for theirs, ours in _SETTINGS.items() if given.get(theirs) is not None}
-    if isinstance(named.get("stop"), list):
-        named["stop"] = tuple(named["stop"])
-    try:
-        return Sampling(**named).to_json() if named else None
-    except (BadInput, TypeError):
-        return None
+def _asked(event: Json) -> Json:
+    """How a call's configuration asks for its turn; only what ends a turn is called otherwise there."""
+    config = dict(mapping(event.get("config")))
+    return asked_for(config | {"stop": config.get("stop_seqs")})
 
 
 def _ranged(refs: Any, pool: list[Json], where: str) -> list[Json]:
@@ -536,7 +509,7 @@ def _ranged(refs: Any, pool: list[Json], where: str) -> list[Json]:
 
 def _turn_facts(event: Json, output: Json, choice: Json) -> Json:
     """What a call says of its turn: model, costs, why it ended; the rest under ``extra``."""
-    usage = output.get("usage") if isinstance(output.get("usage"), dict) else {}
+    usage = output.get("usage") if isinstance(output.get("usage"), dict) else None
     names = ("timestamp", "completed", "working_start", "working_time", "config", "role", "retries", "error")
     extra: Json = {name: event[name] for name in names if event.get(name) is not None}
     extra |= {"usage": usage} if usage else {}
@@ -544,22 +517,17 @@ def _turn_facts(event: Json, output: Json, choice: Json) -> Json:
     seconds = event.get("working_time", output.get("time"))
     told: Json = {
         "cost": Cost(
-            tokens_in=_count(usage, "input_tokens"),
-            tokens_out=_count(usage, "output_tokens"),
+            tokens_in=count_of(usage, "input_tokens"),
+            tokens_out=count_of(usage, "output_tokens"),
             seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
         ),
-        "finish": _FINISH.get(str(choice.get("stop_reason"))),
+        "finish": _FINISH.get(str(choice.get("stop_reason"))) or finish_of(choice.get("stop_reason")),
         "extra": {"call": extra} if extra else {},
     }
-    told["settings"] = _settings(event.get("config"))
+    told["settings"] = _asked(event).get("settings")
     if event.get("error"):
         told |= {"error": str(event["error"]), "finish": "error"}
     return told | ({"policy": str(event["model"])} if event.get("model") else {})
-
-
-def _count(usage: Mapping[str, Any] | None, name: str) -> int | None:
-    value = (usage or {}).get(name)
-    return value if isinstance(value, int) and 0 <= value < 1 << 53 else None
 
 
 def _list(raw: Any, what: str, where: str) -> list[Json]:

@@ -1,4 +1,4 @@
-"""What readers of logs share: items of a file read one by one, and parts of traces gathered from all of it."""
+"""What readers of logs share: items read one by one, and parts of traces gathered from a whole file."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head, whole
-from refork.formats.conversation import asked_for, check_results, graded, origin, tool_call
+from refork.formats.conversation import asked_for, check_results, count_of, graded, mapping, origin, tool_call
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.json_guard import document
@@ -85,7 +85,7 @@ class MiniSWEAgent:
         lost = "token ids and log-probs" if timed else "token ids, log-probs and times"
         yield Remark("lost", f"{lost}: the file has none", where)
         rest = {key: value for key, value in body.items() if key != "messages"} | left
-        info = _mapping(body, "info")
+        info = mapping(body.get("info"))
         producer = Producer(_MARK, str(info.get("mini_version") or "0"))
         model = next((one["policy"] for one in told if one.get("policy")), None)
         made = origin(_MARK, model, version=info.get("mini_version"))
@@ -138,28 +138,19 @@ def _parts(raw: Any) -> str:
     return "".join(found)
 
 
-def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = body.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _turn_facts(extra: Json, body: Json) -> Json:
     """What a turn says beside its text: the model, its cost and usage; the rest stays as it is."""
-    usage = _mapping(_mapping(extra, "response"), "usage")
+    usage = mapping(extra.get("response")).get("usage")
     cost = extra.get("cost")
-    config = _mapping(_mapping(_mapping(body, "info"), "config"), "model")
+    config = mapping(mapping(mapping(body.get("info")).get("config")).get("model"))
     model, asked = config.get("model_name"), asked_for(config.get("model_kwargs"))
     told: Json = {
         "cost": Cost(
-            tokens_in=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
-            tokens_out=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
+            tokens_in=count_of(usage, "prompt_tokens", "input_tokens"),
+            tokens_out=count_of(usage, "completion_tokens", "output_tokens"),
             money=float(cost) if isinstance(cost, (int, float)) else None,
         ),
         **asked,
         "extra": asked.get("extra", {}) | ({"step": extra} if extra else {}),
     }
     return told | ({"policy": str(model)} if model else {})
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int else None

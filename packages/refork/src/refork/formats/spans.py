@@ -99,7 +99,7 @@ class TracePath:
             self._append("observation", left, f"{key}/results")
 
     def last(self, trace: Json, error: str | None = None) -> None:
-        """Keep what is said of the trace with the end of the walk, and the runs of tools that have no place."""
+        """Keep what is said of the trace with the walk's end, and the runs of tools that have no place."""
         if self._end is None:
             return
         placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]

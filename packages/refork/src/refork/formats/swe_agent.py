@@ -16,7 +16,7 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head
-from refork.formats.conversation import graded, origin
+from refork.formats.conversation import graded, mapping, origin
 from refork.formats.log_reader import LogReader
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
@@ -81,7 +81,10 @@ class SWEAgent(LogReader):
             if agent != main:
                 own = {"agent": agent}
             made = origin(
-                "swe-agent", _model(body), version=_info(body).get("swe_agent_version"), agent=agent
+                "swe-agent",
+                _model(body),
+                version=mapping(body.get("info")).get("swe_agent_version"),
+                agent=agent,
             )
             spoken = _turn_facts(messages, steps, body) if fits else ()
             new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, facts=spoken, origin=made)
@@ -173,26 +176,19 @@ def _rest_of(step: Mapping[str, Any]) -> Json:
     return kept | ({"query_messages": len(query)} if isinstance(query, list) else {})
 
 
-def _info(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    info = body.get("info")
-    return info if isinstance(info, Mapping) else {}
-
-
 def _producer(body: Mapping[str, Any]) -> Producer:
-    version = _info(body).get("swe_agent_version")
+    version = mapping(body.get("info")).get("swe_agent_version")
     return Producer("swe-agent", str(version) if version else "0")
 
 
 def _scores(body: Mapping[str, Any]) -> Json:
     """The review of a retrying agent, where one was made."""
-    review = _info(body).get("review")
-    accept = review.get("accept") if isinstance(review, Mapping) else None
-    return {"review": accept}
+    return {"review": mapping(mapping(body.get("info")).get("review")).get("accept")}
 
 
 def _error(body: Mapping[str, Any]) -> str | None:
     """An exit that was no submission."""
-    status = _info(body).get("exit_status")
+    status = mapping(body.get("info")).get("exit_status")
     if not isinstance(status, str) or status.startswith("submitted"):
         return None
     return f"exit: {status}"

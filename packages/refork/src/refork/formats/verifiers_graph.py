@@ -14,13 +14,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.formats.conversation import asked_for, check_results, message_of, origin
+from refork.formats.conversation import asked_for, check_results, count_of, mapping, message_of, origin
 from refork.formats.openai_chat import text_of
+from refork.formats.sampled import draft_id, finish_of
 from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Remark
-from refork.types import Finish, Json, Message, NodeKind
+from refork.types import Json, Message, NodeKind
 
 #: Where ``info`` of our own traces says what a turn is made of, by the number of its node: where in the
 #: node's token ids it starts, and its pieces as tokens, characters, whether put there, how many were forced.
@@ -30,7 +31,6 @@ _SAID: Final = ("message", "token_ids", "mask", "logprobs")
 _MESSAGE: Final = (
     *("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning"),
 )
-_FINISH: Final[dict[str, Finish]] = {"stop": "stop", "tool_calls": "stop", "length": "length"}
 
 
 @final
@@ -186,9 +186,9 @@ class GraphReader:
             for new_node in made[:-1]:
                 yield new_node, False
             yield made[-1], not part.children
-            self._ends[part.members[0]] = _id(made[-1])
+            self._ends[part.members[0]] = draft_id(made[-1])
             said = next((one for one in reversed(made) if one.kind == "action"), made[-1])
-            self._places[part.members[0]] = _id(said)
+            self._places[part.members[0]] = draft_id(said)
 
     def branches(self) -> Iterator[list[Message]]:
         """The messages from a root to each leaf.
@@ -279,7 +279,7 @@ class GraphReader:
             empty = NodeRun([], None, False, [part])
             root = self._plain(empty, None, [], None if self.ids is None else [])
             yield root
-            above = _id(root)
+            above = draft_id(root)
         fields: Json = {}
         ids = None if self.ids is None else self.ids[number]
         if ids is not None:
@@ -305,7 +305,7 @@ class GraphReader:
             yield from others
         yield made
         if ids is not None and ids.after:
-            yield self._scaffold(_id(made), f"{number}t", ids.after)
+            yield self._scaffold(draft_id(made), f"{number}t", ids.after)
 
     def _scaffold(self, above: str, name: str, ids: list[int]) -> NewNode:
         return NewNode(
@@ -354,7 +354,7 @@ def _in_pieces(turn: NewNode, told: Pieces, logprobs: Sequence[float]) -> list[N
             extra={"edit": "insert"} if given else {},
         )
         found.append(made)
-        parent, at, character, drawn = _id(made), at + size, character + characters, drawn + chosen
+        parent, at, character, drawn = draft_id(made), at + size, character + characters, drawn + chosen
     return found
 
 
@@ -367,32 +367,19 @@ def _all(ids: NodeTokens) -> list[int]:
     return [*ids.before, *ids.sampled, *ids.after]
 
 
-def _id(new_node: NewNode) -> str:
-    return node_id(new_node.parent, new_node.keep, new_node.kind, str(new_node.key))
-
-
 def _turn_facts(call: Json) -> Json:
     """What a model call says of its turn."""
-    usage = call.get("usage") if isinstance(call.get("usage"), dict) else {}
-    span = call.get("time") if isinstance(call.get("time"), dict) else {}
-    start, end = (span or {}).get("start"), (span or {}).get("end")
+    usage, span = call.get("usage"), mapping(call.get("time"))
+    start, end = span.get("start"), span.get("end")
     timed = isinstance(start, (int, float)) and isinstance(end, (int, float)) and end > start
     told: Json = {
         "cost": Cost(
-            tokens_in=_count(usage, "prompt_tokens", "input_tokens"),
-            tokens_out=_count(usage, "completion_tokens", "output_tokens"),
+            tokens_in=count_of(usage, "prompt_tokens", "input_tokens"),
+            tokens_out=count_of(usage, "completion_tokens", "output_tokens"),
             seconds=float(end) - float(start) if timed and start is not None and end is not None else None,
         ),
-        "finish": _FINISH.get(str(call.get("finish_reason"))),
+        "finish": finish_of(call.get("finish_reason")),
     }
     if isinstance(call.get("sampling"), dict) and call["sampling"]:
         told |= asked_for(call["sampling"])
     return told | ({"policy": str(call["model"])} if call.get("model") else {})
-
-
-def _count(usage: Any, *names: str) -> int | None:
-    for name in names:
-        value = (usage or {}).get(name)
-        if isinstance(value, int) and 0 <= value < 1 << 53:
-            return value
-    return None

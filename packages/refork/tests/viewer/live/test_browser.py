@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from refork import MatchJudge, Tree, fork
-from refork.formats import OpenAIChat
+from refork.formats.openai_chat import OpenAIChat
 from refork.tree.node import NewNode
 from refork.viewer.live.export import export_page
 from refork.viewer.live.forking import Forking, ForkSetup
