@@ -17,49 +17,47 @@ from refork.tree import Tree
 from refork.tree.node import NewNode
 from refork.tree.records import Position, Remark
 from support.foreign_logs import FIXTURES, exported, unpacked
-from support.fuzz_seeds import BATCH
+from support.fuzz_seeds import (
+    ATIF,
+    BATCH,
+    CHAT,
+    PAIR,
+    ROW,
+    RUN,
+    SKYRL,
+    SWE,
+    TOOL,
+    TRL,
+    VERL,
+    WORLD,
+)
 
 MINI = json.loads((FIXTURES / "mini-tools.traj.json").read_text())
-RUN = {
-    "id": "a", "trace_id": "t", "run_type": "llm", "name": "m", "start_time": "2026-01-01T00:00:01",
-    "inputs": {"messages": [[{"lc": 1, "id": ["HumanMessage"], "kwargs": {"content": "q"}}]]},
-    "outputs": {"generations": [[{"text": "a", "message": {"type": "ai", "data": {"content": "a"}}}]]},
-    "extra": {"metadata": {"ls_model_name": "m"}}, "feedback_stats": {"ok": {"avg": 1.0}},
-}  # fmt: skip
-TOOL = {**RUN, "id": "b", "run_type": "tool", "outputs": {"output": {"tool_call_id": "c", "content": "r"}}}
+TRACE = {"task": {"type": "T"}, "nodes": [{"message": {"role": "user", "content": "q"}}], "rewards": {}}
 
 
-STEP = {"action": "ls", "observation": "a", "response": "I look.", "thought": "", "state": {}, "query": [{}]}
+def lines(name):
+    """The objects of a fixture."""
+    return [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
+
+
 GOOD = {
-    "swe-agent": [{
-        "trajectory": [STEP], "info": {"exit_status": "submitted"},
-        "history": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "I look."}],
-    }],
-    "mini-swe-agent": [MINI],
-    "openai-preference": [{
-        "input": {"messages": [{"role": "user", "content": "q"}], "tools": []},
-        "preferred_output": [{"role": "assistant", "content": "a"}],
-        "non_preferred_output": [{"role": "assistant", "content": "b"}],
-    }],
-    "art": [json.loads(line) for line in (FIXTURES / "art.jsonl").read_text().splitlines()],
-    "skyrl": [
-        *(json.loads(line) for line in (FIXTURES / "skyrl-dump.jsonl").read_text().splitlines()),
-        {"prompt_token_ids": [1], "response_ids": [2], "rewards": [1.0], "loss_masks": [1]},
-    ],
-    "verl": [
-        *(json.loads(line) for line in (FIXTURES / "verl-dump.jsonl").read_text().splitlines()),
-        {"prompts": [1], "responses": [2, 3], "attention_mask": [1, 1, 0], "response_mask": [1, 0]},
-        {"prompt": [{"role": "user", "content": "q"}], "data_source": "d", "ability": "", "responses": ["a"]},
-    ],
-    "trl": [
-        {"prompt": [{"role": "user", "content": "q"}], "chosen": "a", "rejected": "b", "score_chosen": 1.0},
-        {"prompt": "q", "completion": "a", "label": True, "tools": '[{"type": "function"}]'},
-        {"prompt": "q", "completions": ["a", "b"], "labels": [True, False]},
-        {"prompt_ids": [1], "completion_ids": [2, 3], "logprobs": [-1.0, -2.0], "advantages": [0.5, 0.5]},
-    ],
-    "otlp": [BATCH],
+    "agentworldbench": [WORLD],
+    "art": lines("art.jsonl"),
+    "atif": [ATIF],
     "langsmith": [RUN, TOOL],
-}  # fmt: skip
+    "mini-swe-agent": [MINI],
+    "openai-chat": [{"messages": CHAT}],
+    "openai-preference": [PAIR],
+    "otlp": [BATCH],
+    "skyrl": [*lines("skyrl-dump.jsonl"), SKYRL],
+    "swe-agent": [SWE],
+    "trl": [*TRL],
+    "verifiers": [ROW, TRACE],
+    "verl": [*lines("verl-dump.jsonl"), *VERL],
+}
+#: Formats whose files are lines of rows.
+ROWS = ("trl", "verl", "skyrl", "art", "openai-preference", "agentworldbench")
 READERS = {reader.name: reader for reader in readers() if reader.name in GOOD}
 ODD = (
     None, 0, -1, 1e308, "", "x", "{", "[1]", [], {}, [1], {"a": 1}, [[]], [{}], "\ud800", 10**30, 10**350,
@@ -95,8 +93,8 @@ def test_good_files_are_told_apart(name, tmp_path):
             file.write_text("".join(json.dumps(body) + "\n" for body in GOOD[name]))
         else:
             file.write_text(json.dumps(GOOD[name][0], indent=2))
-            if name in ("trl", "verl", "skyrl", "art", "openai-preference"):
-                continue  # Rows are lines in these formats.
+            if name in ROWS:
+                continue
         reader = reader_for(file)
         assert reader.name == name
         tree, remarks = load(reader, file)
@@ -196,6 +194,9 @@ def test_a_large_file_is_read_a_line_at_a_time(tmp_path):
     records.close()
 
 
+WRITTEN = ("trl", "trl-pairs", "verl", "otlp", "atif", "verifiers", "openai-chat")
+
+
 def fixtures(folder):
     """A file of every format."""
     yield from sorted(FIXTURES.glob("art*.jsonl"))
@@ -204,7 +205,7 @@ def fixtures(folder):
     )
     yield from sorted(FIXTURES.glob("mini-*.json"))
     yield from (unpacked(f"llm-{version}.db", folder) for version in ("0.26", "0.36"))
-    for name in ("swe-agent", "openai-preference", "langsmith", "otlp", "verl", "trl"):
+    for name in ("swe-agent", "openai-preference", "langsmith", "otlp", "verl", "trl", "atif", "verifiers"):
         file = folder / f"{name}.jsonl"
         file.write_text("".join(json.dumps(body) + "\n" for body in GOOD[name]))
         yield file
@@ -224,7 +225,7 @@ def test_whatever_was_imported_can_be_exported(tmp_path):
     for file in fixtures(tmp_path):
         tree, _ = load(reader_for(file), file)
         walks = len(list(tree.leaves()))
-        for writer in map(writer_for, ("trl", "trl-pairs", "verl", "otlp")):
+        for writer in map(writer_for, WRITTEN):
             out = tmp_path / f"{file.name}.{writer.name}"
             count = written(tree, writer, out)
             if count is None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from refork.formats import import_file, reader_for
-from refork.formats.tokenised import TokenContext
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree import Tree
 from support.foreign_logs import unpacked
@@ -146,17 +145,3 @@ def test_calls_of_tools_have_ids_that_say_who_wrote_them(form, tmp_path):
             assert node.extra["token_ids"]["calls"] == "generic"
             np.testing.assert_array_equal(node.tokens, POLICY.encode(node.text))
             assert "<tool_call>" in node.text
-
-
-def test_without_a_policy_nothing_is_tokenised():
-    walk = TokenContext(None)
-    assert walk.tokenizer is None
-    assert walk.given_fields(CHAT[:1]) == walk.generated_fields(CHAT[1]) == {}
-
-
-def test_tokens_go_on_from_what_was_said():
-    walk = TokenContext(POLICY)
-    walk.given_fields(CHAT[:1])
-    fields = walk.generated_fields(CHAT[1])
-    np.testing.assert_array_equal(fields["tokens"], POLICY.encode("hello"))
-    assert "text" not in walk.goes_on(CHAT[1], fields)

@@ -38,6 +38,8 @@ _PLAIN: Final[dict[str, type]] = {
     "float": float,
     "None": type(None),
 }
+#: Places that a tree keeps as whole numbers; seeds and streams may be larger.
+_BOUNDED: Final = frozenset({"keep", "token", "draw"})
 _NAMES: Final[dict[type, str]] = {
     Blob: "blob",
     Producer: "producer",
@@ -100,21 +102,19 @@ _FIELDS: Final = {kind: _plain_fields(kind) for kind in (*_NAMES, Cost)}
 
 
 def _checked(record: Any) -> Any:
-    """A record whose plain fields are of the kinds that it says; TypeError with the first that is not."""
+    """A record whose plain fields are of the kinds that it says; TypeError with the first that is not.
+
+    ValueError where a whole number is beyond 64 bits, which no tree holds; noise is kept as decimal text.
+    """
     for name, kinds in _FIELDS[type(record)]:
         value = getattr(record, name)
         # A truth value is a whole number to Python.
-        if type(value) is int and float in kinds:
-            _index(value, name)
+        if type(value) is int and (float in kinds or name in _BOUNDED):
+            if not -(2**63) <= value < 2**63:
+                raise ValueError(f"{name} is {str(value)[:40]}")
         elif type(value) not in kinds:
             raise TypeError(f"{name} is {value!r}"[:200])
     return record
-
-
-def _index(value: int | None, name: str) -> None:
-    """Refuse a whole number beyond 64 bits, which no tree holds."""
-    if value is not None and not -(2**63) <= value < 2**63:
-        raise ValueError(f"{name} is {str(value)[:40]}")
 
 
 def _read_node(body: Json) -> Node:
@@ -129,7 +129,6 @@ def _read_node(body: Json) -> Node:
     for field in fields(Node):
         body.setdefault(field.name, None)
     node: Node = _checked(Node(**body))
-    _index(node.keep, "keep")
     bytes.fromhex(node.snapshot or "")
     return node
 
@@ -149,24 +148,12 @@ def _read_producer(body: Json) -> Producer:
     return producer
 
 
-def _read_fork(body: Json) -> ForkRecord:
-    fork: ForkRecord = _checked(ForkRecord(**body))
-    _index(fork.token, "token")
-    return fork
-
-
-def _read_draw(body: Json) -> DrawRecord:
-    draw: DrawRecord = _checked(DrawRecord(**body))
-    _index(draw.draw, "draw")
-    return draw
-
-
 _READ: Final[dict[str, Callable[[Json], Record]]] = {
     "blob": lambda body: Blob(base64.b64decode(body["data"], validate=True)),
     "producer": _read_producer,
     "node": _read_node,
-    "fork": _read_fork,
-    "draw": _read_draw,
+    "fork": lambda body: _checked(ForkRecord(**body)),
+    "draw": lambda body: _checked(DrawRecord(**body)),
     "score": _read_score,
     "retired": lambda body: _checked(Retired(**body)),
 }

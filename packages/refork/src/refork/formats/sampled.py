@@ -193,6 +193,14 @@ def finite(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
     ]
 
 
+def total(reward: Any) -> float | None:
+    """A reward, or the sum of one for each token; None where one of them is not known."""
+    if isinstance(reward, list):
+        known = bool(reward) and all(isinstance(one, (int, float)) for one in reward)
+        return float(sum(reward)) if known else None
+    return float(reward) if isinstance(reward, (int, float)) else None
+
+
 def _ids(raw: Any, what: str, where: str) -> IntArray:
     if not isinstance(raw, (list, tuple)) or not all(type(one) is int for one in raw):
         raise BadInput(f"{what} is no list of token ids", where=where)

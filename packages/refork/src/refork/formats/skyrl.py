@@ -9,7 +9,7 @@ Source: ``trainer_utils.py`` and ``generators/base.py`` of SkyRL 0.3, read in 20
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, final
+from typing import Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import messages_of
@@ -17,7 +17,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.log_reader import RowReader
 from refork.formats.rows import begins
-from refork.formats.sampled import SampledSequence, finish_of
+from refork.formats.sampled import SampledSequence, finish_of, total
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -79,11 +79,3 @@ class SkyRL(RowReader):
         )
         rest = {key: value for key, value in body.items() if key not in _ARRAYS}
         yield from self._sampled.records(one, rest, line, where, producer, {"reward": total(rewards)})
-
-
-def total(reward: Any) -> float | None:
-    """A reward, or the sum of one for each token; None where one of them is not known."""
-    if isinstance(reward, list):
-        known = bool(reward) and all(isinstance(one, (int, float)) for one in reward)
-        return float(sum(reward)) if known else None
-    return float(reward) if isinstance(reward, (int, float)) else None

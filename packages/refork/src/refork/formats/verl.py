@@ -19,7 +19,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.log_reader import RowReader
 from refork.formats.rows import begins
-from refork.formats.sampled import TURNS, SampledSequence
+from refork.formats.sampled import TURNS, SampledSequence, total
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -110,7 +110,9 @@ class Verl(RowReader):
         if isinstance(text := rest.get("extra"), str) and text.startswith("{"):
             # What Refork writes has what no column holds in one text.
             rest |= json.loads(rest.pop("extra"))
-        scores = _numbers(rest) | ({} if "reward" in rest else {"reward": _total(arrays)})
+        # The outcome that verl itself reports is the sum of the scores of tokens.
+        outcome = total(arrays.get("token_level_scores"))
+        scores = _numbers(rest) | ({} if "reward" in rest else {"reward": outcome})
         producer = Producer("verl", config=_source(body))
         yield from self._sampled.records(one, rest, line, where, producer, scores)
 
@@ -146,14 +148,6 @@ def _unpadded(values: Any, real: list[bool]) -> Any:
 def _numbers(rest: Json) -> Json:
     """The scores of a row: every number but its step."""
     return {key: value for key, value in rest.items() if key not in ("step", "uid", "index")}
-
-
-def _total(arrays: Json) -> float | None:
-    """The outcome that verl itself reports: the sum of the scores of tokens; None where one is not known."""
-    values = arrays.get("token_level_scores")
-    if not isinstance(values, list) or not values or not all(isinstance(one, (int, float)) for one in values):
-        return None
-    return float(sum(values))
 
 
 def _source(body: Json) -> Json:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import dumps
-from refork.tree.database import Database, Row
+from refork.tree.database import Database, Row, pages
 from refork.tree.insert import parent_rows
 from refork.tree.score import DrawRecord, ForkRecord
 from refork.tree.seal import sealed
@@ -103,16 +103,9 @@ def fork_record(db: Database, fork: str) -> ForkRecord:
 
 def forks(db: Database, node: int | None) -> Iterator[ForkRecord]:
     """Arms in order of recording: all, or those that start in one node."""
-    last, condition = 0, "true" if node is None else "f.node = ?"
-    values = () if node is None else (node,)
-    while True:
-        page = db.rows(
-            f'{_FORK} WHERE {condition} AND f."row" > ? ORDER BY f."row" LIMIT {_PAGE}', (*values, last)
-        )
-        yield from map(_fork, page)
-        if len(page) < _PAGE:
-            return
-        last = page[-1][-1]
+    condition = "true" if node is None else "f.node = ?"
+    sql = f'{_FORK} WHERE {condition} AND f."row" > ? ORDER BY f."row"'
+    yield from map(_fork, pages(db, sql, _PAGE, () if node is None else (node,)))
 
 
 def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:
@@ -164,10 +157,4 @@ def draws(db: Database, fork: str) -> list[DrawRecord]:
 
 def all_draws(db: Database) -> Iterator[DrawRecord]:
     """Finished draws of every arm, in order of recording."""
-    last = 0
-    while True:
-        page = db.rows(f"{_DRAW} WHERE d.row > ? ORDER BY d.row LIMIT {_PAGE}", (last,))
-        yield from map(_draw, page)
-        if len(page) < _PAGE:
-            return
-        last = page[-1][-1]
+    yield from map(_draw, pages(db, f"{_DRAW} WHERE d.row > ? ORDER BY d.row", _PAGE))

@@ -92,7 +92,7 @@ def tasks(
     if order not in ORDERS or start < 0 or count < 0:
         raise BadInput(f"order {order!r} from {start}, {count} tasks", hint=f"orders: {', '.join(ORDERS)}")
     roots = shape.children(-1)
-    means, scored = _means(shape, roots)
+    means, scored = shape.means(roots)
     passed = np.isin(shape.rows[roots], _fitting(db, wanted))
     if wanted.low is not None or wanted.high is not None:
         low = -np.inf if wanted.low is None else wanted.low
@@ -102,13 +102,6 @@ def tasks(
     chosen = chosen[_sorted(order, means[chosen], shape.sizes[roots[chosen]])]
     page = chosen[start : start + count]
     return TaskPage(_lines(db, shape, roots[page], means[page], scored[page]), len(chosen), len(roots))
-
-
-def _means(shape: TreeShape, roots: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    kind = np.where(shape.scored[roots, 0] > 0, 0, 1)
-    scored = shape.scored[roots, kind]
-    means = np.divide(shape.sums[roots, kind], scored, out=np.full(len(roots), np.nan), where=scored > 0)
-    return means, scored
 
 
 def _sorted(order: Order, means: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -94,6 +94,22 @@ class Database(Protocol):
         ...
 
 
+def pages(
+    db: Database, sql: str, size: int, before: Sequence[Any] = (), top: Sequence[Any] = ()
+) -> Iterator[Row]:
+    """Rows of a query that ends in ``row > ?``, perhaps a bound ``top``, and the order; a page at a time.
+
+    The row's number is the last column. Nothing is held open between two pages, so no writer ever waits.
+    """
+    last: Any = 0
+    while True:
+        page = db.rows(f"{sql} LIMIT {size}", (*before, last, *top))
+        yield from page
+        if len(page) < size:
+            return
+        last = page[-1][-1]
+
+
 def open_database(uri: str | os.PathLike[str], mode: Mode, wait: float) -> Database:
     """The store at a path or an address; see :meth:`refork.tree.Tree.open`."""
     if is_address(uri):

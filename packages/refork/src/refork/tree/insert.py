@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import SELECT, check_numbers, content, difference, row_of
 from refork.tree.database import Database, Row
 from refork.tree.node import NewNode, node_id
 from refork.tree.seal import seal_node
+
+#: Snapshots may be large: they are read one at a time.
+BLOBS: Final = "SELECT data, digest, row FROM blobs WHERE row > ? ORDER BY row"
 
 
 @dataclass(frozen=True, slots=True)

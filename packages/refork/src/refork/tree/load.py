@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
 from refork.errors import BadInput
 from refork.tree.arms import all_draws, begin_fork, finish_draws, forks
 from refork.tree.codec import SELECT, content, difference, draft_of, row_of
-from refork.tree.database import Database, Row
-from refork.tree.insert import PendingNode, insert_new, need_blobs, packed, put_blob
+from refork.tree.database import Database, Row, pages
+from refork.tree.insert import BLOBS, PendingNode, insert_new, need_blobs, packed, put_blob
 from refork.tree.node import NewNode, Node, node_id
 from refork.tree.node_reader import stream
 from refork.tree.records import Blob, Position, Record, Remark
@@ -104,21 +104,14 @@ class Loaded:
 def records(db: Database) -> Iterator[Record]:
     """Everything a tree holds now, each record after those it refers to."""
     with db.snapshot() as frozen:
-        yield from _blobs(frozen)
+        for data, *_ in pages(frozen, BLOBS, 1):
+            yield Blob(data)
         yield from producers(frozen, retired=True)
         yield from stream(frozen)
         yield from forks(frozen, None)
         yield from all_draws(frozen)
         yield from scores_of(frozen, retired=True)
         yield from retirements_of(frozen)
-
-
-def _blobs(db: Database) -> Iterator[Blob]:
-    last = 0
-    sql = "SELECT row, data FROM blobs WHERE row > ? ORDER BY row LIMIT 1"
-    while (row := db.one(sql, (last,))) is not None:
-        last = row[0]
-        yield Blob(row[1])
 
 
 @final
@@ -200,40 +193,29 @@ class Loader:
                 self._write(kind, batch)
 
     def _write(self, kind: type, batch: list[Any]) -> None:
-        writers: dict[type, Callable[[list[Any]], None]] = {
-            Node: self._nodes,
-            NewNode: self._drafts,
-            Producer: self._producers,
-            ForkRecord: self._forks,
-            DrawRecord: self._draws,
-            Score: self._scores,
-            Retired: self._retired,
-        }
-        writers[kind](batch)
-
-    def _drafts(self, batch: list[NewNode]) -> None:
-        self._insert([PendingNode(new_node, time.time()) for new_node in batch])
-
-    def _producers(self, batch: list[Producer]) -> None:
-        for producer in batch:
-            add_producer(self.db, producer, copying=True)
+        if kind is Node:
+            self._nodes(batch)
+        elif kind is NewNode:
+            self._insert([PendingNode(new_node, time.time()) for new_node in batch])
+        elif kind is Producer:
+            for producer in batch:
+                add_producer(self.db, producer, copying=True)
+        elif kind is ForkRecord:
+            self._forks(batch)
+        elif kind is DrawRecord:
+            moved = [replace(draw, leaf=self._name(draw.leaf)) for draw in batch]
+            self.result.draws += finish_draws(self.db, moved)
+        elif kind is Score:
+            scored = [replace(score, node=self._name(score.node)) for score in batch]
+            self.result.scores += add_scores(self.db, scored, copying=True)
+        else:
+            restore_retirements(self.db, batch)
 
     def _forks(self, batch: list[ForkRecord]) -> None:
         before = self.db.scalar("SELECT count(row) FROM forks")
         for fork in batch:
             begin_fork(self.db, replace(fork, node=self._name(fork.node)))
         self.result.forks += self.db.scalar("SELECT count(row) FROM forks") - before
-
-    def _draws(self, batch: list[DrawRecord]) -> None:
-        moved = [replace(draw, leaf=self._name(draw.leaf)) for draw in batch]
-        self.result.draws += finish_draws(self.db, moved)
-
-    def _scores(self, batch: list[Score]) -> None:
-        moved = [replace(score, node=self._name(score.node)) for score in batch]
-        self.result.scores += add_scores(self.db, moved, copying=True)
-
-    def _retired(self, batch: list[Retired]) -> None:
-        restore_retirements(self.db, batch)
 
     def _name(self, id_: str) -> str:
         return self._renamed.get(id_, id_)

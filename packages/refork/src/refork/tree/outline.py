@@ -117,6 +117,16 @@ class TreeShape:
         low, high = np.searchsorted(self._keys, [index, index + 1])
         return self._sorted[low:high]
 
+    def means(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Mean score at and under each of some nodes, NaN where there is none, and of how many [n].
+
+        Simulated scores count only where no real one is there: the two are never mixed.
+        """
+        kind = np.where(self.scored[indices, 0] > 0, 0, 1)
+        scored = self.scored[indices, kind]
+        unknown = np.full(len(indices), np.nan)
+        return np.divide(self.sums[indices, kind], scored, out=unknown, where=scored > 0), scored
+
     def mean(self, indices: NDArray[np.int64], kind: int = 0) -> tuple[float | None, int]:
         """Mean score at and under some nodes, and of how many; kind 0 is the real ones, 1 the simulated."""
         count = int(self.scored[indices, kind].sum())
@@ -182,7 +192,7 @@ def outline(db: Database, options: Options) -> Outline:
         BadInput: no live score has the name asked for.
     """
     start = None if options.under is None else row_number(db, options.under)
-    shape, score = shape_of(db, options)
+    shape, score = shape_of(db, options.score)
     first = -1 if start is None else int(np.searchsorted(shape.rows, start))
     places = _placed_lines(shape, first, options)
     whole = shape.children(-1) if first < 0 else np.array([first])
@@ -191,19 +201,23 @@ def outline(db: Database, options: Options) -> Outline:
 
 def roots(db: Database, options: Options) -> Outline:
     """A line for each task, with what grows from it; ``lines`` of them at most."""
-    shape, score = shape_of(db, options)
+    shape, score = shape_of(db, options.score)
     places: list[_Place] = [("", int(index), None) for index in shape.children(-1)[: options.lines]]
     whole = shape.children(-1)
     return _drawn(db, shape, places, score, len(whole), whole)
 
 
-def shape_of(db: Database, options: Options) -> tuple[TreeShape, str | None]:
-    """The shape of a tree with the sums of a score, and the score's name."""
+def shape_of(db: Database, score: str | None) -> tuple[TreeShape, str | None]:
+    """The shape of a tree with the sums of a score (None: the usual one), and the score's name.
+
+    Raises:
+        BadInput: no live score of that name.
+    """
     names = score_names(db)
-    if options.score is not None and options.score not in names:
+    if score is not None and score not in names:
         known = ", ".join(names) or "none"
-        raise BadInput(f"no score {options.score!r} in this tree", hint=f"scores here: {known}")
-    score = options.score or next(iter(names), None)
+        raise BadInput(f"no score {score!r} in this tree", hint=f"scores here: {known}")
+    score = score or next(iter(names), None)
     return TreeShape(db, score), score
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from refork.errors import BadInput, UnknownNode
 from refork.tree.codec import dumps, pack_values, unpack_values
-from refork.tree.database import Database, Row
+from refork.tree.database import Database, Row, pages
 from refork.tree.insert import packed, parent_rows
 from refork.tree.node_reader import rows_below
 from refork.tree.score import Producer, Retirement, Score
@@ -19,7 +19,7 @@ from refork.tree.seal import sealed
 
 _PAGE: Final = 2000
 _SCORE: Final = (
-    "SELECT s.row, n.id, s.name, s.value, s.array, p.id, s.reason FROM scores s "
+    "SELECT n.id, s.name, s.value, s.array, p.id, s.reason, s.row FROM scores s "
     "JOIN nodes n ON n.row = s.node JOIN producers p ON p.row = s.producer"
 )
 
@@ -118,21 +118,8 @@ def _check_equal(db: Database, rows: Sequence[Row], scores: Sequence[Score]) -> 
             )
 
 
-def _pages(db: Database, condition: str, parameters: Sequence[Any]) -> Iterator[Row]:
-    top, last = db.now("scores"), 0
-    while True:
-        page = db.rows(
-            f"{_SCORE} WHERE {condition} AND s.row > ? AND s.row <= ? ORDER BY s.row LIMIT {_PAGE}",
-            (*parameters, last, top),
-        )
-        yield from page
-        if len(page) < _PAGE:
-            return
-        last = page[-1][0]
-
-
 def _score(row: Row) -> Score:
-    _, node, name, value, array, producer, reason = row
+    node, name, value, array, producer, reason, _ = row
     return Score(node.hex(), name, unpack_values(value, array), producer, reason)
 
 
@@ -154,7 +141,8 @@ def scores(
             values.append(value)
     condition = " AND ".join(parts)
     if under is None:
-        yield from map(_score, _pages(db, condition, values))
+        sql = f"{_SCORE} WHERE {condition} AND s.row > ? AND s.row <= ? ORDER BY s.row"
+        yield from map(_score, pages(db, sql, _PAGE, values, (db.now("scores"),)))
         return
     page: list[int] = []
     for row in rows_below(db, under):

@@ -353,7 +353,7 @@ class Tree:
 
         Raises: BadInput where no live score has the name asked for; by default the usual one is meaned.
         """
-        shape, _ = shape_of(self._db, Options(score=score))
+        shape, _ = shape_of(self._db, score)
         return origin_lines(self._db, shape)
 
     def outline(self, options: Options | None = None) -> Outline:

@@ -16,8 +16,9 @@ from refork.policies.base import Policy, Request, Sampling, sample_all
 from refork.policies.whitebox import prompted_logprobs
 from refork.tree.codec import FLOATS, INTS, JSONS
 from refork.tree.damage import misfits
-from refork.tree.database import Database, Row
-from refork.tree.node import Node, Step, Trajectory, node_id
+from refork.tree.database import Database, Row, pages
+from refork.tree.insert import BLOBS
+from refork.tree.node import Node, Trajectory, node_id
 from refork.tree.node_reader import paths, stream
 from refork.tree.schema import columns
 from refork.tree.seal import SEALED, rows_of, seal
@@ -44,8 +45,8 @@ _ALTERED: Final = "what is stored is not what was written: its seal is another"
 _CAUSE: Final = "a fault of the storage, or another program"
 _OF_NODE: Final = columns("nodes")
 _NODES: Final = (
-    f"SELECT {', '.join('n.' + name for name in _OF_NODE)}, p.id, p.depth, length(p.tokens) / 4 "
-    "FROM nodes n LEFT JOIN nodes p ON p.row = n.parent WHERE n.row > ? AND n.row <= ? ORDER BY n.row LIMIT ?"
+    f"SELECT {', '.join('n.' + name for name in _OF_NODE)}, p.id, p.depth, length(p.tokens) / 4"
+    ", n.row FROM nodes n LEFT JOIN nodes p ON p.row = n.parent WHERE n.row > ? AND n.row <= ? ORDER BY n.row"
 )
 
 
@@ -62,7 +63,8 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
     if damaged:
         return
     try:
-        yield from _nodes(db)
+        for row in pages(db, _NODES, _PAGE, top=(db.now(),)):
+            yield from _node(row)
         yield from _seals(db)
         yield from _blobs(db)
         yield from _scores(db)
@@ -74,20 +76,9 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
         yield from recheck(db, policies, tolerance, redraw)
 
 
-def _nodes(db: Database) -> Iterator[Finding]:
-    top, last = db.now(), 0
-    while True:
-        page = db.rows(_NODES, (last, top, _PAGE))
-        for row in page:
-            yield from _node(row)
-        if len(page) < _PAGE:
-            return
-        last = page[-1][0]
-
-
 def _node(row: Row) -> Iterator[Finding]:
     node = dict(zip(_OF_NODE, row, strict=False))
-    parent, depth, length = row[-3:]
+    parent, depth, length, _ = row[-4:]
     id_ = node["id"].hex()
 
     def wrong(what: str, token: int | None = None, cause: str = "written by another program") -> Finding:
@@ -129,7 +120,7 @@ def _texts(node: dict[str, object]) -> Iterator[str]:
 
 
 def _seals(db: Database) -> Iterator[Finding]:
-    """Rows of other tables that are not as they were written; :func:`_nodes` reads those of nodes once."""
+    """Rows of other tables that are not as they were written; those of nodes are read by themselves."""
     for table in SEALED:
         if table != "nodes":
             for key, *values, mark in rows_of(db.rows, table):
@@ -138,11 +129,7 @@ def _seals(db: Database) -> Iterator[Finding]:
 
 
 def _blobs(db: Database) -> Iterator[Finding]:
-    last = 0
-    while (
-        row := db.one("SELECT row, digest, data FROM blobs WHERE row > ? ORDER BY row LIMIT 1", (last,))
-    ) is not None:
-        last, digest, data = row
+    for data, digest, _ in pages(db, BLOBS, 1):
         if hashlib.sha256(data).digest() != digest:
             what = f"blob {digest.hex()[:12]} is not what its digest says"
             yield Finding("error", None, None, what, "a fault of the storage")
@@ -291,7 +278,7 @@ def _cases(db: Database, nodes: Sequence[Node]) -> tuple[list[_Case], list[Findi
     cases: list[_Case] = []
     skipped: list[Finding] = []
     for node, walk in zip(nodes, paths(db, [n.id for n in nodes], [None] * len(nodes)), strict=True):
-        before = Trajectory(_before(walk))
+        before = Trajectory(walk.steps[:-1])
         try:
             prefix = before.tokens
         except BadPoint as error:
@@ -302,10 +289,6 @@ def _cases(db: Database, nodes: Sequence[Node]) -> tuple[list[_Case], list[Findi
         if len(prefix) and node.length:
             cases.append(_Case(node, prefix, before))
     return cases, skipped
-
-
-def _before(walk: Trajectory) -> tuple[Step, ...]:
-    return walk.steps[:-1]
 
 
 def _logprobs(cases: Sequence[_Case], policy: Policy, tolerance: float) -> Iterator[Finding]:

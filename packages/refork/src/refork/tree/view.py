@@ -15,7 +15,7 @@ from refork.tree import browse, versions, window
 from refork.tree.browse import Filter, Order, TaskPage
 from refork.tree.node import Node
 from refork.tree.node_reader import row_number
-from refork.tree.outline import TreeShape, score_names
+from refork.tree.outline import TreeShape, score_names, shape_of
 from refork.tree.tree import Tree
 from refork.tree.versions import NodeScore, SideBySide
 from refork.tree.window import Lines, NodeExcerpt, SearchHits
@@ -175,12 +175,10 @@ class TreeView:
         rows = [int(shape.rows[index]) for index in (*children, *leaves)]
         known = window.parts(self._db, rows, name)
         found = []
-        for child, leaf in zip(children.tolist(), leaves, strict=True):
-            mean, scored = shape.mean(np.array([child]))
-            if not scored:
-                mean, scored = shape.mean(np.array([child]), 1)
+        for child, leaf, mean, scored in zip(children.tolist(), leaves, *shape.means(children), strict=True):
             part, end = known[int(shape.rows[child])], known[int(shape.rows[leaf])].id
-            found.append(Subtree(part, end, int(shape.leaves[child]), mean, scored))
+            known_mean = float(mean) if scored else None
+            found.append(Subtree(part, end, int(shape.leaves[child]), known_mean, int(scored)))
         return found
 
     def branch_counts(self, nodes: Iterable[str]) -> dict[str, dict[int | None, int]]:
@@ -206,7 +204,7 @@ class TreeView:
 
     def _shape(self, score: str | None) -> TreeShape:
         name = score or self._usual()
-        made: TreeShape = self._once(("shape", self.version(), name), lambda: window.shape_of(self._db, name))
+        made: TreeShape = self._once(("shape", self.version(), name), lambda: shape_of(self._db, name)[0])
         return made
 
     def _usual(self) -> str | None:

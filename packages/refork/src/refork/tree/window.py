@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork.tree.database import Database
 from refork.tree.node_reader import row_number
-from refork.tree.outline import TreeShape, score_names
+from refork.tree.outline import TreeShape
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -100,19 +100,6 @@ class SearchHits:
     more: bool
 
 
-def shape_of(db: Database, score: str | None) -> TreeShape:
-    """The structure of the whole tree with one score; None takes the usual one.
-
-    Raises:
-        BadInput: no live score of that name.
-    """
-    names = score_names(db)
-    if score is not None and score not in names:
-        known = ", ".join(names) or "none"
-        raise BadInput(f"no score {score!r} in this tree", hint=f"scores here: {known}")
-    return TreeShape(db, score or next(iter(names), None))
-
-
 def lines(db: Database, shape: TreeShape, task: str, score: str | None, *, joined: bool = True) -> Lines:
     """The lines of the task with an id, of what ``shape`` knows of it.
 
@@ -136,10 +123,7 @@ def lines(db: Database, shape: TreeShape, task: str, score: str | None, *, joine
     starts = np.flatnonzero(heads)
     spans = np.diff(np.append(starts, len(order)))
     first, last = order[starts], order[starts + spans - 1]
-    real = shape.scored[first, 0] > 0
-    kind = np.where(real, 0, 1)
-    scored = shape.scored[first, kind]
-    means = np.divide(shape.sums[first, kind], scored, out=np.full(len(first), np.nan), where=scored > 0)
+    means, scored = shape.means(first)
     ends = np.searchsorted(starts, starts + shape.sizes[first])
     return Lines(
         task=task,
