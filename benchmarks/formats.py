@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 import fuzz_formats  # noqa: E402
-from refork.formats import BinaryWriter, Redactor, import_file, reader_for, readers, writers  # noqa: E402
+from refork.formats import Redactor, import_file, is_binary, reader_for, readers, writers  # noqa: E402
 from refork.formats.base import ItemReader  # noqa: E402
 from refork.tree import Tree  # noqa: E402
 from support.fuzz_seeds import seeds_of  # noqa: E402
@@ -56,7 +56,7 @@ def identity(folder: Path) -> tuple[int, int]:
     """Imports, exports and imports again; how many, and how many were not the same tree."""
     failures = checks = 0
     for writer in writers():
-        if isinstance(writer, BinaryWriter) or writer.name not in AROUND:
+        if is_binary(writer) or writer.name not in AROUND:
             continue
         for item in seeds_of(writer.name):
             source, out = folder / f"identity-{checks}", folder / f"identity-{checks}.out"

@@ -103,11 +103,6 @@ def test_with_a_policy_every_node_has_ids_or_says_why_not(name, template, tmp_pa
                 assert root.tokens.tolist() == expected.tolist()
 
 
-def test_the_new_formats_are_told_by_their_content(tmp_path):
-    for name, form in (("openai-agents.json", "openai-agents"), ("langgraph.json", "langsmith")):
-        assert reader_for(file_of(name, tmp_path)).name == form
-
-
 def test_a_trace_of_the_agents_sdk(tmp_path):
     tree = opened("openai-agents.json", tmp_path)
     (walk,) = tree.paths(tree.leaves())

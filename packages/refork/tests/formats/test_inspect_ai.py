@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
-import os
 import random
 import zipfile
 from pathlib import Path
@@ -18,10 +16,7 @@ from refork.formats.archive import ZSTANDARD
 from refork.formats.inspect_ai import InspectAI
 from refork.tree import Tree
 from refork.tree.load import Loader
-
-HERE = Path(__file__).parent / "fixtures"
-#: A folder of real logs of the project, which are not part of this one.
-REAL = Path(os.environ.get("REFORK_REAL_LOGS", "/nonexistent"))
+from support.foreign_logs import FIXTURES, REAL, unpacked
 
 
 def read(path: Path):
@@ -34,18 +29,16 @@ def read(path: Path):
 @pytest.fixture
 def plain(tmp_path):
     """The JSON form of the log."""
-    file = tmp_path / "log.json"
-    file.write_bytes(gzip.decompress((HERE / "inspect.json.gz").read_bytes()))
-    return file
+    return unpacked("inspect.json", tmp_path)
 
 
 def test_the_fixture_is_packed_with_zstandard():
-    with zipfile.ZipFile(HERE / "inspect.eval") as packed:
+    with zipfile.ZipFile(FIXTURES / "inspect.eval") as packed:
         assert {info.compress_type for info in packed.infolist()} == {ZSTANDARD}
 
 
 def test_a_log_is_walks_with_scores_calls_and_costs():
-    tree, found = read(HERE / "inspect.eval")
+    tree, found = read(FIXTURES / "inspect.eval")
     walks = list(tree.paths(tree.leaves()))
     assert len(walks) == 4
     assert len(list(tree.tasks())) == 2  # two samples, two epochs each
@@ -75,9 +68,9 @@ def test_a_log_is_walks_with_scores_calls_and_costs():
 
 
 def test_both_forms_and_the_killed_run_are_one_tree(plain):
-    tree, _ = read(HERE / "inspect.eval")
+    tree, _ = read(FIXTURES / "inspect.eval")
     ids = {node.id for node in tree.walk()}
-    killed, found = read(HERE / "inspect-killed.eval")
+    killed, found = read(FIXTURES / "inspect-killed.eval")
     assert {node.id for node in killed.walk()} == ids
     assert any("was cut" in note.what for note in found.remarks)
     again = import_file(tree, plain, InspectAI())
@@ -88,7 +81,7 @@ def test_both_forms_and_the_killed_run_are_one_tree(plain):
 
 @pytest.mark.parametrize("part", [0.4, 0.6, 0.9])
 def test_cut_files_are_read_up_to_there(plain, tmp_path, part):
-    for source in (HERE / "inspect.eval", plain):
+    for source in (FIXTURES / "inspect.eval", plain):
         raw = source.read_bytes()
         file = tmp_path / f"cut-{source.name}"
         file.write_bytes(raw[: int(len(raw) * part)])
@@ -229,7 +222,7 @@ def test_an_archive_without_samples_has_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["inspect.eval", "inspect-killed.eval"])
 def test_no_damage_to_an_archive_is_more_than_bad_input(tmp_path, name):
     """120 seeded changes of bytes and cuts."""
-    dice, good = random.Random(name), (HERE / name).read_bytes()
+    dice, good = random.Random(name), (FIXTURES / name).read_bytes()
     file = tmp_path / "log.eval"
     refused = []
     for _ in range(120):
@@ -247,7 +240,7 @@ def test_no_damage_to_an_archive_is_more_than_bad_input(tmp_path, name):
 
 def test_values_of_metrics_and_totals_of_usage_are_kept(tmp_path):
     """What the log says of all samples together stands with the end of each walk."""
-    body = json.loads(gzip.decompress((Path(__file__).parent / "fixtures" / "inspect.json.gz").read_bytes()))
+    body = json.loads(unpacked("inspect.json", tmp_path).read_text())
     usage = {"mockllm/model": {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}}
     body["stats"] = {**(body.get("stats") or {}), "model_usage": usage}
     metrics = {"accuracy": {"name": "accuracy", "value": 0.25}, "stderr": {"name": "stderr", "value": 0.125}}

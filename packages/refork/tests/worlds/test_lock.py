@@ -15,7 +15,6 @@ from refork.worlds.lock import (
     CHOICES,
     LENGTH,
     PIVOTS,
-    PROBABILITIES,
     LockWorld,
     lock_action,
     lock_distribution,
@@ -68,18 +67,6 @@ def test_success_probabilities_by_enumeration():
     assert lock_success("abcd", "....b") == 0.0
     assert lock_success("abcd", "x") == 0.0
     assert lock_success("aaaa", probabilities=(1, 0, 0, 0)) == 1.0
-
-
-def test_branching_blindly_never_helps():
-    """P(any of 16 leaves opens) where all branch after pivot 0, 1, 2 or 3, over hidden codes (exact)."""
-    exact = []
-    for shared in range(4):
-        chances = [[PROBABILITIES[CHOICES.index(sign)] for sign in code] for code in CODES]
-        opened = [np.prod(c[:shared]) * (1 - (1 - np.prod(c[shared:])) ** 16) for c in chances]
-        exact.append(float(np.mean(opened)))
-    assert exact == sorted(exact, reverse=True)
-    # The published figures come from a simulation of 1,000 prompts or so.
-    assert exact == pytest.approx([0.057, 0.050, 0.034, 0.016], abs=2.5e-3)
 
 
 def test_a_scripted_policy_speaks_the_law():

@@ -271,16 +271,11 @@ def export(
 
     Example: `refork tree export runs/demo/tree.db demo.jsonl`
     """
-    from refork.formats import BinaryWriter, writer_for
+    from refork.formats import is_binary, writer_for
 
     writer = writer_for(format_)
-    with _reading(tree) as store:
-        if isinstance(writer, BinaryWriter):
-            with _written(out, force, binary=True) as target:
-                count = writer.write(store.records(), target)
-        else:
-            with _written(out, force) as target:
-                count = writer.write(store.records(), target)
+    with _reading(tree) as store, _written(out, force, binary=is_binary(writer)) as target:
+        count = writer.write(store.records(), target)
     typer.echo(f"{count:,} {'records' if format_ == 'native' else 'lines'} written", err=True)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from refork import registry
 from refork.errors import BadInput, UserError
-from refork.formats.base import BinaryWriter, FolderReader, Head, Reader, Writer
+from refork.formats.base import FolderReader, Head, Reader, Writer, is_binary
 from refork.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -153,25 +153,24 @@ def _reader_of(file: Path, known: Sequence[Reader], name: str | None) -> Reader 
     return found or ("the file has no format that is known" if name is None else f"the file is not {name}'s")
 
 
-def writers() -> tuple[Writer | BinaryWriter, ...]:
+def writers() -> tuple[Writer, ...]:
     """Every format that can be written, by name."""
-    return tuple(made for made in _loaded() if isinstance(made, (Writer, BinaryWriter)))
+    return tuple(made for made in _loaded() if isinstance(made, Writer))
 
 
-def writer_for(name: str) -> Writer | BinaryWriter:
+def writer_for(name: str) -> Writer:
     """The writer of a named format; raises BadInput where there is none."""
     found = _format(name)
-    if not isinstance(found, (Writer, BinaryWriter)):
+    if not isinstance(found, Writer):
         raise BadInput(f"{name} is read and not written", hint=f"formats: {_names(writers())}")
     return found
 
 
-def _names(formats: Sequence[Reader | Writer | BinaryWriter]) -> str:
+def _names(formats: Sequence[Reader | Writer]) -> str:
     return ", ".join(one.name for one in formats)
 
 
 __all__ = [
-    "BinaryWriter",
     "FolderReader",
     "Head",
     "Reader",
@@ -180,6 +179,7 @@ __all__ = [
     "folder_files",
     "import_file",
     "import_folder",
+    "is_binary",
     "reader_for",
     "readers",
     "writer_for",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final, Literal, Protocol, final, runtime_checkable
+from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.json_guard import parse_json
@@ -104,35 +104,21 @@ class FolderReader(Protocol):
 
 @runtime_checkable
 class Writer(Protocol):
-    """One text format that trees can be written to."""
+    """One format that trees can be written to: as bytes where its ``binary`` says so, else as text."""
 
     @property
     def name(self) -> str:
         """What ``--format`` takes."""
         ...
 
-    def write(self, records: Iterable[Record], out: IO[str]) -> int:
+    def write(self, records: Iterable[Record], out: IO[Any]) -> int:
         """Write records; returns how many."""
         ...
 
 
-@runtime_checkable
-class BinaryWriter(Protocol):
-    """One binary format that trees can be written to."""
-
-    @property
-    def name(self) -> str:
-        """What ``--format`` takes."""
-        ...
-
-    @property
-    def binary(self) -> Literal[True]:
-        """Tells it from a writer of text."""
-        ...
-
-    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
-        """Write records; returns how many."""
-        ...
+def is_binary(writer: Writer) -> bool:
+    """Whether a format is written as bytes."""
+    return bool(getattr(writer, "binary", False))
 
 
 def shaped(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, final
+from typing import IO, TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class TRLWriter:
     """Writes rows of prompts and completions for TRL."""
 
     name = "trl"
-    binary: Literal[True] = True
+    binary = True
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
         """Write a row for each context of each walk in which something was said; how many."""
@@ -101,7 +101,7 @@ class TRLPairsWriter:
     """Writes preferences for TRL: of two branches of one prompt, the one with ``preferred`` 1 is chosen."""
 
     name = "trl-pairs"
-    binary: Literal[True] = True
+    binary = True
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
         """Write a row for each rejected branch that has a chosen one beside it; how many."""
@@ -125,7 +125,7 @@ class VerlWriter:
     """Writes batches of verl, unpadded, for walks with token ids; single answers as texts for the others."""
 
     name = "verl"
-    binary: Literal[True] = True
+    binary = True
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
         """Write a row for each context of each walk that verl's columns can hold; how many."""
@@ -215,6 +215,7 @@ class _Grades:
             for part in row.after:
                 for count, given, node in _spans(part):
                     known = None if node is None else arrays[node].get(name)
+                    # One part that was said and has no scores makes the column a lie for the whole row.
                     if known is None and count and not given:
                         values = None
                     elif values is not None:

@@ -97,6 +97,7 @@ class Redactor:
                     made = self._without(made, shape)
             if _holds(lower, GIVEN.hints):
                 made = GIVEN.pattern.sub(self._given, made)
+        # Rules of others come last: what ours took out is a mark by now, and is not found a second time.
         for kind, value in by_form(made) if words else ():
             if is_key(value) and not _filler(value):
                 made = self._everywhere(made, kind, value)

@@ -185,6 +185,7 @@ class TracePath:
             self._ids.lose()
         ids = [self._ids.generated_fields(message) for message in said]
         chosen = 0
+        # Of several answers the trace goes on from the one that the next call repeats; else from the first.
         if after is not None:
             fits = [n for n, one in enumerate(said) if goes_on([*self._context, one], after.inputs)]
             chosen = fits[0] if fits else 0
@@ -235,6 +236,7 @@ def _content(message: Message) -> Any:
     content = message.get("content")
     if isinstance(content, list):
         content = [_part(part) for part in content]
+    # Reasoning and names are left out: providers drop them when a context is sent again.
     return message["role"], content or "", calls, message.get("tool_call_id")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, Final, Literal, final
+from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import PREFERRED, GradedAnswer, answered, messages_of
@@ -51,7 +51,7 @@ class TRL(RowReader):
 
     name, label = "trl", "TRL"
     order = 64
-    binary: Literal[True] = True
+    binary = True
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of TRL's rows."""

@@ -138,6 +138,7 @@ def tokens_of(nodes: Sequence[Json], pieces: Mapping[int, Pieces] | None = None)
             return None
         first = mask.index(True) if True in mask else len(mask)
         last = len(mask) - mask[::-1].index(True) if True in mask else first
+        # A hole in the mask: what was sampled is in pieces, and nobody says where each begins.
         if not all(mask[first:last]):
             return None
         found.append(NodeTokens(list(ids[:first]), list(ids[first:last]), list(ids[last:])))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, Final, Literal, final
+from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import GradedAnswer, answered, messages_of
@@ -45,7 +45,7 @@ class Verl(RowReader):
 
     name, label = "verl", "verl"
     order = 63
-    binary: Literal[True] = True
+    binary = True
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of verl's rows."""

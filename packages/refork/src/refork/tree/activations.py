@@ -244,6 +244,7 @@ class ActivationStore:
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
             raise BadInput(f"rows beyond the {len(self)} that are kept", where=str(self.folder))
         out = np.empty((len(chosen), self.width), dtype=np.float32)
+        # Shard by shard: each is mapped, and rows of one lie together on the disk.
         where = np.searchsorted(self._starts, chosen, side="right") - 1
         for number in np.unique(where):
             mine = where == number

@@ -44,6 +44,7 @@ def record_activations(
         WrongTokenizer: a token id is outside the vocabulary.
     """
     reader = white_box(policy)
+    # By node and not by count: an interrupted run goes on where it stopped, whatever the order is now.
     done, before = store.done(), len(store)
     wanted = [tree.node(node) if isinstance(node, str) else node for node in nodes]
     open_ = [node for node in wanted if node.id not in done and node.length]

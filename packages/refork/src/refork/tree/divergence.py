@@ -131,6 +131,7 @@ def _steps(old: list[str], new: list[str]) -> list[_Op]:
     end = next((i for i in range(short - begin) if old[-1 - i] != new[-1 - i]), short - begin)
     was, now = old[begin : len(old) - end], new[begin : len(new) - end]
     middle: list[_Op] = [("replace", 0, len(was), 0, len(now))]
+    # Alignment takes the product of both lengths: a page that waits minutes shows nothing.
     if len(was) * len(now) <= ALIGNED:
         middle = list(SequenceMatcher(None, was, now, autojunk=False).get_opcodes())
     middle = [_joined(op, was, at, len(middle)) for at, op in enumerate(middle)]

@@ -254,6 +254,7 @@ class Loader:
             old = present.get(target)
         else:
             old = self.db.one(f"SELECT {SELECT} FROM nodes n WHERE n.id = ?", (bytes.fromhex(target),))
+        # An ordinal names no draw: only what the event says can tell whether it is the one that is here.
         if target not in self._taken and (old is None or difference(old, new) is None):
             self._taken.add(target)
             if target != node.id:

@@ -186,6 +186,7 @@ class Trajectory:
     @property
     def context(self) -> tuple[Step, ...]:
         """The steps a policy sees: from the last rewrite on, verdicts left out."""
+        # A rewrite carries the whole context; what was before it is not in sight of the policy any more.
         start = max((i for i, s in enumerate(self.steps) if s.node.kind == "rewrite"), default=0)
         return tuple(s for s in self.steps[start:] if s.node.kind != "verdict")
 
@@ -210,6 +211,7 @@ class Trajectory:
             raise _no_ids(unread)
         joined = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
         joined = joined.astype(np.int32, copy=False)
+        # Several requests share it as their prefix.
         joined.flags.writeable = False
         return joined
 

@@ -108,6 +108,7 @@ class TreeShape:
             simulated[nodes] |= simulated[self.parents[nodes]]
 
     def _gather(self, levels: list[NDArray[np.int64]]) -> None:
+        # Deepest first: a node's totals are whole before they are added to its parent's.
         for nodes in reversed(levels[1:]):
             for totals in (self.sums, self.scored, self.sizes, self.leaves, self.simulated):
                 np.add.at(totals, self.parents[nodes], totals[nodes])

@@ -163,6 +163,7 @@ class PostgresDatabase:
             except Raced:
                 if attempt == TRIES - 1:
                     raise
+            # By chance, so that two writers who met do not meet again at the same moment.
             time.sleep(random.uniform(0, 0.002 * 2 ** min(attempt, 8)))
         raise AssertionError("unreachable")
 

@@ -208,6 +208,7 @@ def retire(db: Database, producer: str, reason: str, at: float | None = None) ->
     reads = {id_: tuple(json.loads(r)) for id_, r in db.rows("SELECT id, reads FROM producers ORDER BY row")}
     if producer not in reads:
         raise BadInput(f"no producer {producer[:12]!r} in this tree", hint="`refork tree stats` lists them")
+    # What was retired before keeps its own time and reason.
     live = {id_ for (id_,) in db.rows("SELECT id FROM producers WHERE retired_at IS NULL")}
     gone = [id_ for id_ in chain(reads, producer) if id_ in live]
     sql = (

@@ -124,6 +124,7 @@ def lines(db: Database, shape: TreeShape, task: str, score: str | None, *, joine
     spans = np.diff(np.append(starts, len(order)))
     first, last = order[starts], order[starts + spans - 1]
     means, scored = shape.means(first)
+    # In reading order a subtree is a run of nodes, so the lines under one are those that begin in its run.
     ends = np.searchsorted(starts, starts + shape.sizes[first])
     return Lines(
         task=task,

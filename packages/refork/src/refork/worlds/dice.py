@@ -28,6 +28,7 @@ class Dice:
 
     def uniform(self) -> float:
         """A number in (0, 1)."""
+        # Uniforms are addressed by their place in the stream, so blocks of any size give the same numbers.
         at = self._used % _BLOCK
         if at == 0:
             self._block = [float(u) for u in uniforms([self._key], _BLOCK, self._used)[0]]
@@ -36,6 +37,7 @@ class Dice:
 
     def below(self, bound: int) -> int:
         """A number in 0 .. bound - 1."""
+        # A product that is rounded up to the bound must not leave the range.
         return min(int(self.uniform() * bound), bound - 1)
 
     def choice(self, items: Sequence[T]) -> T:

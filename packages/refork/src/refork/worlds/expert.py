@@ -49,6 +49,7 @@ def shortest(game: Game[Any], state: Any) -> tuple[str, ...] | None:
             reward = game.grade(there)
             if reward is not None and reward >= 1.0:
                 return _trace(came, there)
+            # A state that ends the episode without the full reward leads nowhere.
             if reward is None:
                 queue.append(there)
     return None
@@ -98,6 +99,7 @@ def demonstrate(
     plan: tuple[str, ...] = ()
     expected: Any = None
     while not seen[-1].done:
+        # A slip leads elsewhere than the plan says: the expert plans anew from where it is.
         if not plan or episode.state != expected:
             plan = shortest(episode.game, episode.state) or ()
         best = plan[0] if plan else None

@@ -37,6 +37,7 @@ def resume(
     if snapshot is not None:
         return world.restore(task, snapshot), "real"
     episode, where = world.start(task, seed), f"world {world.name}, task {task.id}"
+    # A record that goes on after the end is no record of this world: it must not replay in silence.
     over = False
     try:
         for turn, (action, expected) in enumerate(zip(actions, observations, strict=True), start=1):
@@ -44,6 +45,7 @@ def resume(
             check_answer(turn, action, expected, seen, where=where)
             over = seen is None or seen.done
     except BaseException:
+        # An episode may hold a process or a page, also where Ctrl-C ends the replay.
         episode.close()
         raise
     return episode, "replayed" if actions else "real"

@@ -152,6 +152,7 @@ class GameEpisode(Generic[S]):
         elif (slipped := self._slipped()) is not None:
             info["slipped"] = slipped
             after = self.game.act(self.state, slipped)
+        # Nonsense uses a turn too: else a policy could stall without end.
         self.turn += 1
         if after is not None:
             self.state = after
@@ -178,6 +179,7 @@ class GameEpisode(Generic[S]):
         """The action that chance puts in the place of the chosen one, if it does."""
         if self._slip <= 0:
             return None
+        # By turn and not by count of draws: a replay that skips inadmissible actions meets the same slips.
         hit, which = uniforms([NoiseKey(self._seed, self._stream, 0, self.turn)], 2)[0]
         if hit >= self._slip:
             return None
@@ -249,6 +251,7 @@ class GameWorld(Generic[S]):
         found: dict[str, Task] = {}
         tries = last = 0
         while len(found) < count:
+            # Counted from the last new task: a large family may be asked for any number.
             if tries - last > _PATIENCE:
                 raise BadInput(
                     f"found only {len(found)} different {split} tasks of {self.name}, not {count}",

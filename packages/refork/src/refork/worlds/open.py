@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import Parameter
 from typing import Any
 
@@ -42,6 +42,7 @@ def _open(parsed: Spec, text: str) -> World:
             where=f"world {parsed.name}",
             hint="what a world has to have stands in docs/worlds.md",
         )
+    # A world of one's own does not know by what text it was opened, and trees must be able to open it again.
     found: World = world
     return found if _opens(found.name, parsed.name) else named(found, text)
 
@@ -55,6 +56,7 @@ def recorded_world(spec: str, *, option: str = "--world SPEC") -> World:
         BadInput: no installed world has the name; and as :func:`open_world`.
         MissingExtra: the package behind an adapter is not installed.
     """
+    # A path or a module would run code that a stranger chose: only what is installed has a name here.
     name = spec.strip().partition("?")[0].partition(":")[0]
     if registry.known("worlds", name):
         return _open(replace(Spec.parse(spec), recorded=True), spec.strip())
@@ -84,25 +86,10 @@ def _opens(name: str, wanted: str) -> bool:
 
 @dataclass(frozen=True)
 class Named:
-    """A world under the name that opens it; within, its tasks have its own."""
+    """A world under the name that opens it; within, its tasks have its own. Made by :func:`named`."""
 
     world: World
     name: str
-
-    @property
-    def version(self) -> str:
-        """Its own."""
-        return self.world.version
-
-    @property
-    def max_turns(self) -> int:
-        """Its own."""
-        return self.world.max_turns
-
-    @property
-    def deterministic(self) -> bool:
-        """Its own."""
-        return self.world.deterministic
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> Sequence[Task]:
         """Its tasks, under this name."""
@@ -117,8 +104,8 @@ class Named:
         return self.world.restore(replace(task, world=self.world.name), snapshot)
 
 
-def named(world: World, name: str) -> Named:
-    """A world under another name, with whatever else it can."""
+def named(world: World, name: str) -> World:
+    """A world under another name, with whatever else it has and can."""
 
     def its(attribute: str) -> property:
         return property(lambda self: getattr(self.world, attribute))
@@ -126,19 +113,14 @@ def named(world: World, name: str) -> Named:
     # Protocols are checked on the class, where a __getattr__ would not be seen.
     own = {*dir(Named), "name", "world"}
     more = [one for one in dir(world) if not one.startswith("_") and one not in own]
-    kind: type[Named] = type("Named", (Named,), {one: its(one) for one in more})
-    return kind(world, name)
+    kind: Any = type("Named", (Named,), {one: its(one) for one in more})
+    made: World = kind(world, name)
+    return made
 
 
 def task_to_json(task: Task) -> Json:
     """A task as plain JSON: id, world, split, prompt and data."""
-    return {
-        "id": task.id,
-        "world": task.world,
-        "split": task.split,
-        "prompt": task.prompt,
-        "data": task.data,
-    }
+    return asdict(task)
 
 
 def task_from_json(world: World, data: Any) -> Task:
@@ -151,5 +133,6 @@ def task_from_json(world: World, data: Any) -> Task:
     if not isinstance(data, dict) or set(data) != keys:
         raise BadInput("a task has the keys id, world, split, prompt and data", where=f"world {world.name}")
     task = Task(**data)
+    # Only the world itself knows whether the data are of one of its tasks.
     world.start(task, 0).close()
     return task

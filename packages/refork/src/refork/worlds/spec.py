@@ -57,6 +57,7 @@ class Spec:
             if key not in known:
                 allowed = ", ".join(sorted(known)) or "none"
                 raise BadInput(f"unknown option {key!r}", where=self.name, hint=f"options: {allowed}")
+            # A truth value is a whole number to Python, and no size.
             if not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not bool):
                 raise BadInput(f"option {key} cannot be {value!r}", where=self.name)
         return dict(self.options)

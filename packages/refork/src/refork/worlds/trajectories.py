@@ -74,8 +74,10 @@ class _Reader:
         said, self.actions = self.actions, []
         if not said:
             return
+        # An action behind an unanswered one would shift every later answer by one turn.
         if self.open:
             raise self._unanswered()
+        # The message of a turn in several nodes, or of a cut one, is not what was said in the end.
         message = said[-1].node.message if len(said) == 1 and said[-1].keep is None else None
         calls = [_Call(text, name, tool=True) for name, text in message_calls(message)] if message else []
         if calls:

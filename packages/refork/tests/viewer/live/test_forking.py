@@ -117,8 +117,6 @@ def test_what_goes_wrong_is_told(tree):
     assert (unknown.state, "no node" in unknown.error) == ("failed", True)
     beyond = over(desk, desk.begin(wish(tree, token=99)))
     assert "beyond this step" in beyond.error
-    nothing = over(desk, desk.begin(wish(tree, changes=("remove:7",))))
-    assert "cannot take 7" in nothing.error
 
 
 def test_a_fault_of_ours_is_not_told_in_detail(tree, monkeypatch, caplog):

@@ -187,6 +187,7 @@ class Forking:
         arms = 1 if change is None else 2
         job.total = wish.draws * arms
         world = self._actor.world(tree.path(point))
+        # Draws that are there are not drawn again, so a larger batch adds only what is new.
         for draws in _batches(wish.draws):
             made = self._arms(job, point, draws, change, world)
             job.done = draws * arms
