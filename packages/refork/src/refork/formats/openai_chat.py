@@ -138,7 +138,7 @@ class OpenAIChat:
         alone = apart and not turns
         for number, (said, group) in enumerate([(False, opening), *turns]):
             kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
-            # Equal prompts are one node, unless tokens, tools or origin tell them apart; turns have their line's.
+            # Equal prompts are one node, unless tools, tokens or origin tell them apart; turns never are.
             parts = (opening, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
             key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
             fields: Json = {"text": "\n".join(filter(None, map(text_of, group)))}

@@ -215,7 +215,7 @@ class _Grades:
             for part in row.after:
                 for count, given, node in _spans(part):
                     known = None if node is None else arrays[node].get(name)
-                    # One part that was said and has no scores makes the column a lie for the whole row.
+                    # Zeros for a part that was said would be scores that nobody gave: the row has no such column.
                     if known is None and count and not given:
                         values = None
                     elif values is not None:

@@ -167,7 +167,7 @@ class _Batch:
     def run(self) -> list[Row]:
         """Write what is new; all rows as they are stored, in order."""
         addressed = [self.address(entry) for entry in self.entries]
-        # One look at all arrays of the batch: a look at each would be most of an append's time.
+        # One look at all arrays of the batch; which of them is bad is searched for only where one is.
         check_numbers([body for _, _, body in addressed], [place for _, place, _ in addressed])
         known = parent_rows(self.db, self.unsure)
         rows = {id_: place.row for id_, place in self.parents.items() if place.row}

@@ -179,7 +179,7 @@ class GameEpisode(Generic[S]):
         """The action that chance puts in the place of the chosen one, if it does."""
         if self._slip <= 0:
             return None
-        # By turn and not by count of draws: a replay that skips inadmissible actions meets the same slips.
+        # Addressed by the turn: what is restored from a snapshot slips as the episode that it was taken of.
         hit, which = uniforms([NoiseKey(self._seed, self._stream, 0, self.turn)], 2)[0]
         if hit >= self._slip:
             return None

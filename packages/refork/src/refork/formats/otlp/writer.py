@@ -145,7 +145,7 @@ def _batch(walk: Trajectory, turns: Sequence[_Turn], tree: Tree, by_id: dict[str
     spans: list[tuple[Json, Json, Json]] = []
     for agent in known.get("agents") or []:
         spans.append(_kept_span(agent, trace, resource))
-    # Each span begins no earlier than the one before it ended: readers put them in order by time.
+    # A new span begins no earlier than the one before it ended: readers put them in order by time.
     end, tools = 0, walk.root.extra.get("tools")
     for turn in turns:
         made = _call_span(turn, trace, resource, tools, tree, end)
