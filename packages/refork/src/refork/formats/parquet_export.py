@@ -215,7 +215,7 @@ class _Grades:
             for part in row.after:
                 for count, given, node in _spans(part):
                     known = None if node is None else arrays[node].get(name)
-                    # Zeros for a part that was said would be scores that nobody gave: the row has no such column.
+                    # Zeros for what was said would be scores that nobody gave: the row lacks the column.
                     if known is None and count and not given:
                         values = None
                     elif values is not None:
