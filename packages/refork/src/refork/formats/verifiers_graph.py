@@ -14,7 +14,15 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.formats.conversation import asked_for, check_results, count_of, mapping, message_of, origin
+from refork.formats.conversation import (
+    asked_for,
+    check_results,
+    count_of,
+    mapping,
+    message_of,
+    origin,
+    tools_of,
+)
 from refork.formats.openai_chat import text_of
 from refork.formats.sampled import draft_id, finish_of
 from refork.plain import content_hash
@@ -152,6 +160,8 @@ class GraphReader:
     def __init__(self, body: Json, line: str, where: str) -> None:
         self.nodes: list[Json] = body["nodes"]
         self.line, self.where, self.tools = line, where, body.get("tools")
+        # Refused here, with the trace's place: a tree would refuse the node, and with it the whole file.
+        tools_of(self.tools, where)
         self.parts = runs_of(self.nodes, where)
         self.pieces = dict(self._pieces(body.get("info")))
         self.ids = tokens_of(self.nodes, self.pieces)
