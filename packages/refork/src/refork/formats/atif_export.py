@@ -99,8 +99,9 @@ def _agent(message: Message, turn: Turn | None) -> Json:
         step["tool_calls"] = [_call(call, number) for number, call in enumerate(message["tool_calls"])]
     if turn is None:
         return step
-    # What an import kept of a step is of the whole of it.
-    told = dict(turn.node.extra.get("step") or {}) if turn.whole else {}
+    # What an import kept of a step is of the whole of it; other formats keep their own under that name.
+    own = turn.whole and turn.node.key.startswith("atif/")
+    told = dict(turn.node.extra.get("step") or {}) if own else {}
     step |= {"model_name": turn.node.policy} if turn.node.policy else {}
     if "metrics" not in told and (metrics := _metrics(turn)):
         told["metrics"] = metrics
