@@ -5,7 +5,6 @@ import pytest
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput, CannotDo, ServerError
-from refork.forking.context import conversation
 from refork.growing.rollouts import grow
 from refork.policies.base import PolicyCard, Sampling
 from refork.policies.open import open_policy
@@ -21,7 +20,6 @@ from refork_methods.route.pool import Price, Worker, WorkerPool
 from refork_methods.route.runs import label_alone, record_runs, speaker, turns_of
 from refork_testbed.worlds.specialists import (
     ALONE,
-    DOMAINS,
     HARNESS,
     SpecialistsWorld,
     domain_of,
@@ -42,10 +40,6 @@ def recorded(tasks=3, pool=POOL, draws=1):
     return tree
 
 
-def asked_domain(tree):
-    return lambda point: DOMAINS[domain_of(str(conversation(tree.path(point.point)).messages[-1]["content"]))]
-
-
 def by_domain(table):
     means, _ = table.means()
     where = np.array([domain_of(text) for text in table.texts])
@@ -55,7 +49,7 @@ def by_domain(table):
 @pytest.fixture(scope="module")
 def labelled():
     tree = recorded(40)
-    return tree, label_by_fork(tree, POOL, draws=DRAWS, score=turn_right, group=asked_domain(tree))
+    return tree, label_by_fork(tree, POOL, draws=DRAWS, score=turn_right)
 
 
 def test_labels_by_fork_are_the_in_harness_skills_and_standalone_labels_are_not(labelled):
@@ -76,16 +70,16 @@ def test_a_swap_s_effect_has_its_interval_and_the_right_sign():
     tree = Tree.memory()
     tasks = [task for task in WORLD.tasks("train", 130) if task.data["questions"][0][1] == "law"][:21]
     grow(tree, specialist(3), WORLD, tasks, draws=1, settings=LAW)
-    found = label_by_fork(tree, POOL, turns=[0], draws=3, score=turn_right, group=asked_domain(tree))
-    effects = {(e.group, e.recorded, e.worker): e for e in found.effects}
-    better = effects["law", "w3", "w0"]  # 0.4 -> 0.9 in the harness, though w3 is the lawyer alone
+    found = label_by_fork(tree, POOL, turns=[0], draws=3, score=turn_right)
+    effects = {(e.recorded, e.worker): e for e in found.effects}
+    better = effects["w3", "w0"]  # 0.4 -> 0.9 in the harness, though w3 is the lawyer alone
     # 63 pairs of a difference with mean 0.5 and variance at most 0.25: 4 SE fail once in 16,000 seeds.
     assert abs(better.mean - 0.5) < 4 * np.sqrt(0.25 / 63)
     assert 0 < better.effect.low < better.mean < better.effect.high
     assert better.points == better.tasks == len(tasks) == 21
     assert better.to_json()["effect"]["low"] == better.effect.low
     # w2 and w3 have one skill in law and share their noise: paired, no draw differs.
-    same = effects["law", "w3", "w2"]
+    same = effects["w3", "w2"]
     assert (same.mean, same.effect.estimate) == (0.0, 0.0)
     assert same.effect.low < 0 < same.effect.high
 

@@ -60,12 +60,11 @@ class SwapEffect:
     """What putting ``worker`` in the place of ``recorded`` does to the score, over ``points`` turns.
 
     ``effect`` is the mean over tasks of the paired differences, with its interval over tasks; None where
-    there are fewer than two tasks. ``group`` is what the turns have in common, empty where not asked.
+    there are fewer than two tasks.
     """
 
     recorded: str
     worker: str
-    group: str
     points: int
     tasks: int
     mean: float
@@ -163,8 +162,6 @@ def label_by_fork(
     draws: int = 8,
     rest: Rest = "recorded",
     score: Score = "reward",
-    group: Callable[[SwapPoint], str] | None = None,
-    settings: Sampling | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Swaps:
@@ -182,7 +179,7 @@ def label_by_fork(
         raise BadInput(f"draws is {draws}; at least 1 is needed")
     walks = list(runs) if runs is not None else recorded_runs(tree)
     points = swap_points(tree, pool, walks, turns=turns, rest=rest)
-    arms = _Arms(tree, pool, world, draws, settings, seed)
+    arms = _Arms(tree, pool, world, draws, seed)
     done = arms.run(points, progress)
     rows: list[Outcome] = []
     failures: list[Failure] = []
@@ -202,7 +199,7 @@ def label_by_fork(
             rows += more[0]
             failures += more[1]
     collected: Labels = labels(rows, failures, pool.open)
-    effects = swap_effects(points, pool.open, values, group)
+    effects = swap_effects(points, pool.open, values)
     return Swaps(collected.table, collected.failures, tuple(effects), tuple(points))
 
 
@@ -218,7 +215,6 @@ class _Arms:
     pool: WorkerPool
     world: World | None
     draws: int
-    settings: Sampling | None
     seed: int
 
     def run(self, points: Sequence[SwapPoint], progress: Progress) -> dict[tuple[str, str], Fork | str]:
@@ -264,7 +260,7 @@ class _Arms:
         walk = self.tree.path(point.point)
         return prepare(
             point.point, policy, self.draws,
-            change=SwapPolicy(policy), settings=self.settings or point.settings,
+            change=SwapPolicy(policy), settings=point.settings,
             world=self._world(walk, worlds), seed=self.seed,
         )  # fmt: skip
 
@@ -308,14 +304,13 @@ def swap_effects(
     points: Sequence[SwapPoint],
     workers: Sequence[str],
     values: dict[tuple[str, str], list[float | None]],
-    group: Callable[[SwapPoint], str] | None = None,
 ) -> list[SwapEffect]:
     """Effects of every swap of a recorded worker by another, the turns of a task taken together.
 
     Pairs of draws of which one has no score are left out. The mean of each task counts once, whatever its
     number of turns, and the interval is over tasks: turns of one run are not independent.
     """
-    gathered: dict[tuple[str, str, str], dict[str, list[tuple[float, float]]]] = {}
+    gathered: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for point in points:
         if point.worker not in workers:
             continue
@@ -325,13 +320,12 @@ def swap_effects(
             known = ~np.isnan(base + other)
             if name == point.worker or not known.any():
                 continue
-            key = (group(point) if group else "", point.worker, name)
             pair = (float(base[known].mean()), float(other[known].mean()))
-            gathered.setdefault(key, {}).setdefault(point.task, []).append(pair)
+            gathered.setdefault((point.worker, name), {}).setdefault(point.task, []).append(pair)
     found = []
-    for (of, recorded, name), tasks in sorted(gathered.items()):
+    for (recorded, name), tasks in sorted(gathered.items()):
         left, right = np.array([np.mean(pairs, axis=0) for pairs in tasks.values()]).T
         effect = stats.paired_difference(left, right).interval if left.size > 1 else None
         count = sum(len(pairs) for pairs in tasks.values())
-        found.append(SwapEffect(recorded, name, of, count, left.size, float((right - left).mean()), effect))
+        found.append(SwapEffect(recorded, name, count, left.size, float((right - left).mean()), effect))
     return found

@@ -393,7 +393,6 @@ def frontier_report(
     chances: Mapping[str, Calibration] | None = None,
     calls: Sequence[int] = (3,),
     single: str | None = None,
-    budgets: tuple[float, float] | None = None,
 ) -> FrontierReport:
     """Routers beside every worker, chance, oracle, and votes and retries of the best worker, on one table.
 
@@ -414,7 +413,7 @@ def frontier_report(
     names = [option.name for option in options]
     if len(set(names)) != len(names):
         raise BadInput(f"two options have one name: {sorted(n for n in names if names.count(n) > 1)[0]!r}")
-    area, span = _areas(workers, mine, budgets)
+    area, span = _areas(workers, mine)
     reports = [
         RouterReport(
             name,
@@ -453,13 +452,13 @@ def _on_frontier(options: Sequence[Option], *, seconds: bool = False) -> tuple[b
 
 
 def _areas(
-    workers: Sequence[Option], routers: Sequence[Option], budgets: tuple[float, float] | None
+    workers: Sequence[Option], routers: Sequence[Option]
 ) -> tuple[dict[str, float | None], tuple[float, float] | None]:
     """Areas of the workers alone and with each router, over the budgets between the cheapest and dearest."""
     costs = [o.cost for o in workers]
     known = [cost for cost in costs if cost is not None]
-    span = budgets
-    if span is None and len(known) == len(costs) and min(known) < max(known):
+    span = None
+    if len(known) == len(costs) and min(known) < max(known):
         span = (min(known), max(known))
 
     def area(options: Sequence[Option]) -> float | None:

@@ -227,9 +227,7 @@ class WorkerPool:
 # The pool file: workers, their prices and who has opted out, as TOML.
 
 
-def read_pool(
-    path: Path, opener: Callable[..., Policy] = open_policy, *, names_only: bool = False
-) -> WorkerPool:
+def read_pool(path: Path, opener: Callable[..., Policy] = open_policy) -> WorkerPool:
     """The pool of a TOML file.
 
     Such a file reads::
@@ -242,8 +240,7 @@ def read_pool(
         price = { million_in = 0.1, million_out = 0.4, call = 0 }
         settings = { temperature = 0.2, max_tokens = 512 }
 
-    A price that is left out is unknown; write 0 where something is free. Opted-out workers are not opened,
-    and with ``names_only`` none is.
+    A price that is left out is unknown; write 0 where something is free. Opted-out workers are not opened.
 
     Raises: BadInput for what is no such file, and as :class:`WorkerPool`; the opener's own errors.
     """
@@ -263,8 +260,6 @@ def read_pool(
         raise BadInput("write [[worker]] tables, and opted_out as a list of names", where=str(path))
     plain = [_worker(body, f"{path}: worker {number}") for number, body in enumerate(listed, 1)]
     pool = WorkerPool(tuple(plain), frozenset(str(name) for name in out))
-    if names_only:
-        return pool
     opened = [
         Worker(w.name, opener(w.spec), None, w.price, w.spec, w.settings)
         if w.spec is not None and w.name not in pool.opted_out

@@ -247,7 +247,7 @@ class TreeRollouts:
     Before each turn the conversation so far is read by ``reader`` (a backbone, or a function that gives
     states) and the router names who speaks. Luck is a function of the task, its place among equal tasks and
     the seed, so two routers that choose alike get the same run. A worker's error is its run's outcome.
-    ``score`` is the name of the tree's score that counts, in [0, 1].
+    The tree's score ``success`` counts.
 
     Raises: BadInput for no task, or a head with offsets and no backbone that could take them.
     """
@@ -261,8 +261,6 @@ class TreeRollouts:
         *,
         tree: Tree | None = None,
         settings: Sampling | None = None,
-        score: str = "success",
-        adapter: SvfAdapter | None = None,
     ) -> None:
         if not tasks:
             raise BadInput("there is no task to roll out", where=world.name)
@@ -271,7 +269,8 @@ class TreeRollouts:
         self.unpriced = tuple(name for name in pool.open if pool[name].price is None)
         self.size, self.max_turns, self.name = len(tasks), world.max_turns, world.name
         self._world, self._tasks, self._reader = world, tuple(tasks), reader
-        self._settings, self._score, self._adapter = settings or Sampling(), score, adapter
+        self._settings = settings or Sampling()
+        self._adapter: SvfAdapter | None = None
 
     def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
         """One recorded run of each task. Raises CannotDo where all of them fail."""
@@ -303,7 +302,7 @@ class TreeRollouts:
         found: list[Episode | None] = [None] * len(rows)
         reason: str | None = None
         for arm, task in zip(forks, tasks, strict=True):
-            for draw, walk, value in zip(arm.draws, arm.leaves(), arm.values(self._score), strict=True):
+            for draw, walk, value in zip(arm.draws, arm.leaves(), arm.values("success"), strict=True):
                 row = rows.get((streams[task], draw.draw))
                 if row is None:
                     continue  # drawn by an earlier call that wanted more of this task

@@ -134,7 +134,6 @@ def label_alone(
     draws: int = 8,
     settings: Sampling | None = None,
     seed: int = 0,
-    score: str = "reward",
     progress: Progress = silent,
 ) -> Labels:
     """Standalone outcomes: every open worker does every task by itself, ``draws`` times.
@@ -157,7 +156,7 @@ def label_alone(
             continue
         for group in groups:
             text = raw_lines(conversation(tree.path(group.root)).messages)
-            found = outcomes(group.forks[0], group.task.id, name, pool, 0, group.values(score), text)
+            found = outcomes(group.forks[0], group.task.id, name, pool, 0, group.values("reward"), text)
             rows += found[0]
             failures += found[1]
     return labels(rows, failures, pool.open)

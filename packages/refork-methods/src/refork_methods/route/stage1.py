@@ -418,7 +418,6 @@ def fit_joint(
     settings: Stage1Settings | None = None,
     training: JointSettings | None = None,
     *,
-    adapter: SvfAdapter | None = None,
     progress: Progress = silent,
 ) -> Joint:
     """Fit a head to a table on a backbone's states, then move its singular values to make the fit better.
@@ -436,7 +435,7 @@ def fit_joint(
     states = backbone.states(transcripts, progress)
     plain = fit_stage1(table, states, plan)
     cases = cases_of(table, plan)
-    moved = adapter or backbone.adapter()
+    moved = backbone.adapter()
     blocks = int(moved.model.config.get_text_config().num_hidden_layers)
     ids = [backbone.upto(transcripts[i]) for i in cases.position]
     run = _Run(moved, ids, layer_number(layer, blocks), cases, plain.tau, plan.ridge)
@@ -507,10 +506,9 @@ class _Run:
         wanted: Targets = self.cases.targets(self.tau, part)
         return mean_kl(head.probabilities(self.all_states(offsets, part)), wanted)
 
-    def all_states(
-        self, offsets: Tensor, part: Int[np.ndarray, "some"], batch: int = 64
-    ) -> Float[np.ndarray, "some d"]:
+    def all_states(self, offsets: Tensor, part: Int[np.ndarray, "some"]) -> Float[np.ndarray, "some d"]:
         """States of queries under offsets, without gradients."""
+        batch = 64
         with torch.no_grad():
             found = [
                 self.states(offsets.detach(), part[i : i + batch]).double().cpu().numpy()

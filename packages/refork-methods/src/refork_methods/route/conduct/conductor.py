@@ -11,7 +11,7 @@ from refork.chat import ChatModel, Reply
 from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost, total_cost
 from refork.types import Finish, Json, Message
-from refork_methods.route.conduct.execute import Execution, OrchestrationMemory, Tool, execute
+from refork_methods.route.conduct.execute import Execution, execute
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
 
@@ -65,13 +65,10 @@ class Nested:
     The query is all that the step was shown and its subtask; the reply's note holds what ran.
     """
 
-    def __init__(self, run: Callable[[str, int], Conducted], name: str = SELF) -> None:
-        self._run, self._name = run, name
+    name = SELF
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
+    def __init__(self, run: Callable[[str, int], Conducted]) -> None:
+        self._run = run
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
         """The answer of the workflow; an error where it has none, with what it cost all the same."""
@@ -99,8 +96,8 @@ def reply_of(done: Conducted) -> Reply:
 class Conductor:
     """Plans with ``writer`` and runs the plan with ``pool``.
 
-    ``rounds`` above 1 offers the conductor itself as the worker ``self``, so many plans deep. ``memory`` is
-    that of the conversation; plans inside plans are workflows of it too. ``price`` is the writer's.
+    ``rounds`` above 1 offers the conductor itself as the worker ``self``, so many plans deep. ``price`` is
+    the writer's.
 
     Raises: BadInput for no round, or a worker of the name ``self`` where that stands for the conductor.
     """
@@ -112,18 +109,14 @@ class Conductor:
         *,
         rounds: int = 1,
         price: Price | None = None,
-        memory: OrchestrationMemory | None = None,
-        tools: Sequence[Tool] = (),
         most: int = MOST_STEPS,
-        ask: Callable[[str, Sequence[str]], str] = asked,
     ) -> None:
         if rounds < 1:
             raise BadInput("a conductor needs at least one round")
         if rounds > 1 and SELF in pool.names:
             raise BadInput(f"a worker is named {SELF!r}, which stands for the conductor")
         self.writer, self.pool, self.rounds = writer, pool, rounds
-        self._price = price
-        self._memory, self._tools, self._most, self._ask = memory, tuple(tools), most, ask
+        self._price, self._most = price, most
 
     @property
     def name(self) -> str:
@@ -141,7 +134,7 @@ class Conductor:
         pool = self.pool
         if rounds > 1:
             pool = with_self(pool, lambda inner, at: self._run(inner, at, rounds - 1))
-        asked_ = [{"role": "user", "content": self._ask(query, pool.open)}]
+        asked_ = [{"role": "user", "content": asked(query, pool.open)}]
         began = time.monotonic()
         said = self.writer.reply(asked_, draw=draw)
         cost = said.cost
@@ -153,7 +146,7 @@ class Conductor:
             plan = Plan.parse(said.text, pool.open).validate(pool, self._most)
         except BadInput as fault:
             return Conducted(said.text, fault=fault.what, cost=cost)
-        execution = execute(plan, pool, memory=self._memory, tools=self._tools, draw=draw, most=self._most)
+        execution = execute(plan, pool, draw=draw, most=self._most)
         return Conducted(said.text, plan, execution, cost=cost)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:

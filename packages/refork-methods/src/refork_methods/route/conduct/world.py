@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, final
@@ -215,7 +215,7 @@ class PlanEpisode:
             execution = self._run(script, self._world.rounds, self._draw)
         except _NeedsPlan as asks:
             offered = self._world.offered(self._pool.open, asks.rounds)
-            return Observation(self._world.ask(asks.query, offered), info={"rounds_left": asks.rounds})
+            return Observation(asked(asks.query, offered), info={"rounds_left": asks.rounds})
         except _Refused as fault:
             return Observation(f"the plan cannot run: {fault}", done=True, reward=0.0, info={"runs": False})
         planned = self._world.graded(self._task, execution)
@@ -285,7 +285,7 @@ class ConductWorld:
     ``sizes``: every task offers a random sub-pool, its size drawn from these and its workers from those that
     are open, anew for each task from the seed; () offers all. ``rounds`` above 1 lets a plan name ``self`` as
     a worker: its subtask then comes back as the next task, and the answer of that plan is the step's; in the
-    last round ``self`` is no longer offered. ``ask`` words how a conductor is asked.
+    last round ``self`` is no longer offered.
 
     Raises: BadInput for sizes that the pool does not have, or costs above what a plan earns.
     Source: arXiv:2512.04388 (random subsets of the pool, recursion); arXiv:2606.21228.
@@ -297,7 +297,6 @@ class ConductWorld:
     sizes: tuple[int, ...] = ()
     rounds: int = 1
     most: int = MOST_STEPS
-    ask: Callable[[str, Sequence[str]], str] = asked
     deterministic = False
 
     def __post_init__(self) -> None:
@@ -336,7 +335,7 @@ class ConductWorld:
         pool = self.pool
         if self.sizes and rng is not None:
             pool = pool.subset(rng, self.sizes[int(rng.integers(len(self.sizes)))])
-        prompt = self.ask(query.text, self.offered(pool.open, self.rounds))
+        prompt = asked(query.text, self.offered(pool.open, self.rounds))
         name = digest(self.name, query.id, pool.open)[:12]
         data = {"query": query_to_json(query), "open": list(pool.open)}
         return Task(f"{self.name}/{name}", self.name, query.split, prompt, data)
