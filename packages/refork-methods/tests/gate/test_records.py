@@ -9,8 +9,6 @@ from refork_methods.gate.records import (
     Rates,
     Record,
     completed,
-    convert,
-    convert_critics,
     critic_names,
     labelled,
     measured,
@@ -94,16 +92,6 @@ class TestPrices:
     def test_rates_that_are_none(self, bad):
         with pytest.raises(BadInput):
             Rates(**bad)
-
-    def test_prices_convert_whole(self):
-        given = Prices(reward=100, verify=30, generate=5, ship_loss=50, unit="seconds")
-        got = convert(given, Rates(unit="money", seconds=0.5))
-        assert got == Prices(50, 15, 2.5, 25, "money")
-        assert convert(given, Rates(unit="seconds")) == given
-        with pytest.raises(BadInput, match="no rate from seconds to tokens"):
-            convert(given, Rates(unit="tokens"))
-        model = CriticModel(0.5, (Critic("test", 0.9, 0.4, 4),), Kernel(0.2, 0.1))
-        assert convert_critics(model, "seconds", Rates(unit="money", seconds=0.5)).critics[0].price == 2
 
     def test_measured_prices_and_those_that_are_not_known(self):
         records = [

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.gate.several import CauseProblem, cause_value, next_test, patch_value
+from refork_methods.gate.several import CauseProblem, cause_value
 
 CAUSES = "ABC"
 FAILING = {
@@ -39,19 +39,10 @@ def test_more_tests_never_hurt_and_repeating_helps():
     assert cause_value(once, 5) == cause_value(once, 3)
 
 
-def test_the_next_test_is_one_that_is_worth_it():
-    assert next_test(ANCHOR, 0) is None
-    assert next_test(ANCHOR, 2) == "A"
-    assert next_test(ANCHOR, 2, (Fraction(0), Fraction(0), Fraction(1))) is None
-    assert next_test(replace(ANCHOR, test=Fraction(150)), 3) is None
-    assert patch_value(ANCHOR, (Fraction(0), Fraction(0), Fraction(1))) == 177
-
-
 def test_two_causes_without_signal_are_patched_at_once():
     blind = replace(
         ANCHOR, prior=(Fraction(1, 4), Fraction(3, 4)), failing={"T": (Fraction(1, 2), Fraction(1, 2))}
     )
-    assert next_test(blind, 4) is None
     assert cause_value(blind, 4) == 150 - 23
 
 

@@ -87,14 +87,11 @@ class BayesController:
     verify: Verify = "terminal"
     method: Method = "dp"
     lookahead: int | None = None
-    points: int = 51
     solution: GridSolution = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         method_from(self.method)
-        solved = solve_grid(
-            self.model, self.prices, self.horizon, self.verify, lookahead=self.lookahead, points=self.points
-        )
+        solved = solve_grid(self.model, self.prices, self.horizon, self.verify, lookahead=self.lookahead)
         object.__setattr__(self, "solution", solved)
 
     @property

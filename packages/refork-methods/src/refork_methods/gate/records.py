@@ -17,7 +17,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.jsonl import json_objects
 from refork.types import Json
-from refork_methods.gate.model import UNITS, VERIFY, CriticModel, Prices, Unit
+from refork_methods.gate.model import UNITS, VERIFY, Prices, Unit
 
 # Calibration records: one candidate, what every critic said of it, and whether the oracle found it right.
 
@@ -255,24 +255,6 @@ class Rates:
         if not amounts:
             raise BadInput("a cost without any amount is unknown, not 0")
         return sum(amount * self.rate(kind) for kind, amount in amounts.items())
-
-
-def convert(prices: Prices, rates: Rates) -> Prices:
-    """Prices in the unit of the rates. Raises BadInput where the rate is not given."""
-    rate = rates.rate(prices.unit)
-    return Prices(
-        prices.reward * rate,
-        prices.verify * rate,
-        prices.generate * rate,
-        None if prices.ship_loss is None else prices.ship_loss * rate,
-        rates.unit,
-    )
-
-
-def convert_critics(model: CriticModel, unit: Unit, rates: Rates) -> CriticModel:
-    """A model whose critics are priced in ``unit``, priced in the unit of the rates. Raises BadInput."""
-    rate = rates.rate(unit)
-    return replace(model, critics=tuple(replace(c, price=c.price * rate) for c in model.critics))
 
 
 @final

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-import numpy as np
-from jaxtyping import Float
-
 from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork.types import Json
@@ -21,8 +18,6 @@ from refork_methods.gate.solve import in_floats
 
 #: The rules to compare with, for a model and a horizon.
 Rules: TypeAlias = Callable[[CriticModel, int], Mapping[str, Policy]]
-
-Table: TypeAlias = Float[np.ndarray, "ys xs"]
 
 BAYES = "bayes"
 
@@ -93,16 +88,6 @@ class RegimeMap:
     y: str
     ys: tuple[float, ...]
     cells: tuple[tuple[Comparison, ...], ...]
-
-    @property
-    def gain(self) -> Table:
-        """The controller's gain over the best simple rule."""
-        return np.array([[cell.gain for cell in row] for row in self.cells])
-
-    @property
-    def winners(self) -> tuple[tuple[str, ...], ...]:
-        """Who wins each cell."""
-        return tuple(tuple(cell.winner for cell in row) for row in self.cells)
 
     def to_json(self) -> Json:
         """Plain fields."""

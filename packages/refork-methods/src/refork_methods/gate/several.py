@@ -59,20 +59,6 @@ def cause_value(problem: CauseProblem, tests: int, belief: Belief | None = None)
     return _value(problem, tests, problem.prior if belief is None else belief, frozenset(), {})
 
 
-def next_test(problem: CauseProblem, tests: int, belief: Belief | None = None) -> str | None:
-    """The test to run first, or None to patch now. Raises BadInput as :func:`cause_value`."""
-    at = problem.prior if belief is None else belief
-    if tests < 1:
-        return None
-    known: dict[tuple[Belief, frozenset[str], int], Fraction] = {}
-    best, chosen = patch_value(problem, at), None
-    for name in problem.failing:
-        value = _tested(problem, tests, at, frozenset(), name, known)
-        if value > best:
-            best, chosen = value, name
-    return chosen
-
-
 def _value(
     problem: CauseProblem,
     tests: int,

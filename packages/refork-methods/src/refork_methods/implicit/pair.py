@@ -17,7 +17,6 @@ from refork.progress import Progress, silent
 from refork.tree.score import Producer
 from refork.types import FloatArray, IntArray, Json, Message
 from refork_methods.implicit.aggregate import PairLogprobs, pair_logprobs
-from refork_methods.implicit.chunked import model_logprobs
 from refork_methods.implicit.render import (
     Actions,
     ActionTokens,
@@ -40,8 +39,7 @@ class ImplicitPair:
     """Two checkpoints with one tokenizer, as a grader of steps.
 
     ``beta`` is the price of divergence the policy was trained with; where it is not known, scores compare
-    within this pair only. ``cache``: a folder that keeps log-probs per (weights, tokens). ``chunked``
-    reads the vocabulary in chunks instead of whole rows.
+    within this pair only. ``cache``: a folder that keeps log-probs per (weights, tokens).
 
     Raises:
         WrongTokenizer: the vocabularies differ.
@@ -55,7 +53,6 @@ class ImplicitPair:
         *,
         beta: float = 1.0,
         cache: Path | None = None,
-        chunked: bool = False,
         longest: int = LONGEST,
     ) -> None:
         difference = vocabulary_difference(policy.codec, reference.codec)
@@ -75,7 +72,7 @@ class ImplicitPair:
             raise BadInput(f"a limit of {longest} tokens leaves nothing to score", where="longest")
         self.policy, self.reference = policy, reference
         self.beta = check_beta(beta)
-        self.cache, self.chunked = cache, chunked
+        self.cache = cache
         contexts = [c for p in (policy, reference) if (c := p.card.context) is not None]
         self.longest = min([longest, *contexts])
 
@@ -158,8 +155,7 @@ class ImplicitPair:
         for start in range(0, len(open_), _AT_ONCE):
             rows = open_[start : start + _AT_ONCE]
             part = [sequences[row] for row in rows]
-            values = model_logprobs(model, part) if self.chunked else model.logprobs(part)
-            for row, value in zip(rows, values, strict=True):
+            for row, value in zip(rows, model.logprobs(part), strict=True):
                 found[row] = value
                 _write(files[row], value)
             progress(stage, len(found), len(sequences))
