@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from langchain_core.tools import tool
 
+from refork.chat import ScriptedChat
 from refork.compaction import with_ids
 from refork_methods.pin import Constraint, PinnedBuffer
+from refork_methods.pin.frameworks.langchain_messages import LangChainChat, to_langchain
+from support.chat_histories import RULE as MAIL_RULE
 
 RULE = "Deploy only to region us-west-2."
 BUFFER = PinnedBuffer((Constraint("region", RULE), Constraint("spend", "Buy nothing above 100 USD.")))
@@ -59,3 +63,48 @@ def drawn(seed, length, system=0.1, stray=0.0):
 def words(messages):
     """A count of tokens that adds up over messages."""
     return sum(len(str(m.get("content") or "").split()) + 2 for m in messages)
+
+
+# -- for the packages that build on langchain ---------------------------------------------------------
+
+#: The rule that the plain histories of ``support.chat_histories`` tell, and another.
+MAIL = PinnedBuffer((Constraint("mail", MAIL_RULE), Constraint("spend", "No purchase above 100 USD.")))
+THREAD = {"configurable": {"thread_id": "1"}}
+
+
+def numbering():
+    """A summariser that says which summary this is."""
+    count = iter(range(1, 1000))
+    return ScriptedChat(lambda messages: f"summary {next(count)}")
+
+
+def talker(text="answer"):
+    """An agent that says the same every turn."""
+    return LangChainChat(ScriptedChat(lambda messages: text))
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return f"{at} is there. {MAIL.text}"
+
+
+def caller():
+    """An agent that calls its tool once a turn."""
+
+    def say(messages):
+        if [m for m in messages if m["role"] != "system"][-1]["role"] == "tool":
+            return "answer"
+        function = {"name": "look", "arguments": '{"at": "x"}'}
+        calls = [{"id": f"c{len(messages)}", "type": "function", "function": function}]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    return LangChainChat(ScriptedChat(say))
+
+
+def talk(graph, count, words=0):
+    """So many turns of a user with a graph or agent, the rule in the first."""
+    told = [MAIL_RULE, *(f"turn {n} " + "word " * words for n in range(1, count))]
+    for number, text in enumerate(told):
+        asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
+        graph.invoke({"messages": asked}, THREAD)

@@ -19,9 +19,9 @@ from agent_framework import (
 
 from pin.frameworks.histories import BUFFER, RULE, call, chat, drawn, result
 from refork.chat import ScriptedChat
-from refork.compaction import fate, with_ids
+from refork.compaction import fate
 from refork.errors import BadInput, ServerError
-from refork_methods.pin import PinnedBuffer, PinnedCompactor
+from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.agent_framework import AgentFrameworkCompactor, PinnedCompaction
 from refork_methods.pin.frameworks.agent_framework_client import FrameworkChatClient
 from refork_methods.pin.frameworks.agent_framework_messages import (
@@ -192,11 +192,6 @@ def test_an_id_like_the_package_s_own_is_not_confused_with_it():
     assert [m["id"] for m in account.messages] == ["summary_12.3", "m9", "summary_12.2", "msg_3"]
 
 
-def test_an_empty_summary_is_refused():
-    with pytest.raises(BadInput, match="empty text"):
-        AgentFrameworkCompactor(summary(lambda shown: " \n")).compact(chat(12))
-
-
 def test_a_summariser_that_fails_is_not_passed_over():
     class Broken:
         async def get_response(self, messages, **settings):
@@ -217,22 +212,6 @@ def test_the_client_is_put_back():
     assert strategy.client is client
 
 
-def test_a_message_without_an_id_is_refused():
-    with pytest.raises(BadInput, match="has no id"):
-        AgentFrameworkCompactor(SlidingWindowStrategy(keep_last_groups=1)).compact(
-            [{"role": "user", "content": "x"}]
-        )
-
-
-def test_inside_a_running_loop_and_outside():
-    history = chat(12)
-
-    async def inside():
-        return AgentFrameworkCompactor(summary(lambda shown: "go on")).compact(history)
-
-    assert asyncio.run(inside()) == AgentFrameworkCompactor(summary(lambda shown: "go on")).compact(history)
-
-
 def test_threads_do_not_mix_their_accounts():
     compactor = AgentFrameworkCompactor(summary(lambda shown: f"{len(shown)} letters"))
     histories = [chat(8 + n) for n in range(8)]
@@ -249,29 +228,6 @@ def test_a_tokenizer_may_be_given_as_to_apply_compaction():
 
 
 # -- the pin ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("number", range(7))
-def test_pinned_compaction_over_twenty_rounds(attack, number):
-    compactor = PinnedCompactor(AgentFrameworkCompactor(strategies(attack)[number]), BUFFER)
-    messages = BUFFER.apply(chat(1))
-    fired = 0
-    for turn in range(20):
-        messages = [*messages, *chat(6, prefix=f"r{turn}."), call("k"), result("k")]
-        messages = with_ids(messages, f"x{turn}.")
-        account = compactor.compact(messages)
-        messages = list(account.messages)
-        fired += account.fired
-        assert BUFFER.check(messages).ok
-        assert [m["content"] for m in messages].count(BUFFER.text) == 1
-    assert fired >= 10
-
-
-def test_an_empty_summary_under_the_pin_is_refused():
-    compactor = PinnedCompactor(AgentFrameworkCompactor(summary(lambda shown: "")), BUFFER)
-    with pytest.raises(BadInput, match="empty text"):
-        compactor.compact(chat(12))
 
 
 @pytest.mark.parametrize("placement", ["head", "tail"])
@@ -324,16 +280,6 @@ def test_the_tokenizer_of_the_wrapped_strategy_is_found():
         PinnedCompaction(TruncationStrategy(max_n=9, compact_to=9, tokenizer=Words()), BUFFER).tokenizer,
         Words,
     )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_placing_twice_changes_nothing(seed):
-    for placement in ("head", "tail"):
-        buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
-        once = buffer.insert(
-            to_framework([*drawn(seed, 20), {"role": "user", "content": buffer.text}]), SHAPE
-        )
-        assert from_framework(buffer.insert(once, SHAPE)) == from_framework(once)
 
 
 def test_a_cleaned_message_is_counted_anew():

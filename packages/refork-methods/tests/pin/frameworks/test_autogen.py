@@ -28,7 +28,6 @@ from refork_methods.pin import (
     Constraint,
     OperatorChannel,
     PinnedBuffer,
-    PinnedCompactor,
     changed,
     next_version,
 )
@@ -177,25 +176,6 @@ def test_bad_settings_are_refused(make):
         make(0)
 
 
-def test_a_message_without_an_id_is_refused():
-    with pytest.raises(BadInput, match="has no id"):
-        AutoGenContextCompactor.buffered(2).compact([{"role": "user", "content": "x"}])
-
-
-def test_two_messages_of_one_id_are_refused():
-    with pytest.raises(BadInput, match="have the id 'a'"):
-        AutoGenContextCompactor.buffered(2).compact([{"role": "user", "content": "x", "id": "a"}] * 2)
-
-
-def test_inside_a_running_loop_and_outside():
-    history, compactor = chat(9), AutoGenContextCompactor.buffered(4)
-
-    async def inside():
-        return compactor.compact(history)
-
-    assert asyncio.run(inside()) == compactor.compact(history)
-
-
 def test_a_context_in_use_keeps_its_messages():
     context = BufferedChatCompletionContext(2, initial_messages=[UserMessage(content="mine", source="user")])
     AutoGenContextCompactor(context).compact(chat(7))
@@ -259,28 +239,6 @@ def test_every_view_holds_the_pin_once_over_twenty_rounds(placement, role):
 
     for context in contexts():
         assert asyncio.run(rounds(context)) == 0
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_placing_twice_changes_nothing(seed):
-    for placement in ("head", "tail"):
-        buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
-        items = to_autogen([*drawn(seed, 20), {"role": "user", "content": buffer.text}])
-        once = buffer.insert(items, SHAPE)
-        assert buffer.insert(once, SHAPE) == once
-
-
-@pytest.mark.parametrize("n", [1, 3, 8])
-def test_pinned_compaction_over_twenty_rounds(n):
-    compactor = PinnedCompactor(AutoGenContextCompactor.buffered(n), BUFFER)
-    messages = BUFFER.apply(chat(1))
-    for number in range(20):
-        messages = [*messages, *chat(6, prefix=f"r{number}.")]
-        account = compactor.compact(messages)
-        messages = list(account.messages)
-        assert BUFFER.check(messages).ok
-        assert [m["content"] for m in messages].count(BUFFER.text) == 1
-        assert account.fired == (number > 0 or n < 7)
 
 
 def test_a_pin_in_the_view_of_a_compactor_keeps_its_id():

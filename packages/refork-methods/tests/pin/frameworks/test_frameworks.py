@@ -15,6 +15,13 @@ MODULES = {
     "langmem": "langmem.short_term",
     "langgraph": "langgraph.graph",
     "langchain": "langchain.agents.middleware",
+    "autogen_messages": "autogen_core",
+    "autogen_client": "autogen_core",
+    "autogen": "autogen_core.model_context",
+    "autogen_state": "autogen_core.model_context",
+    "agent_framework_messages": "agent_framework",
+    "agent_framework_client": "agent_framework",
+    "agent_framework": "agent_framework",
 }
 
 
@@ -53,16 +60,3 @@ def test_a_refusal_of_the_chat_model_comes_through_and_is_not_asked_again(name, 
     with pytest.raises(BadInput, match="no reply number 1"):
         getattr(frameworks, name)(summariser, **settings).compact(plain(20))
     assert len(summariser.asked) == 1
-
-
-def test_nothing_to_compact():
-    prompt = [{"role": "system", "content": "Be kind.", "id": "s"}]
-    for messages in ([], prompt):
-        for compactor in (
-            frameworks.LangMemCompactor(ScriptedChat([]), 300),
-            frameworks.LangGraphNodeCompactor(ScriptedChat([])),
-            frameworks.LangChainMiddlewareCompactor(ScriptedChat([]), ("messages", 1), ("messages", 1)),
-        ):
-            result = compactor.compact(messages)
-            assert not result.fired
-            assert list(result.messages) == messages

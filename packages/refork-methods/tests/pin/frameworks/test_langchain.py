@@ -9,36 +9,20 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
 )
 from langchain_core.messages import HumanMessage, SystemMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
+from pin.frameworks.histories import MAIL as BUFFER
+from pin.frameworks.histories import THREAD, caller, look, numbering, talk, talker
 from refork.chat import ScriptedChat
 from refork.compaction import Compactor, fate
 from refork.errors import BadInput
-from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.langchain import LangChainMiddlewareCompactor, PinningMiddleware
-from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
+from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain
 from refork_methods.pin.frameworks.langgraph import checkpoint_calls
-from support.chat_histories import RULE, adversaries, plain, tokens
+from support.chat_histories import RULE, adversaries, plain
 
-BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))
-THREAD = {"configurable": {"thread_id": "1"}}
 SIX, TWO = ("messages", 6), ("messages", 2)
-
-
-def numbering():
-    count = iter(range(1, 1000))
-    return ScriptedChat(lambda messages: f"summary {next(count)}")
-
-
-def talker():
-    return LangChainChat(ScriptedChat(lambda messages: "answer"))
-
-
-def talk(agent, count):
-    for number, text in enumerate([RULE, *(f"turn {n} " + "word " * 20 for n in range(1, count))]):
-        asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
-        agent.invoke({"messages": asked}, THREAD)
 
 
 def bodies(messages):
@@ -80,7 +64,7 @@ def test_rounds_are_those_of_a_real_agent():
     agent = create_agent(
         model, system_prompt="Be kind.", middleware=[middleware], checkpointer=InMemorySaver()
     )
-    talk(agent, 20)
+    talk(agent, 20, 20)
     compactor = LangChainMiddlewareCompactor(numbering(), ("tokens", 200), ("messages", 3), 120)
     context, fired = [{"role": "system", "content": "Be kind.", "id": "p"}], 0
     for number, question in enumerate(model.asked):
@@ -105,73 +89,14 @@ def test_triggers_that_are_not_reached():
         assert list(result.messages) == messages
 
 
-def test_only_the_agents_own_prompt_is_protected():
-    head = {"role": "system", "content": RULE, "id": "policy"}
-    messages = [head, *plain(12)[1:]]
-    slot = LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
-    assert fate(RULE, messages, slot) == "visible"
-    assert slot.messages[0] == head
-    state = LangChainMiddlewareCompactor(numbering(), SIX, TWO, protected=False).compact(messages)
-    assert fate(RULE, messages, state) == "omitted"
-
-
 def test_what_is_refused():
-    with pytest.raises(BadInput, match="empty text"):
-        LangChainMiddlewareCompactor(ScriptedChat([" "]), SIX, TWO).compact(plain(12))
-    with pytest.raises(BadInput, match="no id"):
-        LangChainMiddlewareCompactor(ScriptedChat([]), SIX).compact([{"role": "user", "content": "x"}])
     with pytest.raises(BadInput, match="greater than 0"):
         LangChainMiddlewareCompactor(ScriptedChat([]), ("messages", 0)).compact(plain(12))
     with pytest.raises(BadInput, match="profile information"):
         LangChainMiddlewareCompactor(ScriptedChat([]), ("fraction", 0.5)).compact(plain(12))
 
 
-def test_a_counter_of_ours():
-    compactor = LangChainMiddlewareCompactor(numbering(), ("tokens", 8), TWO, counter=len)
-    assert not compactor.compact(plain(7)).fired
-    assert compactor.compact(plain(8)).fired
-
-
-@pytest.mark.parametrize("trim", [4000, 150])
-@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
-def test_a_pin_outlives_twenty_rounds(name, trim):
-    inner = LangChainMiddlewareCompactor(ScriptedChat(adversaries(BUFFER)[name]), SIX, TWO, trim)
-    compactor = PinnedCompactor(inner, BUFFER)
-    context, fired = [], 0
-    for round_ in range(20):
-        result = compactor.compact(
-            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(8)))]
-        )
-        fired += result.fired
-        assert BUFFER.check(result.messages).ok
-        assert sum(m["content"] == BUFFER.text for m in result.messages) == 1
-        context = list(result.messages)
-    assert fired == 20
-
-
 # -- adoption -----------------------------------------------------------------------------------------
-
-
-@tool
-def look(at: str) -> str:
-    """Look at something."""
-    return f"{at} is there. {BUFFER.text}"
-
-
-def caller():
-    """An agent that calls its tool once a turn."""
-
-    def say(messages):
-        if [m for m in messages if m["role"] != "system"][-1]["role"] == "tool":
-            return "answer"
-        call = {
-            "id": f"c{len(messages)}",
-            "type": "function",
-            "function": {"name": "look", "arguments": '{"at": "x"}'},
-        }
-        return {"role": "assistant", "content": "", "tool_calls": [call]}
-
-    return LangChainChat(ScriptedChat(say))
 
 
 @pytest.mark.parametrize("placement", ["head", "tail"])
@@ -189,7 +114,7 @@ def test_the_middleware_pins_every_input(name, prompt, placement):
         middleware=[shorten, edit, PinningMiddleware(buffer)],
         checkpointer=InMemorySaver(),
     )
-    talk(agent, 20)
+    talk(agent, 20, 20)
     assert len(model.asked) == 40
     assert len(summariser.asked) > 10
     for question in model.asked:
@@ -240,7 +165,7 @@ def test_without_the_pin_the_rule_is_gone():
     model = talker()
     shorten = SummarizationMiddleware(LangChainChat(numbering()), trigger=SIX, keep=TWO)
     agent = create_agent(model, middleware=[shorten], checkpointer=InMemorySaver())
-    talk(agent, 20)
+    talk(agent, 20, 20)
     assert RULE in model.asked[0].messages[0].text
     assert not any(RULE in m.text for m in model.asked[-1].messages)
 
@@ -255,17 +180,8 @@ def test_the_calls_of_an_agent_are_read_back():
         middleware=[shorten, PinningMiddleware(BUFFER)],
         checkpointer=InMemorySaver(),
     )
-    talk(agent, 6)
+    talk(agent, 6, 20)
     # The prompt and the pin are put in inside the model's node, so the reader is told of them.
     calls = checkpoint_calls(agent, THREAD, lambda values: [SystemMessage("Be kind."), *values["messages"]])
     pinned = [BUFFER.apply(shown) for shown, _ in calls]
     assert [bodies(m) for m in pinned] == [bodies(from_langchain(q.messages)) for q in model.asked]
-
-
-def test_a_pin_costs_its_own_tokens_and_no_call():
-    messages = plain(12)
-    bare = LangChainMiddlewareCompactor(numbering(), SIX, TWO).compact(messages)
-    pinned = PinnedCompactor(LangChainMiddlewareCompactor(numbering(), SIX, TWO), BUFFER).compact(messages)
-    assert len(bare.calls) == len(pinned.calls) == 1
-    block = [{"role": "system", "content": BUFFER.text}]
-    assert tokens(pinned.messages) == tokens(bare.messages) + tokens(block)

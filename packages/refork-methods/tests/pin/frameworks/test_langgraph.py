@@ -4,17 +4,18 @@ from typing import Annotated
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, SystemMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import create_react_agent
 from pydantic import BaseModel
 
+from pin.frameworks.histories import MAIL as BUFFER
+from pin.frameworks.histories import THREAD, caller, look, numbering, talk, talker
 from refork.chat import ScriptedChat
 from refork.compaction import Compactor, fate
 from refork.errors import BadInput
-from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.langchain_messages import (
     LangChainChat,
     from_langchain,
@@ -31,26 +32,9 @@ from refork_methods.pin.frameworks.langgraph import (
 )
 from support.chat_histories import RULE, adversaries, plain
 
-BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))
-THREAD = {"configurable": {"thread_id": "1"}}
 moved = pytest.mark.filterwarnings(
     "ignore:create_react_agent has been moved:langgraph.warnings.LangGraphDeprecatedSinceV10"
 )
-
-
-def talker():
-    return LangChainChat(ScriptedChat(lambda messages: "answer"))
-
-
-def numbering():
-    count = iter(range(1, 1000))
-    return ScriptedChat(lambda messages: f"summary {next(count)}")
-
-
-def talk(graph, count):
-    for number, text in enumerate([RULE, *(f"turn {n}" for n in range(1, count))]):
-        asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
-        graph.invoke({"messages": asked}, THREAD)
 
 
 # -- the compactor ------------------------------------------------------------------------------------
@@ -89,39 +73,6 @@ def test_rounds_are_those_of_the_whole_graph():
     assert fired == 6
 
 
-def test_the_second_summariser_is_shown_the_first_summary():
-    compactor = LangGraphNodeCompactor(numbering())
-    one = compactor.compact(plain(9))
-    two = compactor.compact([*one.messages, *({**m, "id": f"n{i}"} for i, m in enumerate(plain(9)[1:]))])
-    assert "summary of the conversation to date: summary 1" in two.calls[0].prompt[-1]["content"]
-    assert one.inserted[0] in two.seen
-    assert one.inserted[0] in two.dropped
-    assert two.inserted != one.inserted
-
-
-def test_a_trigger_that_is_not_reached():
-    messages = plain(6)
-    result = LangGraphNodeCompactor(ScriptedChat([])).compact(messages)
-    assert not result.fired
-    assert list(result.messages) == messages
-
-
-def test_a_trigger_in_tokens():
-    compactor = LangGraphNodeCompactor(numbering(), 50, counter=lambda messages: 10 * len(messages))
-    assert not compactor.compact(plain(5)).fired
-    assert compactor.compact(plain(6)).fired
-
-
-def test_only_what_lies_outside_the_state_is_protected():
-    head = {"role": "system", "content": RULE, "id": "policy"}
-    messages = [head, *plain(12)[1:]]
-    outside = LangGraphNodeCompactor(numbering()).compact(messages)
-    assert fate(RULE, messages, outside) == "visible"
-    assert outside.messages[0] == head
-    inside = LangGraphNodeCompactor(numbering(), protected=False).compact(messages)
-    assert fate(RULE, messages, inside) == "omitted"
-
-
 def test_the_recipe_parts_a_result_from_its_call():
     call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
@@ -134,28 +85,9 @@ def test_the_recipe_parts_a_result_from_its_call():
     assert [m["role"] for m in result.messages] == ["system", "tool", "assistant"]
 
 
-def test_what_is_refused():
-    with pytest.raises(BadInput, match="empty text"):
-        LangGraphNodeCompactor(ScriptedChat([""])).compact(plain(12))
-    with pytest.raises(BadInput, match="no id"):
-        LangGraphNodeCompactor(ScriptedChat([])).compact([{"role": "user", "content": "x"}])
+def test_a_tail_of_nothing_is_refused():
     with pytest.raises(BadInput, match="at least 1"):
         LangGraphNodeCompactor(ScriptedChat([]), keep=0)
-
-
-@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
-def test_a_pin_outlives_twenty_rounds(name):
-    compactor = PinnedCompactor(LangGraphNodeCompactor(ScriptedChat(adversaries(BUFFER)[name])), BUFFER)
-    context, fired = [], 0
-    for round_ in range(20):
-        result = compactor.compact(
-            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(8)))]
-        )
-        fired += result.fired
-        assert BUFFER.check(result.messages).ok
-        assert sum(m["content"] == BUFFER.text for m in result.messages) == 1
-        context = list(result.messages)
-    assert fired == 20
 
 
 # -- adoption -----------------------------------------------------------------------------------------
@@ -191,28 +123,6 @@ def test_a_pinned_model_behind_a_prompt():
     asyncio.run(chain.ainvoke({"text": "hi"}))
     shown = from_langchain(agent.asked[0].messages)
     assert [m["content"] for m in shown] == ["Be kind.", BUFFER.text, "hi"]
-
-
-@tool
-def look(at: str) -> str:
-    """Look at something."""
-    return f"{at} is there. {BUFFER.text}"
-
-
-def caller():
-    """An agent that calls its tool once a turn."""
-
-    def say(messages):
-        if [m for m in messages if m["role"] != "system"][-1]["role"] == "tool":
-            return "answer"
-        call = {
-            "id": f"c{len(messages)}",
-            "type": "function",
-            "function": {"name": "look", "arguments": '{"at": "x"}'},
-        }
-        return {"role": "assistant", "content": "", "tool_calls": [call]}
-
-    return LangChainChat(ScriptedChat(say))
 
 
 def drop_all_but(count):

@@ -7,10 +7,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
+from pin.frameworks.histories import MAIL as BUFFER
+from pin.frameworks.histories import THREAD, numbering, talk, talker
 from refork.chat import ScriptedChat
-from refork.compaction import Compactor, fate
+from refork.compaction import Compactor
 from refork.errors import BadInput
-from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor
+from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
 from refork_methods.pin.frameworks.langgraph import checkpoint_calls
 
@@ -25,8 +27,6 @@ from refork_methods.pin.frameworks.langmem import (
 from refork_methods.pin.frameworks.rules_langchain import langmem_window, sized
 from support.chat_histories import RULE, adversaries, plain, tokens
 
-BUFFER = PinnedBuffer((Constraint("mail", RULE), Constraint("spend", "No purchase above 100 USD.")))
-
 
 class Apart(MessagesState):
     summarized_messages: list[AnyMessage]
@@ -35,12 +35,6 @@ class Apart(MessagesState):
 
 class Over(MessagesState):
     context: dict[str, Any]
-
-
-def numbering():
-    """A summariser that says which summary this is."""
-    count = iter(range(1, 1000))
-    return ScriptedChat(lambda messages: f"summary {next(count)}")
 
 
 def node(model, overwrite=False, budget=350):
@@ -57,18 +51,6 @@ def agent_graph(shorten, agent, overwrite):
     graph.add_edge(START, "shorten")
     graph.add_edge("shorten", "talk")
     return graph.compile(checkpointer=InMemorySaver())
-
-
-def talk(graph, turns):
-    config = {"configurable": {"thread_id": "1"}}
-    for number, text in enumerate(turns):
-        graph.invoke(
-            {"messages": to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])}, config
-        )
-
-
-def turns(count):
-    return [RULE, *(f"turn {n} " + "word " * 40 for n in range(1, count))]
 
 
 def test_it_is_a_compactor_and_answers_once_a_round():
@@ -92,12 +74,11 @@ def test_it_is_a_compactor_and_answers_once_a_round():
 
 def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
     """The compactor has no memory of its own, yet gives the contexts that the real node gives."""
-    said = ScriptedChat(lambda messages: "answer " + "word " * 30)
-    agent = LangChainChat(said)
-    talk(agent_graph(node(numbering()), agent, overwrite=False), turns(20))
+    agent = talker("answer " + "word " * 30)
+    talk(agent_graph(node(numbering()), agent, overwrite=False), 20, 40)
     compactor = LangMemCompactor(numbering(), 350, None, 60)
     context, fired = [], 0
-    for number, text in enumerate(turns(20)):
+    for number, text in enumerate(20, 40):
         question = agent.asked[number]
         result = compactor.compact([*context, {"role": "user", "content": text, "id": f"u{number}"}])
         fired += result.fired
@@ -108,25 +89,6 @@ def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
         answer = {"role": "assistant", "content": question.answer, "id": f"a{number}"}
         context = [*result.messages, answer]
     assert fired > 3
-
-
-def test_the_second_summariser_is_shown_the_first_summary():
-    compactor = LangMemCompactor(numbering(), 200, None, 60)
-    one = compactor.compact(plain(12))
-    two = compactor.compact([*one.messages, *({**m, "id": f"n{i}"} for i, m in enumerate(plain(12)[1:]))])
-    assert "summary 1" in two.calls[0].prompt[-1]["content"]
-    assert one.inserted[0] in two.seen
-    assert one.inserted[0] in two.dropped
-    assert two.inserted != one.inserted
-    assert sum(str(m["content"]).startswith("Summary of") for m in two.messages) == 1
-
-
-def test_a_trigger_that_is_not_reached():
-    messages = plain(6)
-    result = LangMemCompactor(ScriptedChat([]), 5000).compact(messages)
-    assert not result.fired
-    assert list(result.messages) == messages
-    assert result.calls == ()
 
 
 def test_the_protected_slot_survives_every_round():
@@ -143,40 +105,11 @@ def test_the_protected_slot_survives_every_round():
 
 
 def test_what_is_refused():
-    compactor = LangMemCompactor(ScriptedChat(["   "]), 200, None, 60)
-    with pytest.raises(BadInput, match="empty text"):
-        compactor.compact(plain(12))
-    with pytest.raises(BadInput, match="no id"):
-        compactor.compact([{"role": "user", "content": "x"}])
     with pytest.raises(BadInput, match="must be less than"):
         LangMemCompactor(ScriptedChat([]), 100).compact(plain(12))
 
 
-def test_a_counter_of_ours():
-    compactor = LangMemCompactor(numbering(), 8, None, 1, counter=len)
-    assert not compactor.compact(plain(7)).fired
-    assert compactor.compact(plain(8)).fired
-
-
 # -- pinned -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(adversaries(BUFFER)))
-def test_a_pin_outlives_twenty_rounds_of_the_compactor(name):
-    compactor = PinnedCompactor(
-        LangMemCompactor(ScriptedChat(adversaries(BUFFER)[name]), 400, None, 60), BUFFER
-    )
-    context, fired = [], 0
-    for round_ in range(20):
-        result = compactor.compact(
-            [*context, *({**m, "id": f"{round_}.{i}"} for i, m in enumerate(plain(20)))]
-        )
-        fired += result.fired
-        assert BUFFER.check(result.messages).ok
-        assert sum(m["content"] == BUFFER.text for m in result.messages) == 1
-        assert not any(BUFFER.text in str(m["content"]) for call in result.calls for m in call.prompt)
-        context = list(result.messages)
-    assert fired == 20
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -185,9 +118,9 @@ def test_a_pin_outlives_twenty_rounds_of_the_compactor(name):
 def test_a_pinned_node_in_a_graph(name, placement, overwrite):
     buffer = PinnedBuffer(BUFFER.constraints, placement=placement)
     summariser = ScriptedChat(adversaries(buffer)[name])
-    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
+    agent = talker("answer " + "word " * 30)
     graph = agent_graph(pinned_node(node(summariser, overwrite), buffer), agent, overwrite)
-    talk(graph, turns(20))
+    talk(graph, 20, 40)
     assert len(agent.asked) == 20
     assert len(summariser.asked) > 3
     for question in agent.asked:
@@ -196,8 +129,8 @@ def test_a_pinned_node_in_a_graph(name, placement, overwrite):
 
 
 def test_without_the_pin_the_rule_is_gone():
-    agent = LangChainChat(ScriptedChat(lambda messages: "answer"))
-    talk(agent_graph(node(numbering()), agent, overwrite=False), turns(20))
+    agent = talker()
+    talk(agent_graph(node(numbering()), agent, overwrite=False), 20, 40)
     assert RULE in agent.asked[0].messages[0].text
     assert not any(RULE in m.text for m in agent.asked[-1].messages)
 
@@ -229,9 +162,9 @@ def test_a_pinned_node_runs_asynchronously():
 def test_a_summary_over_the_budget():
     """langmem then has no room for messages: shown uncut as long as it keeps them apart, else never again."""
     apart, over = (ScriptedChat(lambda messages: "long " * 400) for _ in range(2))
-    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
-    talk(agent_graph(node(apart), agent, overwrite=False), turns(20))
-    talk(agent_graph(node(over, overwrite=True), agent, overwrite=True), turns(20))
+    agent = talker("answer " + "word " * 30)
+    talk(agent_graph(node(apart), agent, overwrite=False), 20, 40)
+    talk(agent_graph(node(over, overwrite=True), agent, overwrite=True), 20, 40)
     assert len(apart.asked) > 3
     assert len(over.asked) == 1
     messages = plain(20)
@@ -252,23 +185,12 @@ def test_pinned_summarize_is_the_function_with_a_pin():
     assert BUFFER.check(from_langchain(once_more.messages)).ok
 
 
-def test_a_pin_costs_its_own_tokens_and_nothing_else():
-    messages = plain(12)
-    bare = LangMemCompactor(numbering(), 200, None, 60).compact(messages)
-    pinned = PinnedCompactor(LangMemCompactor(numbering(), 200, None, 60), BUFFER).compact(messages)
-    assert fate(RULE, messages, bare) == "trimmed"
-    block = [{"role": "system", "content": BUFFER.text}]
-    assert len(pinned.calls) == len(bare.calls)
-    # The user's own copy of the rule may go: the operator's is counted apart.
-    assert tokens(pinned.messages) == tokens(bare.messages) + tokens(block)
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_calls_of_a_pinned_thread_are_read_back(overwrite):
-    agent = LangChainChat(ScriptedChat(lambda messages: "answer " + "word " * 30))
+    agent = talker("answer " + "word " * 30)
     graph = agent_graph(pinned_node(node(numbering(), overwrite), BUFFER), agent, overwrite)
-    talk(graph, turns(12))
-    calls = checkpoint_calls(graph, {"configurable": {"thread_id": "1"}})
+    talk(graph, 12, 40)
+    calls = checkpoint_calls(graph, THREAD)
     read = [[m["content"] for m in shown] for shown, _ in calls]
     assert read == [[m.text for m in question.messages] for question in agent.asked]
 

@@ -90,56 +90,54 @@ def test_groups_of_results_that_stand_apart(said):
     assert groups(turns(said))[0].tolist() == [number[key] for key in real]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("max_n", "compact_to"), [(1, 1), (4, 2), (8, 8), (12, 5), (60, 3)])
-@pytest.mark.parametrize("keep", [(True, False), (False, False), (True, True), (False, True)])
-def test_truncation(seed, max_n, compact_to, keep):
-    history = history_of(seed)
-    group, kind = groups(turns(history))
-    strategy = TruncationStrategy(
-        max_n=max_n, compact_to=compact_to, preserve_system=keep[0], preserve_first_user_group=keep[1]
-    )
-    expected = truncated(group, kind, np.ones(len(group), dtype=int), max_n, compact_to, *keep)
-    np.testing.assert_array_equal(expected, shown(strategy, history))
+#: Strategies beside their closed forms, which take (group, kind, tokens of each message).
+STRATEGIES = [
+    *(
+        (
+            TruncationStrategy(max_n=most, compact_to=least, preserve_system=system),
+            lambda g, k, _, a=(most, least, system): truncated(g, k, np.ones(len(g), dtype=int), *a),
+        )
+        for most, least in [(1, 1), (4, 2), (8, 8), (12, 5), (60, 3)]
+        for system in (True, False)
+    ),
+    *(
+        (
+            TruncationStrategy(max_n=most, compact_to=least, tokenizer=Words()),
+            lambda g, k, tokens, a=(most, least): truncated(g, k, tokens, *a),
+        )
+        for most, least in [(20, 20), (100, 50), (150, 20), (5000, 100)]
+    ),
+    *(
+        (
+            SlidingWindowStrategy(keep_last_groups=keep, preserve_system=system),
+            lambda g, k, _, a=(keep, system): windowed(g, k, *a),
+        )
+        for keep in (1, 2, 5, 11, 40)
+        for system in (True, False)
+    ),
+    *(
+        (make(keep_last_tool_call_groups=keep), lambda g, k, _, a=keep: selected(g, k, a))
+        for make in (SelectiveToolCallCompactionStrategy, ToolResultCompactionStrategy)
+        for keep in (0, 1, 3, 9)
+    ),
+    *(
+        (
+            TokenBudgetComposedStrategy(token_budget=budget, tokenizer=Words(), strategies=[]),
+            lambda g, k, tokens, a=budget: budgeted(g, k, tokens, a),
+        )
+        for budget in (5, 40, 90, 200, 5000)
+    ),
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("max_n", "compact_to"), [(20, 20), (100, 50), (150, 20), (5000, 100)])
-def test_truncation_by_tokens(seed, max_n, compact_to):
+@pytest.mark.parametrize(
+    ("strategy", "rule"), STRATEGIES, ids=[f"{n} {type(s).__name__}" for n, (s, _) in enumerate(STRATEGIES)]
+)
+def test_what_a_strategy_shows(seed, strategy, rule):
     history = history_of(seed)
     group, kind = groups(turns(history))
-    strategy = TruncationStrategy(max_n=max_n, compact_to=compact_to, tokenizer=Words())
-    expected = truncated(group, kind, tokens_of(history), max_n, compact_to)
-    np.testing.assert_array_equal(expected, shown(strategy, history))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("keep", [1, 2, 5, 11, 40])
-@pytest.mark.parametrize("preserve", [True, False])
-def test_sliding_window(seed, keep, preserve):
-    history = history_of(seed)
-    group, kind = groups(turns(history))
-    strategy = SlidingWindowStrategy(keep_last_groups=keep, preserve_system=preserve)
-    np.testing.assert_array_equal(windowed(group, kind, keep, preserve), shown(strategy, history))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("keep", [0, 1, 3, 9])
-@pytest.mark.parametrize("make", [SelectiveToolCallCompactionStrategy, ToolResultCompactionStrategy])
-def test_tool_calls(seed, keep, make):
-    history = history_of(seed)
-    group, kind = groups(turns(history))
-    strategy = make(keep_last_tool_call_groups=keep)
-    np.testing.assert_array_equal(selected(group, kind, keep), shown(strategy, history))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("budget", [5, 40, 90, 200, 5000])
-def test_token_budget(seed, budget):
-    history = history_of(seed)
-    group, kind = groups(turns(history))
-    strategy = TokenBudgetComposedStrategy(token_budget=budget, tokenizer=Words(), strategies=[])
-    np.testing.assert_array_equal(budgeted(group, kind, tokens_of(history), budget), shown(strategy, history))
+    np.testing.assert_array_equal(rule(group, kind, tokens_of(history)), shown(strategy, history))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -159,28 +157,6 @@ def test_summary_without_a_limit(seed, target, threshold):
     assert asked.tolist() == seen
     assert (~asked).tolist() == shown(strategy, history).tolist()
     assert account.fired == asked.any()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("limit", [10, 25, 60, 120])
-def test_summary_input_is_packed_oldest_first(seed, limit):
-    # A flat history, so that the text of a group is known: "1. [user] words".
-    history = [m for m in drawn(seed, 40, system=0.1) if m["role"] != "tool" and "tool_calls" not in m]
-    history.insert(1, {"role": "user", "content": "long " * 50, "id": "long"})
-    group, kind = groups(turns(history))
-    cost = np.array([len(m["content"].split()) + 2 for m in history])
-    strategy = SummarizationStrategy(
-        client=FrameworkChatClient(ScriptedChat(lambda _: "so far so good")),
-        target_count=4,
-        threshold=0,
-        prompt="three little words",
-        max_summary_input_tokens=limit,
-        tokenizer=Words(),
-    )
-    asked = summarised(group, kind, 4, 0, cost=cost, limit=limit, prompt=3, seam=0)
-    account = AgentFrameworkCompactor(strategy).compact(history)
-    assert asked.tolist() == [m["id"] in account.seen for m in history]
-    assert (~asked).tolist() == shown(strategy, history).tolist()
 
 
 def test_an_early_rule_is_seen_by_the_summariser_and_a_late_one_is_not():

@@ -9,8 +9,6 @@ from refork_methods.pin.frameworks.autogen import AutoGenContextCompactor
 from refork_methods.pin.frameworks.rules_autogen import buffered, head_and_tail, token_limited
 from refork_methods.pin.frameworks.turns import turns
 
-SIZES = [1, 2, 3, 5, 8, 13, 40]
-
 
 def begun(seed):
     """A history that may begin in the middle, so with the results of calls that are gone."""
@@ -33,51 +31,34 @@ def shown(compactor, history):
     return np.array([one.pop() for one in found])
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("size", SIZES)
-def test_buffered(seed, size):
-    history = begun(seed)
-    _, results, _ = marks(history)
-    real = shown(AutoGenContextCompactor.buffered(size), history)
-    np.testing.assert_array_equal(buffered(results, size), real)
+#: Contexts beside their closed forms, which take (calls, results, tokens), one entry a turn.
+CONTEXTS = [
+    *(
+        (AutoGenContextCompactor.buffered(n), lambda _, results, __, n=n: buffered(results, n))
+        for n in (1, 2, 3, 5, 8, 13, 40)
+    ),
+    *(
+        (
+            AutoGenContextCompactor.head_and_tail(*ends),
+            lambda calls, results, _, ends=ends: head_and_tail(calls, results, *ends),
+        )
+        for ends in [(1, 1), (1, 6), (2, 3), (3, 2), (5, 5), (8, 1)]
+    ),
+    *(
+        (
+            AutoGenContextCompactor.token_limited(limit, words),
+            lambda _, results, tokens, limit=limit: token_limited(tokens, results, limit),
+        )
+        for limit in (1, 5, 12, 30, 60, 100, 1000)
+    ),
+]
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("head", "tail"), [(1, 1), (1, 6), (2, 3), (3, 2), (5, 5), (8, 1)])
-def test_head_and_tail(seed, head, tail):
+@pytest.mark.parametrize(("compactor", "rule"), CONTEXTS, ids=[c.name for c, _ in CONTEXTS])
+def test_what_a_context_shows(seed, compactor, rule):
     history = begun(seed)
-    calls, results, _ = marks(history)
-    real = shown(AutoGenContextCompactor.head_and_tail(head, tail), history)
-    np.testing.assert_array_equal(head_and_tail(calls, results, head, tail), real)
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("limit", [1, 5, 12, 30, 60, 100, 1000])
-def test_token_limited(seed, limit):
-    history = begun(seed)
-    _, results, tokens = marks(history)
-    real = shown(AutoGenContextCompactor.token_limited(limit, words), history)
-    np.testing.assert_array_equal(token_limited(tokens, results, limit), real)
-
-
-@pytest.mark.parametrize("length", [4, 9, 20])
-@pytest.mark.parametrize("rule_at", [0, 1, 3])
-@pytest.mark.parametrize("size", [1, 3, 9, 20])
-def test_a_rule_is_in_a_buffer_iff_it_is_among_the_last(length, rule_at, size):
-    history = chat(length, rule_at)
-    kept = AutoGenContextCompactor.buffered(size).compact(history).messages
-    assert (history[rule_at] in kept) == (rule_at >= length - size)
-
-
-@pytest.mark.parametrize("head", [1, 2, 5])
-@pytest.mark.parametrize("tail", [1, 4])
-def test_head_and_tail_always_shows_the_first(head, tail):
-    history = chat(30)
-    result = AutoGenContextCompactor.head_and_tail(head, tail).compact(history)
-    assert result.messages[0] == history[0]
-    assert [m["content"] for m in result.messages if m["id"] in result.inserted] == [
-        f"Skipped {30 - head - tail} messages."
-    ]
+    np.testing.assert_array_equal(rule(*marks(history)), shown(compactor, history))
 
 
 def test_a_token_limit_keeps_the_first_message_as_long_as_it_fits():

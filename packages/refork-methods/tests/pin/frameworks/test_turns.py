@@ -1,6 +1,5 @@
 import asyncio
 import contextvars
-import importlib
 import os
 import subprocess
 import sys
@@ -9,8 +8,7 @@ import threading
 import pytest
 
 from pin.frameworks.histories import call, result
-from refork.errors import BadInput, MissingExtra
-from refork_methods.pin import frameworks
+from refork.errors import BadInput
 from refork_methods.pin.frameworks.loop import finish
 from refork_methods.pin.frameworks.turns import calls_of, fresh_id, join_seams, split_seams, turns
 
@@ -109,34 +107,3 @@ def test_a_fork_gets_a_loop_of_its_own():
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"done"
     os.close(read)
-
-
-@pytest.mark.parametrize(
-    ("module", "package"),
-    [
-        ("autogen_messages", "autogen_core"),
-        ("autogen_client", "autogen_core"),
-        ("autogen", "autogen_core"),
-        ("autogen_state", "autogen_core"),
-        ("agent_framework_messages", "agent_framework"),
-        ("agent_framework_client", "agent_framework"),
-        ("agent_framework", "agent_framework"),
-    ],
-)
-def test_a_missing_package_names_the_extra(monkeypatch, module, package):
-    for name in list(sys.modules):
-        if name == package or name.startswith(f"{package}."):
-            monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, package, None)
-    mine = f"refork_methods.pin.frameworks.{module}"
-    monkeypatch.delitem(sys.modules, mine, raising=False)
-    with pytest.raises(MissingExtra, match="pip install 'agent-framework-core>="):
-        importlib.import_module(mine)
-
-
-def test_every_public_name_is_there():
-    for name in frameworks.__all__:
-        assert getattr(frameworks, name).__name__ == name
-    assert dir(frameworks) == sorted(frameworks.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        frameworks.nothing  # noqa: B018

@@ -76,13 +76,12 @@ def truncated(
     max_n: int,
     compact_to: int,
     preserve_system: bool = True,
-    preserve_first_user: bool = False,
 ) -> Bool[Array, "n"]:
     """Visible under ``TruncationStrategy``; ``weight``: tokens of each message, or ones without a tokenizer.
 
     Nothing goes while the weight is at most ``max_n``. Then the oldest groups go until it is at most
-    ``compact_to``, but for system groups, the first user group where so set, and the last group that is not
-    system, which always stay.
+    ``compact_to``, but for system groups where so set, and the last group that is not system, which always
+    stays.
     """
     visible = np.ones(len(group), dtype=np.bool_)
     if weight.sum() <= max_n:
@@ -90,8 +89,6 @@ def truncated(
     safe = {_last(group, kind)}
     if preserve_system:
         safe |= {int(g) for g, k in zip(group, kind, strict=True) if k == "system"}
-    if preserve_first_user:
-        safe |= {next((int(g) for g, k in zip(group, kind, strict=True) if k == "user"), -1)}
     return _evicted(visible, group, weight, [g for g in _ordered(group) if g not in safe], compact_to)
 
 
@@ -124,18 +121,11 @@ def summarised(
     kind: Sequence[Kind],
     target: int,
     threshold: int = 2,
-    *,
-    cost: Int[Array, "groups"] | None = None,
-    limit: int | None = None,
-    prompt: int = 0,
-    seam: int = 1,
 ) -> Bool[Array, "n"]:
-    """Shown to the summariser of ``SummarizationStrategy``; the others stay visible.
+    """Shown to the summariser of ``SummarizationStrategy`` without a limit of its input; the others stay.
 
     It asks where more than ``target + threshold`` messages are not system. The last groups that make up
-    ``target`` messages are kept; the groups before them are packed oldest first, whole, while ``prompt`` and
-    their ``cost`` (tokens of each group's text, ``seam`` more for each after the first) fit ``limit``: the
-    first groups that are too large alone are passed over, the first that does not fit after others ends it.
+    ``target`` messages are kept, all before them are shown.
     """
     system = np.asarray([k == "system" for k in kind], dtype=np.bool_)
     nothing = np.zeros(len(group), dtype=np.bool_)
@@ -146,20 +136,7 @@ def summarised(
     kept = 0
     while ordered and (kept == 0 or sum(sizes[len(ordered) - kept :]) < target) and kept < len(ordered):
         kept += 1
-    candidates = ordered[: len(ordered) - kept]
-    if limit is None or cost is None:
-        return np.isin(group, candidates)
-    taken: list[int] = []
-    used = prompt
-    for one in candidates:
-        more = int(cost[one]) + (seam if taken else 0)
-        if used + more > limit:
-            if taken:
-                break
-            continue
-        taken.append(one)
-        used += more
-    return np.isin(group, taken)
+    return np.isin(group, ordered[: len(ordered) - kept])
 
 
 def budgeted(
