@@ -88,6 +88,7 @@ class _PathState(Generic[Number]):
         ends = [cost, cost]
         for passed in (True, False):
             shares = [p if passed else 1 - p for p in (check.wrong, check.right)]
+            # A branch of chance 0 is not walked: a policy need not have an answer there.
             if any(shares):
                 lines = self.from_(self.policy.update(state, check.name, passed), taken + 1)
                 ends = [end + share * value for end, share, value in zip(ends, shares, lines, strict=True)]

@@ -246,6 +246,7 @@ def beliefs(model: CriticModel, records: Iterable[Record]) -> dict[tuple[str, st
     for chain in chains(records):
         belief, at = model.start, 0
         for record in chain:
+            # A step that was not recorded still refined the candidate.
             for _ in range((record.step or 0) - at):
                 belief = refined(belief, model.kernel)
             at = record.step or 0
@@ -280,6 +281,7 @@ def _rate(successes: int, trials: int) -> BetaRate:
     """The posterior under the uniform prior; from few trials the same mean at half the weight."""
     if trials >= FEWEST:
         return BetaRate(successes, trials)
+    # Counts and prior halved together: the mean stays that of the uniform prior, the interval widens.
     return BetaRate(successes / 2, trials / 2, 0.5, 0.5)
 
 

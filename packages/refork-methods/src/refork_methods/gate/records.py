@@ -184,6 +184,7 @@ def split(
     count = round(share * len(names))
     if not 0 < count < len(names):
         raise BadInput(f"{len(names)} instances cannot be split {share:g} to {1 - share:g}")
+    # By instance, never by candidate: refinements and draws of one instance are alike.
     order = np.random.default_rng(seed).permutation(len(names))
     mine = {names[i] for i in order[:count]}
     return tuple(r for r in records if r.instance in mine), tuple(

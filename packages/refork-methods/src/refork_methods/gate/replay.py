@@ -280,10 +280,12 @@ class _ReplayPath:
         verdict = self.record.verdicts[name]
         policy = self.rules.policy
         if verdict is None:
+            # Paid for, and no news: a blind rule goes on as after a pass, or it would refine for a lost call.
             self.failed += 1
             blind = policy.blind
             self.state = policy.update(self.state, name, True) if blind else _used(self.state, name)
             return
+        # A policy may ask twice; the same verdict on the same candidate is evidence once.
         if name not in self.state.used:
             self.belief = after(self.belief, critic, verdict)
         self.state = policy.update(self.state, name, verdict)

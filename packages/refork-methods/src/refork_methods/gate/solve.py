@@ -124,6 +124,7 @@ def values(
 
 def envelope(lines: Float[np.ndarray, "lines 2"]) -> Envelope:
     """The upper envelope: only the lines that are on top somewhere in [0, 1]."""
+    # By slope, and of parallel lines the highest last: a sweep then drops what lies below its neighbours.
     order = np.lexsort((lines[:, 0], lines[:, 1] - lines[:, 0]))
     kept: list[tuple[float, float]] = []
     cuts: list[float] = []
@@ -300,6 +301,7 @@ class GridSolution:
             found[SHIP] = plain(-p.ship_loss, p.reward)
         low, high = self._refused(candidate)
         _, line = plain(low - p.verify, p.reward - p.verify)
+        # Only a wrong candidate is refused, so what is left after a refusal weighs by 1 - belief.
         found[VERIFY] = values(line, at) + (1 - at) * (high - low), line
         if candidate + 1 < p.horizon:
             found[GENERATE] = self._generated(at, candidate)
@@ -334,6 +336,7 @@ def _checked(check: Check[float], child: Bracket, at: Grid) -> Backup:
     line = np.full((at.size, 2), -check.price)
     for right, wrong in ((check.right, check.wrong), (1 - check.right, 1 - check.wrong)):
         share = right * at + wrong * (1 - at)
+        # A verdict that cannot come at a belief leaves nothing to divide by, and weighs nothing.
         possible = share > 0
         moved = np.where(possible, right * at / np.where(possible, share, 1.0), at)
         high += share * child.high(moved)

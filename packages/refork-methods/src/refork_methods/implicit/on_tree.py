@@ -105,6 +105,7 @@ def walk_steps(trajectory: Trajectory) -> TrajectorySteps:
             nodes.append([])
             cut.append(False)
         nodes[-1].append(node.id)
+        # Forced tokens were nobody's choice, so they earn nothing.
         ids[start + len((node.settings or {}).get("forced", ())) : end] = len(nodes) - 1
         goes_on = end - start < node.length
         cut[-1] = goes_on or node.finish in ("length", "error")

@@ -84,6 +84,7 @@ def bootstrap_auroc(
                 rows = np.flatnonzero(y == label)
                 weight[rows] = np.bincount(rng.integers(len(rows), size=len(rows)), minlength=len(rows))
         else:
+            # Resampling is weighing: a task drawn twice counts all its trajectories twice.
             weight = np.bincount(rng.integers(names, size=names), minlength=names)[member].astype(float)
         areas.append(_area(rank, y, weight, len(values)))
     known = np.array(areas)[np.isfinite(areas)]

@@ -201,6 +201,7 @@ class PinnedBuffer:
         tool calls. Linear in the text.
         """
         block, entries = self.text, [(c.entry, _quoted(c)) for c in self.constraints]
+        # Taking a block out may join two halves of another, so it is repeated until nothing changes.
         peels, previous = 0, None
         while previous != text:
             previous = text

@@ -135,6 +135,7 @@ def swap_points(
             task = str((walk.root.extra.get("task") or {}).get("id") or walk.root.id[:12])
             query = f"{task}#{turn}/{walk.leaf.id[:12]}"
             sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
+            # Runs of one task share their beginning: the same turn with the same rest is one point.
             key = (point.address, names[turn], after)
             found.setdefault(key, SwapPoint(query, task, turn, point, names[turn], after, sampling))
     if not found:
@@ -223,6 +224,7 @@ class _Arms:
         A worker whose server is down fails its own arms; the call fails where all of them did.
         """
         arms = [(point, name, (name, *point.rest)) for point in points for name in self.pool.open]
+        # Arms of one schedule of speakers share a policy, so that they can be drawn in one batch.
         arms.sort(key=lambda arm: arm[2])
         worlds: dict[str, World] = {}
         size = max(_BLOCK // self.draws, 1)

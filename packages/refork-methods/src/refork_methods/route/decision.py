@@ -360,6 +360,7 @@ class RoutedChat:
                 answer = self.pool.call(made.chosen, messages, tools=tools, draw=draw)
             except ServerError as error:
                 self.log.append(made, money=None, seconds=self._clock() - began, error=str(error))
+                # A runner-up of probability 0 is one that opted out: it is never asked instead.
                 if not left or made.runner_up is None or not made.of(made.probabilities, made.runner_up):
                     raise
                 failed.append(made.chosen)

@@ -209,6 +209,7 @@ def evolve(
 
 def _ask(optimizer: SepCMA, plan: EvolveSettings, number: int) -> list[Float[np.ndarray, "n"]]:
     """Candidates of a generation: a function of the optimizer's state, the seed and its number."""
+    # Seeded anew for every generation, so that a resumed run draws what the stopped one would have drawn.
     optimizer.reseed_rng(int(np.random.SeedSequence([plan.seed, 1, number]).generate_state(1)[0]))
     return [optimizer.ask() for _ in range(optimizer.population_size)]
 
@@ -259,6 +260,7 @@ def _open(
 ) -> tuple[Journal, list[Generation]]:
     """The run's journal, and what it holds already told to the optimizer."""
     about: Json = {
+        # A longer run of the same settings goes on where the shorter one ended.
         "settings": {key: value for key, value in asdict(plan).items() if key != "iterations"},
         "start": content_hash([start.digest, start.workers, (), start.matrices]),
         "environment": {"name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns},
@@ -286,6 +288,7 @@ def _open(
         points = _ask(optimizer, plan, one.number)
         if len(points) != len(one.fitness):
             raise Mismatch("a recorded generation has another number of candidates", where=str(file))
+        # The library minimises, and fitness is to be large.
         optimizer.tell([(point, -value) for point, value in zip(points, one.fitness, strict=True)])
         if not math.isclose(_mark(optimizer), one.mark, rel_tol=1e-9):
             raise Mismatch(

@@ -172,6 +172,7 @@ def _half(table: OutcomeTable, side: int) -> Float[np.ndarray, "queries workers"
     """Means over every other row of each query and worker, in the order of repeats."""
     order = np.lexsort((table.repeat, table.worker, table.query))
     q, w = table.query[order], table.worker[order]
+    # Sorted by query and worker, a row's place in its cell is its distance from the cell's first row.
     first = np.concatenate([[True], (q[1:] != q[:-1]) | (w[1:] != w[:-1])])
     starts = np.maximum.accumulate(np.where(first, np.arange(q.size), 0))
     kept = order[(np.arange(q.size) - starts) % 2 == side]
@@ -225,6 +226,7 @@ def best_of(table: OutcomeTable, worker: str, k: int) -> Option:
     for q in range(len(table.queries)):
         x = np.sort(table.reward[rows & (table.query == q)])
         _enough(np.array([x.size]), worker, k)
+        # The i-th smallest is the best of the draws that take it and k - 1 of the i below it.
         ways = np.array([math.comb(i, k - 1) for i in range(x.size)]) / math.comb(x.size, k)
         quality[q] = x @ ways
     return _repeated(table, worker, k, quality, f"best-of-{k} of {worker}", attainable=False)

@@ -89,6 +89,7 @@ class Drawn:
 
     def choose(self, states: Float[np.ndarray, "m d"], rows: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
         """Draw."""
+        # The last edge may miss 1 by rounding: luck is scaled to it, so it never falls beyond the last worker.
         edges = self.head.probabilities(states, self.open).cumsum(axis=1)
         luck = self.rng.random((len(edges), 1)) * edges[:, -1:]
         picks = np.asarray((luck >= edges).sum(axis=1))
@@ -274,6 +275,7 @@ class TreeRollouts:
 
     def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
         """One recorded run of each task. Raises CannotDo where all of them fail."""
+        # Equal tasks of a batch are draws of one point; a row of the batch is found again by (stream, draw).
         counts = Counter(tasks.tolist())
         rows: dict[tuple[int, int], int] = {}
         rule = _Rule(self._states, router, self.pool, rows)

@@ -167,6 +167,7 @@ def labels(rows: Sequence[Outcome], failures: Sequence[Failure], workers: Sequen
     if not rows:
         first = f": {failures[0].reason}" if failures else ""
         raise BadInput(f"none of the {len(failures)} draws gave an outcome{first}")
+    # Rewards are 0 .. 1 unless some lie outside: a table's targets are in units of this range.
     low = min(0.0, *(row.reward for row in rows))
     high = max(1.0, *(row.reward for row in rows))
     return Labels(OutcomeTable.of(rows, workers=workers, low=low, high=high), tuple(failures))

@@ -249,6 +249,7 @@ class OutcomeTable:
         """
         keep_q = _keep(self.queries, queries, "query")
         keep_w = _keep(self.workers, workers, "worker")
+        # keep_q and keep_w are sorted, so searchsorted renumbers what is kept.
         rows = np.isin(self.query, keep_q) & np.isin(self.worker, keep_w)
         return replace(
             self,

@@ -79,7 +79,7 @@ def write_graph(graph: StateGraph, path: Path, gamma: float = 0.95, win: float |
             import networkx as nx
 
             nx.write_graphml(_printable(to_networkx(graph, gamma, win)), part)
-        part.replace(path)
+        part.replace(path)  # in one step: a viewer never opens half a graph
     except OSError as error:
         raise BadInput(f"the file cannot be written: {error.strerror}", where=str(path)) from error
     finally:

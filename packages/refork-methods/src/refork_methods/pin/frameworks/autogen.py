@@ -104,6 +104,7 @@ class AutoGenContextCompactor:
         return account(messages, after, reason=f"{self._name} shows {len(kept)} of {len(messages)} messages")
 
     async def _view(self, items: Sequence[LLMMessage]) -> list[LLMMessage]:
+        # The context may be in use by an agent: its own messages are put back whatever happens.
         state = await self.context.save_state()
         await self.context.clear()
         try:

@@ -200,6 +200,7 @@ class _Run:
         worker, subtask = plan.model_id[step - 1], plan.subtasks[step - 1]
         shown = visible(plan, step, outputs, self.isolation)
         messages = tuple(messages_for(subtask, shown))
+        # A step that would miss an answer it was granted is not asked: its own would be of another question.
         failed = [other for other in plan.access_list[step - 1] if other not in outputs]
         if failed:
             error = f"needs the answer of step {failed[0]}, which failed"
@@ -226,6 +227,7 @@ class _Run:
     def _reply(self, worker: str, messages: Sequence[Message], draw: int) -> Reply:
         if worker in self.uncached:
             return self._call(worker, messages, draw)
+        # The draw is part of the key: a worker asked the same twice may answer otherwise.
         key = (worker, json.dumps(messages, sort_keys=True, default=str), draw)
         if key not in self.cache:
             self.cache[key] = self._call(worker, messages, draw)

@@ -205,6 +205,7 @@ class PlanEpisode:
     def step(self, action: str) -> Observation:
         """What the plan led to; after the end the same again."""
         if self._seen is None or not self._seen.done:
+            # A plan inside a plan comes as a later action: the whole script runs anew, its calls remembered.
             self._said.append(action)
             self._seen = self._play()
         return self._seen
