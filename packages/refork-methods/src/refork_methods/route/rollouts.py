@@ -89,7 +89,7 @@ class Drawn:
 
     def choose(self, states: Float[np.ndarray, "m d"], rows: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
         """Draw."""
-        # The last edge may miss 1 by rounding: luck is scaled to it, so it never falls beyond the last worker.
+        # The last edge may miss 1 by rounding: luck scaled to it never falls beyond the last worker.
         edges = self.head.probabilities(states, self.open).cumsum(axis=1)
         luck = self.rng.random((len(edges), 1)) * edges[:, -1:]
         picks = np.asarray((luck >= edges).sum(axis=1))
