@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
+from refork.report.words import short_time
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.diagnose import Diagnosed
 from refork_methods.kernel.gpu.diagnose import SYNTHETIC, GpuDiagnosed
 from refork_methods.kernel.roofline import Classified
+from refork_methods.kernel.signals import Signals
 from refork_methods.kernel.tool import Diagnosis, Finding, Severity
 
 Kind: TypeAlias = Literal["head", "plain", "dim"] | Severity
@@ -47,11 +49,7 @@ class Line:
 def diagnosis_lines(result: Diagnosed, *, width: int = 100) -> list[Line]:
     """The lines of a CPU kernel's diagnosis, at most ``width`` wide where words allow."""
     lines = [*_title(result), *_class(result.diagnosis.classified), *_roofline(result), Line("")]
-    lines += _findings(result.diagnosis.findings, result.lines)
-    lines += _asked(result.diagnosis)
-    lines += [
-        Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(result.signals.absent.items())
-    ]
+    lines += _told(result.diagnosis, result.lines, result.signals)
     lines += [Line(f"Note: {note}", "dim") for note in result.notes]
     return [part for line in lines for part in _wrapped(line, width)]
 
@@ -64,11 +62,14 @@ def told_gpu(result: GpuDiagnosed, *, width: int = 100) -> list[Line]:
         lines.append(Line("not classified: no counters of a run, so every tool was asked"))
     else:
         lines += _class(known)
-    lines += [Line(""), *_findings(result.diagnosis.findings, {}), *_asked(result.diagnosis)]
-    lines += [
-        Line(f"Absent: {source}: {why}", "dim") for source, why in sorted(result.signals.absent.items())
-    ]
+    lines += [Line(""), *_told(result.diagnosis, {}, result.signals)]
     return [part for line in lines for part in _wrapped(line, width)]
+
+
+def _told(found: Diagnosis, source: Mapping[int, str], signals: Signals) -> list[Line]:
+    """Findings, who was asked, and what was not measured."""
+    absent = [Line(f"Absent: {one}: {why}", "dim") for one, why in sorted(signals.absent.items())]
+    return [*_findings(found.findings, source), *_asked(found), *absent]
 
 
 def _noted(note: str) -> Line:
@@ -97,7 +98,7 @@ def _class(known: Classified) -> list[Line]:
 def _roofline(found: Diagnosed) -> list[Line]:
     parts, work, roof = [], found.work, found.ceilings
     if found.seconds is not None:
-        parts.append(f"{_time(found.seconds)} a call")
+        parts.append(f"{short_time(found.seconds)} a call")
     if work is not None and found.seconds:
         parts.append(f"{work.flops / found.seconds / 1e9:.3g} of {roof.flops / 1e9:.3g} Gflop/s")
         share = m.BYTES_SHARE.of(found.signals)
@@ -158,10 +159,3 @@ def _wrapped(line: Line, width: int) -> list[Line]:
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return [Line(piece, line.kind) for piece in pieces]
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"

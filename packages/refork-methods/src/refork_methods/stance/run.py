@@ -444,13 +444,15 @@ def cuts_json(result: CausalCuts) -> Json:
 
 def write_json(file: Path, report: Json) -> None:
     """Write one document, whole or not at all."""
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    _write(file, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_lines(file: Path, rows: Sequence[Json]) -> None:
     """Write JSON lines, whole or not at all."""
+    _write(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _write(file: Path, text: str) -> None:
     part = file.with_name(f"{file.name}.part")
-    part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(file)

@@ -10,7 +10,9 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.kernel import gpu
+from refork_methods.kernel.gpu.cuda_code import cuda_signals
+from refork_methods.kernel.gpu.ncu import read_ncu
+from refork_methods.kernel.gpu.nsys import read_nsys
 from refork_methods.kernel.gpu.tools import gpu_tools
 from refork_methods.kernel.roofline import Bound, Ceilings, Classified, Work, by_measurement, by_theory
 from refork_methods.kernel.signals import Signals, Source
@@ -80,15 +82,15 @@ def diagnose_exports(
     signals, notes = Signals(), []
     for shipped, file in EXAMPLES.items():
         if ncu is not None and str(ncu) == shipped:
-            with resources.as_file(resources.files(gpu).joinpath("examples", file)) as path:
+            with resources.as_file(resources.files(__package__).joinpath("examples", file)) as path:
                 return diagnose_exports(path, nsys, kernel=kernel)
     if ncu is not None:
-        signals |= gpu.read_ncu(_there(ncu), kernel)
+        signals |= read_ncu(_there(ncu), kernel)
         notes.append(f"ncu export {ncu.name}")
         if "SYNTHETIC" in ncu.read_text(errors="replace")[:200]:
             notes.append(SYNTHETIC)
     if nsys:
-        signals |= gpu.read_nsys(*map(_there, nsys), kernel=None if ncu is not None else kernel)
+        signals |= read_nsys(*map(_there, nsys), kernel=None if ncu is not None else kernel)
         notes.append(f"nsys export {', '.join(one.name for one in nsys)}")
     name = next(iter(signals.lines.get("ncu", ())), "").partition(" of ")[2] or kernel or "all kernels"
     absent: dict[Source, str] = dict.fromkeys(("sass", "ptxas"), "no CUDA source was given")
@@ -96,7 +98,7 @@ def diagnose_exports(
     absent |= {one: "no export of it was given" for one in exports if not signals.has(one)}
     full = Signals(signals.values, signals.lines, {**signals.absent, **absent})
     return GpuDiagnosed(
-        kernel=name, diagnosis=gpu.diagnose_gpu(full), signals=full, notes=tuple(notes)
+        kernel=name, diagnosis=diagnose_gpu(full), signals=full, notes=tuple(notes)
     )  # fmt: skip
 
 
@@ -109,13 +111,13 @@ def diagnose_cuda(
         CannotDo: there is no nvcc here.
         BadInput: it does not compile, or no kernel, or several, answer to the name.
     """
-    found = gpu.cuda_signals(source, kernel, architecture=architecture, options=options)
+    found = cuda_signals(source, kernel, architecture=architecture, options=options)
     absent: dict[Source, str] = dict.fromkeys(("ncu", "nsys"), "code alone: no GPU ran it")
     full = Signals(found.values, found.lines, {**found.absent, **absent})
     notes = (f"{source.name} compiled for {architecture}; nothing was run",)
     first = next(iter(found.lines.get("ptxas", ())), "")
     name = first.split("'")[1] if "'" in first else kernel or source.stem
-    return GpuDiagnosed(kernel=name, diagnosis=gpu.diagnose_gpu(full), signals=full, notes=notes)
+    return GpuDiagnosed(kernel=name, diagnosis=diagnose_gpu(full), signals=full, notes=notes)
 
 
 def _there(path: Path) -> Path:

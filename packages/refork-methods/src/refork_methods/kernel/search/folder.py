@@ -63,6 +63,14 @@ class History:
     slips: list[Slip] = field(default_factory=list)
 
 
+def path_to(nodes: Sequence[SearchNode], number: int) -> tuple[int, ...]:
+    """Numbers of the nodes from the original to one."""
+    found = [number]
+    while (parent := nodes[found[-1]].parent) >= 0:
+        found.append(parent)
+    return tuple(found[::-1])
+
+
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:
     """The right kernels with the largest measured speed-ups, the oldest of equals first; ``most`` of them."""
     right = [node for node in nodes if node.evaluated.ok and node.evaluated.speedup is not None]

@@ -17,7 +17,7 @@ from typing import final
 from refork.errors import BadInput, Mismatch, UserError
 from refork.progress import Progress, silent
 from refork_methods.kernel.bench.result import Candidate, Evaluated
-from refork_methods.kernel.search.folder import History, Round, SearchFolder, SearchNode
+from refork_methods.kernel.search.folder import History, Round, SearchFolder, SearchNode, path_to
 from refork_methods.kernel.search.model import (
     Evaluator,
     KernelSearchSettings,
@@ -200,7 +200,7 @@ class SearchLoop:
         return WriterState(
             entry=self.entry,
             number=at,
-            path=self.path(at),
+            path=path_to(self.nodes, at),
             candidate=node.candidate,
             evaluated=node.evaluated,
             observation=seen,
@@ -212,13 +212,6 @@ class SearchLoop:
             key=key,
             report=self._slipped,
         )
-
-    def path(self, number: int) -> tuple[int, ...]:
-        """From the original to a node."""
-        found = [number]
-        while (parent := self.nodes[found[-1]].parent) >= 0:
-            found.append(parent)
-        return tuple(found[::-1])
 
     def _try(self, choice: Round, ways: Strategy, progress: Progress, stopped: Callable[[], bool]) -> bool:
         """Try a round in order and tell the tree; False where the budget or a stop ended it in its midst.

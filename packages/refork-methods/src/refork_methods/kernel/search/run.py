@@ -12,7 +12,7 @@ from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.search.folder import SOURCES, SearchFolder, SearchNode, fastest
+from refork_methods.kernel.search.folder import SOURCES, SearchFolder, SearchNode, fastest, path_to
 from refork_methods.kernel.search.loop import SearchLoop
 from refork_methods.kernel.search.model import Evaluator, KernelSearchSettings, Writer
 from refork_methods.kernel.tool import Slip
@@ -44,7 +44,7 @@ class SearchResult:
     @property
     def path(self) -> tuple[int, ...]:
         """Numbers of the nodes from the original to the best."""
-        return self.path_to(self.best.number)
+        return path_to(self.nodes, self.best.number)
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -57,16 +57,9 @@ class SearchResult:
         made = (self.nodes[one].proposal for one in self.path)
         return tuple(dict.fromkeys(one for move in made if move is not None for one in move.granted))
 
-    def path_to(self, number: int) -> tuple[int, ...]:
-        """Numbers of the nodes from the original to one."""
-        found = [number]
-        while (parent := self.nodes[found[-1]].parent) >= 0:
-            found.append(parent)
-        return tuple(found[::-1])
-
     def moves_to(self, number: int) -> tuple[str, ...]:
         """The moves from the original to a node."""
-        made = (self.nodes[one].proposal for one in self.path_to(number))
+        made = (self.nodes[one].proposal for one in path_to(self.nodes, number))
         return tuple(one.move for one in made if one is not None)
 
     @property
