@@ -211,7 +211,7 @@ def test_prompts_end_before_a_shared_trunk_does():
     assert folded.owner[1] == folded.owner[2]
     assert sorted(folded.ends) == [2 * BLOCK, 3 * BLOCK]
     # The last token of the shorter prompt is its own, so the whole second block is.
-    assert [c.shared_prefix for c in clusters(folded.tokens, folded.ends)] == [BLOCK]
+    assert [size for _, size in clusters(folded.tokens, folded.ends)] == [BLOCK]
     assert len(traces(prefixes).tokens) == 1
 
 

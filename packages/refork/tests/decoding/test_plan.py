@@ -36,9 +36,9 @@ def test_clusters_share_whole_blocks():
     alone = np.arange(900, 1000, dtype=np.int32)
     short = [ids(5, 6), ids(5, 7)]
     tokens = traces([*parted, alone, *short]).tokens
-    found = clusters(tokens)
-    assert [(c.last - c.first, c.shared_prefix) for c in found] == [(3, 128), (1, 0), (1, 0), (1, 0)]
-    assert [c.first for c in found] == [0, 3, 4, 5]
+    assert clusters(tokens) == [([0, 1, 2], 128), ([3], 0), ([4], 0), ([5], 0)]
+    # The longer of two sides share with none of the shorter.
+    assert clusters([base[:130], base[:140], base[:150]], switch=135) == [([0], 0), ([1, 2], 128)]
 
 
 def test_lengths():

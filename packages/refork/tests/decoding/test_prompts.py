@@ -61,7 +61,7 @@ def test_others_who_read_a_taken_stack_see_no_change(three: tuple[PrefixCache, S
     before = [own(stack, i) for i in range(3)]
     prefix_cache.drop(1)
     newcomer = filled(2, BLOCK, 1)
-    prefix_cache.put(7, CacheSlot(newcomer, 1, None, 7), words(7, 50))
+    prefix_cache.put_all([(7, CacheSlot(newcomer, 1, None, 7), words(7, 50))])
     assert all(same(own(stack, i), before[i]) for i in range(3))
     assert same(held(prefix_cache, 7), own(newcomer, 1))
     assert all(same(held(prefix_cache, i), before[i]) for i in (0, 2))
@@ -89,7 +89,7 @@ def test_a_stack_with_runs_of_nobody_is_copied() -> None:
 
 def test_an_odd_length_is_shelved_with_longer_runs() -> None:
     prefix_cache, stack = PrefixCache(SHAPE), filled(1, 3 * BLOCK, 0)
-    prefix_cache.put(0, CacheSlot(stack, 0, None, 0), words(0, 150))
+    prefix_cache.put_all([(0, CacheSlot(stack, 0, None, 0), words(0, 150))])
     assert prefix_cache.slot(0).leaf.length == 4 * BLOCK
     assert all(
         torch.equal(a[:, : 3 * BLOCK], b) for a, b in zip(held(prefix_cache, 0), own(stack, 0), strict=True)
@@ -102,7 +102,7 @@ def test_runs_that_share_with_one_that_is_here_get_its_trunk_and_are_copied() ->
     head, stacks = words(9, 3 * BLOCK), [filled(1, 4 * BLOCK, seed) for seed in (0, 0)]
     for i, stack in enumerate(stacks):
         tokens = np.concatenate([head, words(i, 20)]).astype(np.int32)
-        prefix_cache.put(i, CacheSlot(stack, 0, None, i), tokens)
+        prefix_cache.put_all([(i, CacheSlot(stack, 0, None, i), tokens)])
     second = prefix_cache.slot(1)
     assert prefix_cache.slot(0).shared_prefix is None
     assert second.shared_prefix is not None
@@ -132,7 +132,7 @@ def test_prompts_on_both_sides_of_a_switch_share_nothing(switch):
     for number in range(6):
         length = 3 * BLOCK + (20 if number % 2 else -2) - number // 2
         tokens = np.append(base[:length], 1000 + number).astype(np.int32)
-        prefix_cache.put(number, CacheSlot(Stack(SHAPE, 1, 0, 5 * BLOCK), 0, None, number), tokens)
+        prefix_cache.put_all([(number, CacheSlot(Stack(SHAPE, 1, 0, 5 * BLOCK), 0, None, number), tokens)])
     readers: dict[int, set[int]] = {}
     for number in range(6):
         shared_prefix = prefix_cache.slot(number).shared_prefix

@@ -14,7 +14,6 @@ from refork.policies.base import Policy, Request, Sampling, sample_all
 from refork.policies.open import open_policy, parse_spec, recorded_policy, scripted, spell
 from refork.policies.probe import probe_policy
 from refork.policies.remote import RemotePolicy
-from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork_methods.recovery.maze import walker_distribution
@@ -265,10 +264,6 @@ def test_show_and_probe_a_server(remote, monkeypatch):
     exact = remote(tokenizer=CODEC)
     monkeypatch.setattr("refork.policies.open.open_policy", lambda spec, **options: exact)
     assert run("probe", "openai:x#tiny").exit_code == 0
-
-
-def test_scripts_are_scripted_policies():
-    assert isinstance(scripted("coin"), ScriptedPolicy)
 
 
 def test_a_number_may_follow_a_script():

@@ -134,32 +134,6 @@ def test_a_thousand_cancelled_streams_leave_no_memory_no_rows_no_cache(policy):
 # -- on real sockets ---------------------------------------------------------------------------------
 
 
-def raw(address, text, timeout=120):
-    """What a server answers to bytes of ours, until it closes or the answer is whole."""
-    host = ("127.0.0.1", int(address.split(":")[2].split("/")[0]))
-    with socket.create_connection(host, timeout=timeout) as connection:
-        connection.sendall(text)
-        return connection.recv(65536).decode()
-
-
-def head(length):
-    told = "host: localhost\r\ncontent-type: application/json"
-    return f"POST /v1/completions HTTP/1.1\r\n{told}\r\n{length}\r\n\r\n"
-
-
-def test_bodies_that_are_too_large_too_slow_or_nonsense(policy):
-    with asking(policy, max_body=64, body_s=0.1) as (_, address):
-        chunk = "40\r\n" + "x" * 64 + "\r\n"
-        for bad, status in (
-            (head("content-length: 65") + "x", 413),
-            (head("transfer-encoding: chunked") + chunk + chunk, 413),
-            (head("content-length: 60") + "{", 408),
-            (head("content-length: 2") + "no", 400),
-        ):
-            assert raw(address, bad.encode()).startswith(f"HTTP/1.1 {status} "), bad
-        assert gauge(address, "running") == 0
-
-
 def test_keys_and_full_queues(policy):
     steps = paces()
     live = PlantedLive(lambda ask: [66] * 4, width=1, paces=steps)
@@ -195,20 +169,6 @@ def test_an_answer_out_of_time_is_an_error_and_frees_its_row(policy):
             list(client.completions.create(**long, stream=True))
         steps.release(100)
         until(lambda: gauge(address, "running") + gauge(address, "waiting") == 0)
-
-
-def test_a_reader_who_never_reads_stalls_nobody_and_is_put_down_in_time(policy):
-    with asking(policy, timeout_s=1.0) as (client, address):
-        body = json.dumps(
-            {"model": "m", "prompt": "x", "max_tokens": 600, "stream": True, "logprobs": 5, "n": 8}
-        )
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        slow.connect(("127.0.0.1", int(address.split(":")[2].split("/")[0])))
-        slow.sendall((head(f"content-length: {len(body)}") + body).encode())
-        assert client.chat.completions.create(**CHAT).usage.completion_tokens == 4
-        until(lambda: gauge(address, "running") == 0)
-        slow.close()
 
 
 def test_a_server_that_stops_lets_a_running_answer_end(policy):

@@ -52,9 +52,9 @@ def values(metrics):
 
 def told(watch_of, *said):
     with watch_of as watch:
-        watch.started()
+        watch.timeline.started()
         for tokens in said:
-            watch.count_tokens(tokens)
+            watch.timeline.count_tokens(tokens)
         asyncio.run(watch.ended(exchange()))
 
 

@@ -54,19 +54,6 @@ class RunningRequest:
     Raises: BadInput as the maker of its guide.
     """
 
-    __slots__ = (
-        "forced",
-        "guide",
-        "joined",
-        "limit",
-        "prompt",
-        "request",
-        "request_id",
-        "sampling",
-        "so_far",
-        "words",
-    )
-
     def __init__(self, request_id: int, request: DrawRequest, limit: int) -> None:
         settings = request.settings
         self.request_id, self.request, self.limit = request_id, request, limit

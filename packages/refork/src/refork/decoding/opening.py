@@ -99,7 +99,7 @@ class DecodingPath:
 
 
 def open_decoder(
-    model: Any, memory: int = 2 << 30, max_branches: int | None = None, forward: Forward = "auto"
+    model: Any, memory: int = 2 << 30, forward: Forward = "auto"
 ) -> tuple[Decoder[Any], DecodingPath]:
     """The decoder of a model: packed where that agrees with its own forward pass, else the general one.
 
@@ -118,26 +118,26 @@ def open_decoder(
     decoder: Decoder[Any] | None = None
     if found is None:
         began = time.monotonic()
-        decoder, found = _Trial(inner, model, memory, max_branches).choose(forward)
+        decoder, found = _Trial(inner, model, memory).choose(forward)
         fresh = time.monotonic() - began > _KEEP_FROM
     if found.compared:
         _KNOWN[name] = found
     if fresh and found.compared:
         _keep(name, found)
-    return decoder or _made(found, model, memory, max_branches), found
+    return decoder or _made(found, model, memory), found
 
 
-def _made(found: DecodingPath, model: Any, memory: int, most: int | None) -> Decoder[Any]:
+def _made(found: DecodingPath, model: Any, memory: int) -> Decoder[Any]:
     if found.path == "packed":
-        return BranchDecoder(Backbone(model), memory, most)
-    return OwnDecoder(OwnForward(model, cached=found.path == "cached", steady=found.steady), memory, most)
+        return BranchDecoder(Backbone(model), memory)
+    return OwnDecoder(OwnForward(model, cached=found.path == "cached", steady=found.steady), memory)
 
 
 class _Trial:
     """One comparison of a model's decoders with its forward pass."""
 
-    def __init__(self, inner: Any, model: Any, memory: int, most: int | None) -> None:
-        self.inner, self.model, self.memory, self.most = inner, model, memory, most
+    def __init__(self, inner: Any, model: Any, memory: int) -> None:
+        self.inner, self.model, self.memory = inner, model, memory
         self.own = OwnForward(model, cached=False)
         self.kind = type(inner).__name__
         borders = _borders(inner.config)
@@ -172,7 +172,7 @@ class _Trial:
                 self._known.clear()
             opening = DecodingPath(path, why, 0.0, self.length, self.unseen, steady)
             try:
-                decoder = _made(opening, self.model, self.memory, self.most)
+                decoder = _made(opening, self.model, self.memory)
                 difference = self._differs(decoder)
             except Exception as error:  # whatever a model's code may raise
                 wrong = _error_text(error)
@@ -189,10 +189,10 @@ class _Trial:
     def _unseen(self) -> tuple[Decoder[Any], DecodingPath]:
         """A decoder of a model whose logits are not finite, so that nothing can be compared."""
         try:
-            return BranchDecoder(Backbone(self.model), self.memory, self.most), DecodingPath("packed")
+            return BranchDecoder(Backbone(self.model), self.memory), DecodingPath("packed")
         except Exception as error:  # whatever a model's code may raise
             opening = DecodingPath("anew", _error_text(error))
-            return _made(opening, self.model, self.memory, self.most), opening
+            return _made(opening, self.model, self.memory), opening
 
     def _settle(self) -> bool:
         """Up to which length a longer pass changes nothing before its end; refuses what cannot run.

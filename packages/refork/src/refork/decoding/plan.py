@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +45,12 @@ def traces(
     """
     if switch is None:
         return _traces(prefixes, ends)
-    beyond = np.array([len(prefix) > switch for prefix in prefixes], dtype=np.bool_)
     owner, keep = (np.zeros(len(prefixes), dtype=np.int64) for _ in range(2))
     tokens: list[IntArray] = []
     limits: list[NDArray[np.int64]] = []
-    for part in (np.flatnonzero(~beyond), np.flatnonzero(beyond)):
-        places = part.tolist()
-        mine = _traces([prefixes[i] for i in places], None if ends is None else [ends[i] for i in places])
-        owner[part], keep[part] = mine.owner + len(tokens), mine.keep
+    for side in _sides(prefixes, switch):
+        mine = _traces([prefixes[i] for i in side], None if ends is None else [ends[i] for i in side])
+        owner[side], keep[side] = mine.owner + len(tokens), mine.keep
         tokens += mine.tokens
         limits += [] if mine.ends is None else [mine.ends]
     return Traces(tokens, owner, keep, None if ends is None else np.concatenate(limits))
@@ -92,52 +91,35 @@ def _traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None) -> Traces:
     return Traces(tokens, owner[which], lengths[which], limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Traces ``first .. last - 1`` (sorted order) that share their first ``shared_prefix`` tokens."""
-
-    first: int
-    last: int
-    shared_prefix: int
-
-
-def clusters(tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None) -> list[Cluster]:
-    """Group sorted traces by their first block; the shared prefix is what the whole group shares.
+def clusters(
+    tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None, switch: int | None = None
+) -> list[tuple[list[int], int]]:
+    """Sorted traces by their first block: the members of each group, and how many tokens all of them share.
 
     A shared prefix is a multiple of BLOCK, so that a position lies in the same block of the same sum whether
     it is shared or not. A trace alone, or one that shares less than a block, has no shared prefix. With
-    ``ends`` [traces] the shared prefix stops before the last token of every prompt.
+    ``ends`` [traces] the shared prefix stops before the last token of every prompt. Traces longer than
+    ``switch`` share with none shorter.
     """
-    found: list[Cluster] = []
-    start = 0
-    heads = [array[:BLOCK].tobytes() if len(array) >= BLOCK else None for array in tokens]
-    while start < len(tokens):
-        end = start + 1
-        while end < len(tokens) and heads[start] is not None and heads[end] == heads[start]:
-            end += 1
-        # The shared beginning of a sorted group is that of its first and last member.
-        shared_prefix = shared(tokens[start], tokens[end - 1]) if end - start > 1 else 0
-        if shared_prefix and ends is not None:
-            shared_prefix = min(shared_prefix, int(ends[start:end].min()) - 1)
-        shared_prefix = shared_prefix // BLOCK * BLOCK
-        found.append(Cluster(start, end, shared_prefix))
-        start = end
-    return found
-
-
-def clusters_apart(
-    tokens: Sequence[IntArray], ends: NDArray[np.int64] | None = None, switch: int | None = None
-) -> list[tuple[list[int], int]]:
-    """Members and shared prefix of each cluster; traces longer than ``switch`` share with none shorter."""
-    apart = [np.arange(len(tokens))]
-    if switch is not None:
-        beyond = np.array([len(array) > switch for array in tokens], dtype=np.bool_)
-        apart = [np.flatnonzero(~beyond), np.flatnonzero(beyond)]
     found: list[tuple[list[int], int]] = []
-    for part in apart:
-        mine = clusters([tokens[i] for i in part.tolist()], None if ends is None else ends[part])
-        found += [(part[c.first : c.last].tolist(), c.shared_prefix) for c in mine]
+    heads = [array[:BLOCK].tobytes() if len(array) >= BLOCK else None for array in tokens]
+    for side in _sides(tokens, switch):
+        for _, group in groupby(side, lambda i: i if heads[i] is None else heads[i]):
+            members = list(group)
+            # The shared beginning of a sorted group is that of its first and last member.
+            size = shared(tokens[members[0]], tokens[members[-1]]) if len(members) > 1 else 0
+            if size and ends is not None:
+                size = min(size, int(ends[members].min()) - 1)
+            found.append((members, size // BLOCK * BLOCK))
     return found
+
+
+def _sides(tokens: Sequence[IntArray], switch: int | None) -> list[list[int]]:
+    """Places of those with at most ``switch`` tokens, and of those with more; None: all together."""
+    every = range(len(tokens))
+    if switch is None:
+        return [list(every)]
+    return [[i for i in every if len(tokens[i]) <= switch], [i for i in every if len(tokens[i]) > switch]]
 
 
 def shared(left: IntArray, right: IntArray) -> int:

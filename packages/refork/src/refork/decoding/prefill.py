@@ -15,7 +15,7 @@ from torch import Tensor
 from refork.decoding.attention import AttentionPlan, StackProduct, Write
 from refork.decoding.backbone import Backbone
 from refork.decoding.cache import BlockCache
-from refork.decoding.plan import BLOCK, align, clusters_apart
+from refork.decoding.plan import BLOCK, align, clusters
 from refork.decoding.sites import Rows
 from refork.decoding.stack import KvShape, Stack
 from refork.types import IntArray
@@ -140,7 +140,7 @@ class Forest:
         far = [backbone.beyond(len(array)) if beyond is None else beyond for array in tokens]
         self.beyond = np.array(far, dtype=np.bool_)
         alone: list[int] = []
-        for members, shared_prefix in clusters_apart(tokens, ends, backbone.switch):
+        for members, shared_prefix in clusters(tokens, ends, backbone.switch):
             if shared_prefix:
                 self._plant(members, shared_prefix, rows)
             else:

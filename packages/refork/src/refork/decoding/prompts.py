@@ -79,10 +79,6 @@ class PrefixCache:
         }
         return sum(s.stack.bytes for s in self._groups.values()) + sum(shared_prefixes.values())
 
-    def put(self, number: int, slot: CacheSlot, tokens: IntArray) -> None:
-        """Hold a run of a filled stack; ``tokens`` are those that it and its shared prefix hold."""
-        self.put_all([(number, slot, tokens)])
-
     def put_all(self, runs: Iterable[Run]) -> None:
         """Hold runs of filled stacks, which nobody may write to any more.
 

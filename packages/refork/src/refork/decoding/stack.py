@@ -121,21 +121,11 @@ class Stack:
 
 @final
 class Suffix:
-    """Keys and values of what branches said themselves, one row per branch; grows, never per step."""
+    """Keys and values of what branches said themselves, one row per branch."""
 
     def __init__(self, shape: KvShape, rows: int, length: int) -> None:
         self.shape = shape
         self.store = Stack(shape, rows, 0, length)
-
-    def grow(self, length: int) -> None:
-        """Make room for ``length`` positions per row."""
-        old = self.store
-        if length <= old.length:
-            return
-        self.store = Stack(self.shape, old.count, 0, length)
-        for layer in range(len(old.keys)):
-            self.store.keys[layer][:, :, : old.length] = old.keys[layer]
-            self.store.values[layer][:, :, : old.length] = old.values[layer]
 
     def move(self, rows: Tensor, source: Tensor, used: int) -> None:
         """Rows [n] become what rows ``source`` [n] were; only ``used`` positions matter."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from refork.errors import BadInput, CannotDo
 from refork.sampling.noise import NoiseKey
@@ -42,19 +42,24 @@ class Cost:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
+Number = TypeVar("Number", int, float)
+
+
+def known_sum(values: Sequence[Number | None]) -> Number | None:
+    """Their sum; None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 def total_cost(costs: Sequence[Cost]) -> Cost:
     """Several costs as one; what any of them does not know is not known."""
-
-    def add(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if known and len(known) == len(values) else None
-
-    tokens_in, tokens_out = (add([getattr(c, name) for c in costs]) for name in ("tokens_in", "tokens_out"))
+    if not costs:
+        return Cost()
     return Cost(
-        None if tokens_in is None else int(tokens_in),
-        None if tokens_out is None else int(tokens_out),
-        add([c.seconds for c in costs]),
-        add([c.money for c in costs]),
+        known_sum([c.tokens_in for c in costs]),
+        known_sum([c.tokens_out for c in costs]),
+        known_sum([c.seconds for c in costs]),
+        known_sum([c.money for c in costs]),
     )
 
 

@@ -181,20 +181,13 @@ def _calls_text(codec: Codec, calls: Sequence[int]) -> str:
         }
         for i in calls
     ]
-    mark = "refork"
-    opening = codec.template_text([ask], generate=True)
-    plain = codec.template_text([ask, {"role": "assistant", "content": mark}], generate=False)
+    frame = codec.answer_frame(ask)
     text = codec.template_text(
         [ask, {"role": "assistant", "content": "", "tool_calls": made}], generate=False
     )
-    lead, marked, ending = plain.removeprefix(opening).rpartition(mark)
-    if (
-        not marked
-        or not plain.startswith(opening)
-        or not text.startswith(opening)
-        or not text.endswith(ending)
-    ):
+    if frame is None or not text.startswith(frame[0]) or not text.endswith(frame[2]):
         raise BadInput("its calls do not stand where its answers do")
+    opening, lead, ending = frame
     # What a template puts before every answer (an empty thought, say) is no part of a call.
     return text[len(opening) : len(text) - len(ending)].removeprefix(lead)
 

@@ -39,6 +39,7 @@ _LONGEST_CHARACTER = 4  # bytes of UTF-8, hence tokens that one character can be
 _DATE = datetime.date(2024, 7, 26)
 _DATE_CALL = re.compile(r"strftime_now\(\s*(?P<quote>['\"])(?P<form>.*?)(?P=quote)\s*\)")
 _ANCHORS = ("\n", ".", "a")
+_MARK = "refork"  # a text that no template writes by itself
 
 
 def tools_of(messages: Sequence[Message]) -> list[Json]:
@@ -76,6 +77,7 @@ class Codec:
         self._tokenizer = tokenizer
         template = getattr(tokenizer, "chat_template", None)
         self._template: str | dict[str, str] | None = template or None
+        self._frames: dict[str, tuple[str, str, str] | None] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self._special = {int(i) for i in tokenizer.all_special_ids} | {
             int(i) for i, token in added.items() if getattr(token, "special", False)
@@ -275,6 +277,22 @@ class Codec:
             ) from error
         return str(text)
 
+    def answer_frame(self, ask: Message) -> tuple[str, str, str] | None:
+        """How the template opens an answer to ``ask``, what it puts before every answer, and how it ends one.
+
+        None where an answer does not stand where the opening of the policy's turn ends.
+
+        Raises: as :meth:`template_text`.
+        """
+        key = json.dumps(ask, sort_keys=True)
+        if key not in self._frames:
+            opening = self.template_text([ask], generate=True)
+            plain = self.template_text([ask, {"role": "assistant", "content": _MARK}], generate=False)
+            lead, marked, ending = plain.removeprefix(opening).rpartition(_MARK)
+            fits = marked and plain.startswith(opening)
+            self._frames[key] = (opening, lead, ending) if fits else None
+        return self._frames[key]
+
     def _source(self, *, tools: bool) -> str:
         if not isinstance(self._template, dict):
             return self._template or ""
@@ -375,14 +393,13 @@ class Codec:
 
     def _template_end(self) -> set[int]:
         """The first token that the template writes after the policy's own words."""
-        mark = "refork"
         try:
             text = self.template_text(
-                [{"role": "user", "content": "a"}, {"role": "assistant", "content": mark}], generate=False
+                [{"role": "user", "content": "a"}, {"role": "assistant", "content": _MARK}], generate=False
             )
         except (BadInput, CannotDo):
             return set()
-        return set(self._ids(text.rpartition(mark)[2].lstrip())[:1])
+        return set(self._ids(text.rpartition(_MARK)[2].lstrip())[:1])
 
 
 @functools.lru_cache(maxsize=64)

@@ -32,7 +32,7 @@ from refork.policies.base import (
 from refork.policies.chat import Codec
 from refork.policies.generation import end_ids, not_applied
 from refork.policies.load import load_model, load_tokenizer, short_name
-from refork.policies.weights import require_weights, weights_digest
+from refork.policies.weights import weights_digest
 from refork.sampling.guide import Guide, Guides, guides_of
 from refork.types import FloatArray, IntArray, Json, Message
 
@@ -66,7 +66,6 @@ class LocalPolicy:
         name: str | None = None,
         reference: LocalPolicy | None = None,
         memory: int = 2 << 30,
-        max_branches: int | None = None,
         decoder: Decoder[Any] | None = None,
         forward: Forward = "auto",
     ) -> None:
@@ -75,7 +74,7 @@ class LocalPolicy:
         self.reference = reference
         self.opening: DecodingPath | None = None
         if decoder is None:
-            decoder, self.opening = open_decoder(model, memory, max_branches, forward)
+            decoder, self.opening = open_decoder(model, memory, forward)
         self.decoder = decoder
         self._name = name or getattr(model.config, "name_or_path", "") or type(model).__name__
         self._card: PolicyCard | None = None
@@ -100,20 +99,17 @@ class LocalPolicy:
         dtype: str = "float32",
         device: str = "cpu",
         name: str | None = None,
-        weights: str | None = None,
         memory: int = 2 << 30,
-        max_branches: int | None = None,
         forward: Forward = "auto",
         on_slow: Callable[[str], None] | None = None,
     ) -> LocalPolicy:
         """A policy from a folder or hub id, with an optional PEFT adapter and reference model.
 
-        ``dtype`` is float32, bfloat16 or float16; ``device`` cpu, cuda or mps. ``weights`` is a recorded
-        digest that must fit. ``on_slow`` is told where the model's own forward pass is used, and why.
+        ``dtype`` is float32, bfloat16 or float16; ``device`` cpu, cuda or mps. ``on_slow`` is told where the
+        model's own forward pass is used, and why.
 
         Raises:
             BadInput: no model there, or an unknown dtype or device.
-            WrongWeights: the digest differs from ``weights``.
         """
         model = load_model(str(path), adapter=adapter, dtype=dtype, device=device)
         tokenizer = load_tokenizer(str(path))
@@ -127,13 +123,10 @@ class LocalPolicy:
             name=name or short_name(str(path)),
             reference=reference,
             memory=memory,
-            max_branches=max_branches,
             forward=forward,
         )
         if on_slow is not None and policy.opening is not None and policy.opening.slow:
             on_slow(f"{policy._name} runs slowly, by {policy.opening.describe}")
-        if weights is not None:
-            require_weights(weights, policy.card.weights, where=str(path))
         return policy
 
     @property

@@ -48,7 +48,6 @@ _TOOL: Final[Json] = {
 }
 _ASK: Final[Message] = {"role": "user", "content": "a"}
 _RESULT: Final = "refork result"
-_MARK: Final = "refork"
 
 
 @final
@@ -328,16 +327,14 @@ def _encoded(policy: Policy, text: str, calls: str | None, notes: tuple[str, ...
 def _templated(codec: Codec, message: Message, tools: Sequence[Json]) -> str | None:
     """What a template writes for a turn, without how turns open and end; None where that cannot be told."""
     ask = {**_ASK, "tools": list(tools)} if tools and abilities(codec).tools else _ASK
-    frame = _frame(codec, ask)
-    if frame is None:
-        return None
-    opening, lead, ending = frame
     try:
+        frame = codec.answer_frame(ask)
         text = codec.template_text([ask, message], generate=False)
     except (BadInput, CannotDo):
         return None
-    if not text.startswith(opening):
+    if frame is None or not text.startswith(frame[0]):
         return None
+    opening, lead, ending = frame
     body = text[len(opening) :]
     stripped = body.removesuffix(ending)
     if stripped == body:
@@ -352,30 +349,6 @@ def _without_end(codec: Codec, body: str) -> str:
     bare = body.rstrip()
     last = next((name for name in names if bare.endswith(name)), None)
     return body if last is None else bare[: -len(last)]
-
-
-_FRAMES: Final[WeakKeyDictionary[Codec, dict[str, tuple[str, str, str] | None]]] = WeakKeyDictionary()
-
-
-def _frame(codec: Codec, ask: Message) -> tuple[str, str, str] | None:
-    """How a template opens an answer, what it puts before all of them, and how it ends one."""
-    known = _FRAMES.setdefault(codec, {})
-    name = json.dumps(ask, sort_keys=True)
-    if name not in known:
-        known[name] = _framed(codec, ask)
-    return known[name]
-
-
-def _framed(codec: Codec, ask: Message) -> tuple[str, str, str] | None:
-    try:
-        opening = codec.template_text([ask], generate=True)
-        plain = codec.template_text([ask, {"role": "assistant", "content": _MARK}], generate=False)
-    except (BadInput, CannotDo):
-        return None
-    if not plain.startswith(opening):
-        return None
-    lead, marked, ending = plain.removeprefix(opening).rpartition(_MARK)
-    return (opening, lead, ending) if marked else None
 
 
 _LONGEST_CHARACTER: Final = 4  # bytes in UTF-8, so at most as many tokens

@@ -56,15 +56,10 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class SamplingBody(Body):
-    """How tokens are drawn. ``seed``: the same seed and prompt, the same tokens; choice i is its draw i.
-
-    Ours and vLLM's: ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``ignore_eos``,
-    ``include_stop_str_in_output``, ``return_token_ids``. Of ``logit_bias`` only -100 (never) can be had.
-    """
+class DrawnBody(Body):
+    """How tokens are drawn. ``seed``: the same seed and prompt, the same tokens; choice i is its draw i."""
 
     model: str
-    n: int = Field(default=1, ge=1, le=128)
     seed: Seed | None = None
     temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -73,13 +68,23 @@ class SamplingBody(Body):
     repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    stream: bool = False
+
+
+class SamplingBody(DrawnBody):
+    """How choices are drawn.
+
+    Ours and vLLM's: ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``ignore_eos``,
+    ``include_stop_str_in_output``, ``return_token_ids``. Of ``logit_bias`` only -100 (never) can be had.
+    """
+
+    n: int = Field(default=1, ge=1, le=128)
     stop: str | list[str] | None = None
     stop_token_ids: list[Token] = Field(default_factory=list, max_length=128)
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     logit_bias: dict[str, float] = Field(default_factory=dict)
     return_token_ids: bool = False
-    stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
 
 
@@ -431,30 +436,20 @@ class FlatAllowedTools(BaseModel):
     tools: list[FlatNamedTool] = Field(min_length=1, max_length=1024)
 
 
-class ResponseRequest(Body):
+class ResponseRequest(DrawnBody):
     """A text or a list of messages, function calls and their outputs. Nothing is kept between requests.
 
     ``seed``, ``top_k``, ``min_p`` and the penalties are ours; the seed does what it does for chat
     completions.
     """
 
-    model: str
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repetition_penalty: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    seed: Seed | None = None
     tools: list[dict[str, Any]] = Field(default_factory=list, max_length=1024)
     tool_choice: Literal["none", "auto", "required"] | FlatNamedTool | FlatAllowedTools | None = None
     text: TextSettings | None = None
     parallel_tool_calls: bool = True
-    stream: bool = False
     store: bool | None = None
     previous_response_id: str | None = None
     metadata: dict[str, str] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import final
 
 from refork.chat import ChatModel, Reply
 from refork.errors import BadInput
-from refork.policies.base import PolicyCard
+from refork.policies.base import PolicyCard, known_sum
 from refork.serve.exchange import Choice
 from refork.serve.served import Asked, Delta
 from refork.types import Finish
@@ -107,12 +107,12 @@ class ChatAnswer:
     @property
     def tokens_in(self) -> int | None:
         """Tokens of all prompts; None where a reply does not know its own."""
-        return _sum([reply.cost.tokens_in for reply in self._given()])
+        return known_sum([reply.cost.tokens_in for reply in self._given()])
 
     @property
     def tokens_out(self) -> int | None:
         """Tokens of all replies; None where one does not know its own."""
-        return _sum([reply.cost.tokens_out for reply in self._given()])
+        return known_sum([reply.cost.tokens_out for reply in self._given()])
 
     def _given(self) -> list[Reply]:
         return [future.result() for future in self._replies if future.done() and not future.cancelled()]
@@ -121,10 +121,6 @@ class ChatAnswer:
         """Cancel the questions that still wait for a lane."""
         for future in self._replies:
             future.cancel()
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    return sum(count for count in counts if count is not None) if None not in counts else None
 
 
 def _choice(reply: Reply) -> Choice:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-from refork.policies.base import PolicyCard, Sampling
+from refork.policies.base import PolicyCard, Sampling, known_sum
 from refork.sampling.noise import NoiseKey
 from refork.types import FloatArray, IntArray, Json, Message
 
@@ -80,8 +80,7 @@ class Exchange:
     @property
     def counted_out(self) -> int | None:
         """Tokens of all choices; None: one of them does not know."""
-        counts = [len(c.tokens) if c.tokens is not None else c.tokens_out for c in self.choices]
-        return sum(count for count in counts if count is not None) if None not in counts else None
+        return known_sum([len(c.tokens) if c.tokens is not None else c.tokens_out for c in self.choices])
 
 
 @final

@@ -64,13 +64,13 @@ class Metrics:
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """One HTTP request ended."""
-        with _harmless():
+        with harmless():
             self._requests.labels(route, _method(method), str(status)).inc()
             self._seconds.labels(route).observe(seconds)
 
     def answer(self, model: str, exchange: Exchange | None, times: Timeline, outcome: str) -> None:
         """One answer ended, complete (``exchange``) or not."""
-        with _harmless():
+        with harmless():
             self._answers.labels(model, outcome).inc()
             if times.queued is not None:
                 self._queue.labels(model).observe(times.queued)
@@ -96,7 +96,7 @@ class Metrics:
 
     def recorded(self, result: str, exchanges: int = 1) -> None:
         """So many exchanges were ``written``, or ``failed`` to be."""
-        with _harmless():
+        with harmless():
             self._records.labels(result).inc(exchanges)
 
     def text(self) -> tuple[bytes, str]:
@@ -124,7 +124,7 @@ class _Reader:
 
         now: dict[str, Mapping[str, float]] = {}
         for model, gauges in list(self._watched.items()):
-            with _harmless():
+            with harmless():
                 now[model] = gauges()
         for name in sorted({name for found in now.values() for name in found}):
             family = GaugeMetricFamily(f"refork_{name}", _GAUGES.get(name, name), labels=["model"])
@@ -144,9 +144,9 @@ def _method(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _harmless() -> Iterator[None]:
-    """Log what goes wrong in counting, and go on."""
+def harmless(said: str = "a metric could not be counted") -> Iterator[None]:
+    """Log what goes wrong in watching, and go on: no answer may break by it."""
     try:
         yield
     except Exception:
-        _log.exception("a metric could not be counted")
+        _log.exception(said)

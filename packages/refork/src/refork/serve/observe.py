@@ -24,14 +24,6 @@ class Watch:
         self.timeline = Timeline()
         self.exchange: Exchange | None = None
 
-    def started(self) -> None:
-        """The first choice has a row or a lane: it waits no longer."""
-        self.timeline.started()
-
-    def count_tokens(self, tokens: int = 1) -> None:
-        """So many tokens more were drawn, of whichever choice."""
-        self.timeline.count_tokens(tokens)
-
     async def ended(self, exchange: Exchange) -> None:
         """The answer is complete. Await it before the client gets its end: then it is on record, too.
 

@@ -12,7 +12,14 @@ from pydantic import BaseModel
 from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
-from refork.serve.api import FlatAllowedTools, FlatNamedTool, ResponseRequest, SamplingBody, schema_of
+from refork.serve.api import (
+    DrawnBody,
+    FlatAllowedTools,
+    FlatNamedTool,
+    ResponseRequest,
+    SamplingBody,
+    schema_of,
+)
 from refork.serve.asking import ignored_header, refuse_unsupported, settings_of
 from refork.serve.chat import OpenChoice, call_of
 from refork.serve.exchange import Choice
@@ -184,16 +191,7 @@ def _asked(
 ) -> Asked:
     sampling = Sampling()
     if speaks_tokens(model):
-        plain = SamplingBody(
-            model=body.model,
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
-            min_p=body.min_p,
-            repetition_penalty=body.repetition_penalty,
-            presence_penalty=body.presence_penalty,
-            frequency_penalty=body.frequency_penalty,
-        )
+        plain = SamplingBody(**{name: getattr(body, name) for name in DrawnBody.model_fields})
         sampling = settings_of(plain, service.settings, body.max_output_tokens, "max_output_tokens")
         sampling = sampling.but(grammar=grammar)
     return Asked(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, final
 
+from refork.policies.base import known_sum
 from refork.serve.exchange import Choice, Exchange
 from refork.serve.limits import Admission
 from refork.serve.refusal import UnknownModel
@@ -101,13 +102,13 @@ class Running:
         """The first choice waits no longer for its turn."""
         self._started = True
         for watch in self.watches:
-            watch.started()
+            watch.timeline.started()
 
     def watch(self, watch: Watch) -> None:
         """Whom to tell of the next prompt."""
         self.watches.append(watch)
         if self._started:
-            watch.started()
+            watch.timeline.started()
 
     async def begin(self) -> None:
         """Wait for the first part, so that what fails at once is an error and no broken stream."""
@@ -126,8 +127,8 @@ class Running:
 
     def _heard(self, part: tuple[int, list[Delta]] | None) -> None:
         if part is not None:
-            watch = self.watches[part[0]]
-            watch.count_tokens(sum(len(delta.tokens) for delta in part[1]))
+            tokens = sum(len(delta.tokens) for delta in part[1])
+            self.watches[part[0]].timeline.count_tokens(tokens)
 
     async def end(self, choices: Sequence[Sequence[Choice]] | None = None) -> None:
         """All is said: put it on record before the client is told that it is the end.
@@ -171,11 +172,10 @@ class Running:
     @property
     def usage(self) -> Json | None:
         """Token counts of all prompts and choices; None where one is not known."""
-        prompts = [answer.tokens_in for answer in self.answers]
-        said = [answer.tokens_out for answer in self.answers]
-        if None in prompts or None in said:
+        read = known_sum([answer.tokens_in for answer in self.answers])
+        written = known_sum([answer.tokens_out for answer in self.answers])
+        if read is None or written is None:
             return None
-        read, written = (sum(count or 0 for count in counts) for counts in (prompts, said))
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
     async def close(self, error: BaseException | None = None) -> None:

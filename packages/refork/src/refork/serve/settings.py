@@ -75,12 +75,12 @@ class ServerSettings:
     world_idle_s: float = 1800.0
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            _require(name, getattr(self, name), 1)
-        if self.max_tokens is not None:
-            _require("max_tokens", self.max_tokens, 1)
-        _require("waiting", self.waiting, 0)
-        _require("port", self.port, 0)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is None and name == "max_tokens":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise _refuse(name, value, f"a whole number, {least} or more")
         if self.port > 65535:
             raise _refuse("port", self.port, "at most 65535")
         for name in ("timeout_s", "body_s", "drain_s", "record_s", "world_idle_s"):
@@ -96,12 +96,11 @@ class ServerSettings:
         check_origins(self.origins)
 
 
-_COUNTS = ("lanes", "width", "max_body", "default_tokens", "max_choices", "connections", "world_sessions")
-
-
-def _require(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _refuse(name, value, f"a whole number, {least} or more")
+#: Settings that count something, with the least that each may be.
+_LEAST = {"waiting": 0, "port": 0} | dict.fromkeys(
+    ("lanes", "width", "max_body", "max_tokens", "default_tokens", "max_choices", "connections",
+     "world_sessions"), 1,
+)  # fmt: skip
 
 
 def _require_seconds(name: str, value: Any) -> None:

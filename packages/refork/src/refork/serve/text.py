@@ -138,14 +138,12 @@ class Speech:
         if found:
             at, self.stopped = min(found, key=lambda pair: (pair[0], -len(pair[1])))
             return text[: at + len(self.stopped) if self._keep else at]
-        kept = self._begun(text)
+        kept = max(begun(text, stop) for stop in self._stops)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept]
 
-    def _begun(self, text: str) -> int:
-        """How many last characters may be the beginning of a stop string."""
-        longest = max(len(stop) for stop in self._stops) - 1
-        for size in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-size:]) for stop in self._stops):
-                return size
-        return 0
+
+def begun(text: str, mark: str) -> int:
+    """How many last characters of a text may be the beginning of a mark."""
+    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
+    return next((size for size in sizes if text.endswith(mark[:size])), 0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, final
 
 from refork.errors import BadInput, MissingExtra
 from refork.serve.exchange import Choice, Exchange, Timeline
+from refork.serve.metrics import harmless
 from refork.serve.served import ActiveRequest, Asked
 from refork.types import Json, Message
 
@@ -53,7 +52,7 @@ class Tracing:
     def close(self) -> None:
         """Send what has not been sent; only where the provider was made here."""
         if self._provider is not None:
-            with _harmless():
+            with harmless("a span could not be kept"):
                 self._provider.shutdown()
 
 
@@ -67,7 +66,7 @@ class OpenSpan:
 
     def end(self, exchange: Exchange | None, times: Timeline, error: BaseException | None) -> None:
         """Close it with what became of the request."""
-        with _harmless():
+        with harmless("a span could not be kept"):
             from opentelemetry.trace import StatusCode
 
             if exchange is not None:
@@ -79,7 +78,7 @@ class OpenSpan:
                 kind = "upstream_error" if error is None else type(error).__name__
                 self._span.set_attribute("error.type", kind)
                 self._span.set_status(StatusCode.ERROR, broken[0] if broken else kind)
-        with _harmless():
+        with harmless("a span could not be kept"):
             self._span.end()
 
 
@@ -203,12 +202,3 @@ def _output_message(choice: Choice) -> Json:
         **_message(message),
         "finish_reason": "tool_call" if choice.finish == "tool_calls" else choice.finish,
     }
-
-
-@contextlib.contextmanager
-def _harmless() -> Iterator[None]:
-    """Log what goes wrong in tracing, and go on."""
-    try:
-        yield
-    except Exception:
-        _log.exception("a span could not be kept")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import final
 
 from refork.policies.call_form import CallForm
+from refork.serve.text import begun
 from refork.tool_calls import read_calls
 from refork.types import Json, Message
 
@@ -64,7 +65,7 @@ class TurnText:
         if self._start is None:
             # While it thinks nothing is a call; the end of the thought may be half there.
             self._searched = len(self._text)
-            return len(self._text) - _begun(self._text, _THOUGHT)
+            return len(self._text) - begun(self._text, _THOUGHT)
         begins = self._begins.search(self._text, max(self._start, self._searched))
         if begins is not None:
             self._found = begins.start()
@@ -76,7 +77,7 @@ class TurnText:
             return line
         # The line is no call from its beginning on; a tag may be half there.
         self._searched = max(line, len(self._text) - len(_TAG))
-        return len(self._text) - _begun(self._text, _TAG)
+        return len(self._text) - begun(self._text, _TAG)
 
     def _spoken(self, begin: int = 0) -> int | None:
         """Where the thoughts end, not before ``begin``; None: they have not."""
@@ -104,12 +105,6 @@ class TurnText:
                 ]
                 return _calling(said if said.strip() else None, made)
         return {"role": "assistant", "content": self._text}
-
-
-def _begun(text: str, mark: str) -> int:
-    """How many last characters of a text may be the beginning of a mark."""
-    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(mark[:size])), 0)
 
 
 def _calling(content: str | None, calls: list[Json]) -> Message:

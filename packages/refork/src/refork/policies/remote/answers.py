@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from refork.errors import ServerError
-from refork.policies.base import Cost
+from refork.policies.base import Cost, known_sum
 from refork.policies.chat import Codec
 from refork.types import Finish, FloatArray, IntArray, Json, Message, token_array
 
@@ -298,10 +298,11 @@ def _text_of(content: Any) -> str:
 def cost_of(bodies: Sequence[Json], seconds: float, price: tuple[float, float] | None) -> Cost:
     """What answers used: tokens by the servers' count, money from prices per million tokens (in, out)."""
     usages = [u if isinstance(u := body.get("usage"), dict) else {} for body in bodies]
-    into = [u.get("prompt_tokens") for u in usages]
-    out = [u.get("completion_tokens") for u in usages]
-    tokens_in = sum(into) if all(isinstance(i, int) for i in into) else None  # type: ignore[arg-type]
-    tokens_out = sum(out) if all(isinstance(i, int) for i in out) else None  # type: ignore[arg-type]
+    counts = (
+        known_sum([count if isinstance(count := usage.get(name), int) else None for usage in usages])
+        for name in ("prompt_tokens", "completion_tokens")
+    )
+    tokens_in, tokens_out = counts
     money = None
     if price is not None and tokens_in is not None and tokens_out is not None:
         money = (tokens_in * price[0] + tokens_out * price[1]) / 1e6

@@ -59,11 +59,6 @@ def limit_of(request: Request, settings: Sampling) -> int:
     return settings.max_tokens if own is None else min(own, settings.max_tokens)
 
 
-def is_plain(request: Request, settings: Sampling) -> bool:
-    """Whether the law that is sampled from is the model's own at temperature 1."""
-    return settings.is_plain and request.exclude_first is None
-
-
 @dataclass(frozen=True, slots=True)
 class DrawCall:
     """One call of a draw: what it may not say at its first place and behind it, and how far its law holds.
@@ -397,7 +392,8 @@ class Asker:
             )
         text, offsets, count, stopped = self._text(turn, settings)
         values, entropy = self._values(turn, settings)
-        plain = is_plain(request, settings)
+        # Whether what is sampled from is the model's own distribution at temperature 1.
+        plain = settings.is_plain and request.exclude_first is None
         sampled, at_one = (
             plain or self._reports_asked_logprobs(request, settings),
             plain or self.able.logprob_kind == "t1",

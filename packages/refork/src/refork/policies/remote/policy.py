@@ -33,15 +33,18 @@ _BANS = {
     True: "a logit_bias of -100; what comes nevertheless is drawn anew, so the ban is exact",
     False: "drawn anew where they come, so the ban is exact; the server does not obey logit_bias",
 }
+#: The penalties, each with the value that changes nothing.
+_NEUTRAL = {"repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}
 #: Which penalties a server defines as :class:`Sampling` does, by its kind. Others count a prompt's tokens too
 #: (llama.cpp), or a repetition penalty's by what was said alone (SGLang).
 _PENALTIES = {
-    "vLLM": frozenset({"repetition_penalty", "frequency_penalty", "presence_penalty"}),
-    "refork": frozenset({"repetition_penalty", "frequency_penalty", "presence_penalty"}),
+    "vLLM": frozenset(_NEUTRAL),
+    "refork": frozenset(_NEUTRAL),
     "SGLang": frozenset({"frequency_penalty", "presence_penalty"}),
     "llama.cpp": frozenset({"repetition_penalty"}),
 }
-_NEUTRAL = {"repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}
+#: Settings that only a server which takes token ids can honour.
+_EXACT = ("top_k", "stop_ids", "banned", "banned_first", "forced", "ignore_eos", "entropy_top_k")
 #: OpenAI's interface defines these two for chats.
 _CHAT_PENALTIES = frozenset({"frequency_penalty", "presence_penalty"})
 
@@ -260,19 +263,7 @@ class RemotePolicy:
                 self._check_ids(request.tokens)
             self._refuse_exact(requests, settings)
             return
-        exact = [
-            name
-            for name in (
-                "top_k",
-                "stop_ids",
-                "banned",
-                "banned_first",
-                "forced",
-                "ignore_eos",
-                "entropy_top_k",
-            )
-            if getattr(settings, name) != getattr(Sampling(), name)
-        ]
+        exact = [name for name in _EXACT if getattr(settings, name) != getattr(Sampling(), name)]
         if any(r.exclude_first is not None for r in requests):
             exact.append("exclude_first")
         if exact:
@@ -320,15 +311,7 @@ class RemotePolicy:
     def _refuse_sampling(self, settings: Sampling) -> None:
         """Refuse min-p and penalties where it is not known that the server has them as they are asked for."""
         able, server = self.abilities, self._endpoint.server
-        asked = {
-            name
-            for name, neutral in (
-                ("repetition_penalty", 1),
-                ("frequency_penalty", 0),
-                ("presence_penalty", 0),
-            )
-            if getattr(settings, name) not in (None, neutral)
-        }
+        asked = {name for name, neutral in _NEUTRAL.items() if getattr(settings, name) not in (None, neutral)}
         known = _PENALTIES.get(able.kind or "", frozenset[str]()) | (
             frozenset[str]() if able.tokens else _CHAT_PENALTIES
         )
