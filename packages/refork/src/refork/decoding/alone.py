@@ -51,6 +51,7 @@ def score_each(queries: Sequence[Tensor], stores: Sequence[Tensor]) -> Tensor:
     if copies(queries[0].device):
         return torch.stack(list(queries)) @ torch.stack(list(stores)).transpose(-1, -2)
     found = queries[0].new_empty(len(stores), heads, group, stores[0].shape[1])
+    # One view for all tokens of a branch: making it anew costs as much as a small product.
     turned = {name: keys.transpose(1, 2) for name, keys in _distinct(stores)}
     for query, keys, out in zip(queries, stores, found.unbind(0), strict=True):
         torch.bmm(query, turned[id(keys)], out=out)

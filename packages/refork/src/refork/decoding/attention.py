@@ -383,6 +383,7 @@ class AttentionPlan:
 
     def _visible(self, rule: Rule) -> Tensor:
         """The mask, narrowed to a window or to chunks where some row is past the first."""
+        # Within the first window every position is seen, and the mask is shared by all layers.
         narrow = rule.window is not None and self.furthest >= rule.window
         chunked = rule.chunk is not None and self.furthest >= rule.chunk
         if not narrow and not chunked:

@@ -238,6 +238,7 @@ class Backbone:
             raise CannotDo(
                 f"{len(one.shapes)} of its {layers} layers run through transformers' attention interface"
             )
+        # Any fixed order will do in which no token keeps its row.
         order = torch.tensor([6, 2, 7, 0, 3, 1, 5, 4], device=self.device)
         others, moved = tokens[order], places[order]
         # A stranger in the last row but three, as far off as the model reaches.

@@ -130,6 +130,7 @@ class Batch:
 
     def _hear(self, newest: NDArray[np.integer[Any]], edits: tuple[Edit, ...], switch: int) -> None:
         """Note the tokens that are fed next; rows that grow past ``switch`` with them are computed anew."""
+        # The newest token is counted already, before it is fed.
         said = np.maximum(self.generated, 1)
         if int(said.max()) > self._heard.shape[1]:
             wider = np.zeros((len(self), 2 * int(said.max())), dtype=np.int32)

@@ -88,6 +88,7 @@ class BlockCache:
                 stack, run = (
                     (shared_prefix, 0) if shared_prefix is not None and at < leaf.start else (leaf, item)
                 )
+                # It would push everything else out and still not fit.
                 if stack.bytes > self.limit:
                     return
                 block = _Block(self._next, stack, run, at - stack.start)

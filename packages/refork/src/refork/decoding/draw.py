@@ -129,6 +129,7 @@ class Noises:
         """The uniform of each of ``rows`` [k], whose noise is ``keys`` [k], at its token ``offset`` [k]."""
         lane = offset % AHEAD
         begin = offset - lane
+        # One call makes AHEAD numbers of a row: a call for a single one takes about as long.
         need = np.flatnonzero(self.begin[rows] != begin)
         if len(need):
             mine = rows[need]

@@ -127,6 +127,7 @@ class LiveDecoder:
     def clear(self) -> None:
         """Forget every request, in whatever state a step that failed has left them."""
         rows = self._rows
+        # A speculator keeps states of them, also where the step that failed was not its own.
         rows.left += [branch.request_id for branch in rows.living if branch.joined]
         self._forget()
         self._begin()
@@ -142,6 +143,7 @@ class LiveDecoder:
         rows = self._rows
         with torch.inference_mode():
             if rows.where:
+                # First those who speak: a new prompt makes nobody wait for his next token.
                 said += self._advance()
                 if not rows.where:
                     rows.tidy()
@@ -164,6 +166,7 @@ class LiveDecoder:
         """Rows of the next pass over prompts."""
         granule = self.decoder.backbone.granule
         if self._rows.where:
+            # A short pass, for everybody who speaks waits for it.
             return max(self.chunk // granule, 1) * granule
         return self.decoder.pass_rows
 
@@ -255,6 +258,7 @@ class Intake:
         inside = [*running, *self._admitted()]
         fresh: list[RunningRequest] = []
         for branch in list(self._waiting.values()):
+            # In order of arrival: who came later passes nobody, or a long prompt would wait for ever.
             if len(inside) >= self.width or not self._fits(branch, inside, fresh):
                 break
             tokens = branch.request.tokens

@@ -164,6 +164,7 @@ class Decoder(ABC, Generic[B]):
                 return SoFar(prefixes[number], int(begun[number]))
 
         folded = self.fold(prefixes, [len(prefix) for prefix in prefixes])
+        # Requests of one trace side by side, so that a session reads it once.
         order = np.lexsort((folded.keep, folded.owner))
         for part in self.sessions(folded, order):
             with torch.inference_mode():
@@ -293,6 +294,7 @@ class BranchDecoder(Decoder[Backbone]):
                 continue
             last = owner
             size = align(len(folded.tokens[owner])) * cost
+            # Half of the memory is for prompts, the other for what branches say (rows_within).
             if held and held + size > self.memory // 2:
                 yield order[start:place]
                 start, held = place, 0
@@ -321,6 +323,7 @@ class BranchDecoder(Decoder[Backbone]):
         def run() -> Iterator[ForwardOutput]:
             for item in passes:
                 probe = self.probe(item, layers)
+                # States alone need no logits; eight rows keep the shape in which products are exact.
                 asked = item.wanted if logits else item.wanted[:8]
                 found = self.backbone.run(item.tokens, item.positions, item.step, asked, probe)
                 count = len(item.answers)

@@ -43,6 +43,7 @@ class CachedContext:
 
     def branch(self) -> CachedContext:
         """Another one that goes on from here."""
+        # A cache is changed in place by every pass.
         return CachedContext(self.tokens, self.prompt, copy.deepcopy(self.cache))
 
 

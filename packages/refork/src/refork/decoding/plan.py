@@ -72,6 +72,7 @@ def _traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None) -> Traces:
                 arrays.append(prefix)
             place[id(prefix), end] = found
         which[row] = found
+    # Backwards, so that of prefixes that begin one another the longest comes first.
     ordered = sorted(names.items(), reverse=True)
     tokens: list[IntArray] = []
     prompts: list[int] = []

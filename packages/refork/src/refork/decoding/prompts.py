@@ -174,6 +174,7 @@ class PrefixCache:
         if not self.share:
             return 0
         beyond = self._beyond(tokens)
+        # Contexts on either side of the switch are computed otherwise, and share nothing.
         others = (other for other in self._tokens.values() if self._beyond(other) == beyond)
         alike = max((shared(other, tokens) for other in others), default=0)
         # The last token is the run's own, so that no run is empty.
@@ -229,6 +230,7 @@ def _name(shared_prefix: Stack | None, start: int, room: int) -> tuple[int, int,
 
 def _roomy(length: int) -> int:
     """Positions of the runs that one of this length is shelved with: a power of two."""
+    # Few stacks then hold prompts of all lengths, none more than half unused.
     return 1 << (max(length, BLOCK) - 1).bit_length()
 
 

@@ -83,6 +83,7 @@ class LiveRows:
     def admit(self, arriving: Sequence[RunningRequest]) -> Ints:
         """Drop the dead and seat newcomers in their places; returns the newcomers' rows."""
         batch, prompts = self.batch, self.prompts
+        # What they left may be NaN, which weights of 0 do not hide: 0 * NaN is NaN.
         for row in self._spoilt:
             batch.suffix.store.clear(row)
         self._spoilt = []

@@ -27,6 +27,7 @@ def score(
     Starts are at least 1 (the default). Logits live for one pass only, so memory does not grow with the
     vocabulary. ``prompts`` is how many tokens of each are its prompt (default: all), for edits that ask.
     """
+    # The first token has nothing before it, so no log-prob.
     begin = np.maximum(np.array(starts if starts is not None else [1] * len(sequences), dtype=np.int64), 1)
     counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
     out = [np.zeros(max(int(count), 0), dtype=np.float32) for count in counts]

@@ -137,6 +137,7 @@ class Session:
         """Drop the dead, seat newcomers, and draw the newcomers' first tokens."""
         batch, waiting = self.batch, self.waiting
         with torch.inference_mode():
+            # Before the batch moves its rows, for the record finds the living by the old places.
             self.record.keep(np.flatnonzero(batch.alive), arriving)
             batch.reseat(arriving, waiting.trace[arriving], waiting.keep[arriving])
             if not len(arriving):

@@ -162,6 +162,7 @@ def _applied(edit: Edit, states: Tensor) -> Tensor:
             where=f"edit {edit.name}, layer {edit.layer}",
             hint="it must keep rows and width; does its vector have the width of the model?",
         )
+    # An edit's vector may be in another precision than the model.
     return found.to(states.dtype)
 
 

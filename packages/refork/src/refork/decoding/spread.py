@@ -53,6 +53,7 @@ class Spread:
                 continue
             tokens = np.repeat(starts[rows], mine) + within
             self.products += products(stack, tokens, np.repeat(items, mine), self.keep[tokens])
+        # Products of too few rows round otherwise than those of a plain step.
         tall = align(int(lengths.max()), shape.row_unit)
         padded = np.zeros((len(lengths), tall), dtype=np.int64)
         padded[self.row, self.position] = np.arange(len(self.row))

@@ -92,6 +92,7 @@ class Stack:
 
     def take(self, items: Tensor) -> Stack:
         """A compact copy of some runs."""
+        # Past __init__, which would allocate zeros only to throw them away.
         copy = object.__new__(Stack)
         copy.shape, copy.count, copy.start, copy.length = self.shape, len(items), self.start, self.length
         copy.keys = [tensor[items] for tensor in self.keys]

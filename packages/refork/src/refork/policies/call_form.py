@@ -57,6 +57,7 @@ class CallForm:
                 break
             start = begin + len(self._head(name))
             try:
+                # The arguments end where their JSON does: what closes a call may stand in a string of it.
                 _, end = json.JSONDecoder().raw_decode(text, start)
             except (ValueError, RecursionError):
                 break
@@ -163,6 +164,7 @@ def call_form(codec: Codec) -> CallForm:
             break
     else:
         raise CannotDo("this model's template writes calls in a form that no grammar here covers", hint=_HINT)
+    # Special tokens are in no decoded text, so calls written in them could not be read back.
     special = codec.tokenizer.convert_ids_to_tokens(sorted(codec.special_ids))
     if form.write(_NAMES[1], _ARGUMENTS[1]) != units[1] or any(name and name in units[0] for name in special):
         raise CannotDo("this model's template writes calls in special tokens or by their number", hint=_HINT)

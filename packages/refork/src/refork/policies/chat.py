@@ -168,6 +168,7 @@ class Codec:
     def _ids_after(self, text: str) -> list[int]:
         if not text or not self._adds_space:
             return self._ids(text)
+        # Some tokenizers put a space before the first word of a text; behind an anchor they do not.
         for anchor in _ANCHORS:
             head, whole = self._ids(anchor), self._ids(anchor + text)
             if whole[: len(head)] == head and self._split(whole[len(head) :], special=True)[0] == text:
@@ -314,6 +315,7 @@ class Codec:
         if self._template is None:
             return self._render_plain(history, tokens, new)
         context = self._checked(tokens)
+        # The context is no conversation (a text that was forked), so there is nothing to compare with.
         if context and not history:
             whole = self.template_text(new, generate=True)
             return self._rendered(self._ids_after(whole.removeprefix(self._tokenizer.bos_token or "")))
@@ -361,6 +363,7 @@ class Codec:
 
     def _past_turn_end(self, tail: str, whole: str, cut: int) -> int:
         """``cut`` moved over the special tokens and white space that the context's tail already holds."""
+        # What of the turn's end stands in the context already must not be rendered again.
         have = [found for found in self._unseen.finditer(tail) if not found.group().isspace()]
         after = 0
         for found in have:

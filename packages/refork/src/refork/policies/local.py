@@ -202,6 +202,7 @@ class LocalPolicy:
         held: list[Sampled] = []
         for item in drawn:
             held.append(item)
+            # Scored together: a pass of its own for each draw would cost as much as drawing it.
             if len(held) == _REFERENCE_BATCH:
                 yield from self._with_reference(held, prefixes)
                 held = []
@@ -326,6 +327,7 @@ class LocalPolicy:
     ) -> Iterator[Sampled]:
         self._check_settings(settings)
         self.check([request.tokens for request in requests], room=1)
+        # Who may say nothing takes no row.
         speaking = [i for i, request in enumerate(requests) if request.max_tokens != 0]
         ends = self._ends(settings)
         make = self._guide_factory(settings, ends)
@@ -444,6 +446,7 @@ class LocalPolicy:
         """Refuse sequences that are empty, leave no ``room`` in the context or hold unknown ids.."""
         context, seen = self.decoder.backbone.context, set()
         for row, tokens in enumerate(sequences):
+            # The requests of one fork share their array.
             if id(tokens) in seen:
                 continue
             seen.add(id(tokens))

@@ -19,6 +19,7 @@ class Carded(Protocol):
         ...
 
 
+# Weak, so that a lock keeps no model in memory.
 _locks: WeakKeyDictionary[Carded, threading.RLock] = WeakKeyDictionary()
 _guard = threading.Lock()
 

@@ -111,6 +111,7 @@ def parse_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
     asked = first(thing) if callable(thing) else None
     if not rest and asked is not None and asked.default is Parameter.empty and asked.annotation is str:
         raise BadInput(f"{spec!r} names no policy", hint=_grammar())
+    # Only a plus before NAME= begins an option: paths may hold others.
     parts = re.split(r"\+(?=[a-z_]+=)", rest)
     inline: dict[str, Any] = {}
     known = options_of(thing, argument=bool(rest)) if callable(thing) else {}

@@ -153,6 +153,7 @@ class Relay:
                     yield self._as_said(replace(said, index=index, by=by))
             except ServerError as error:
                 refused.append(error)
+                # Nobody answered: that is the run's failure, and no data.
                 if len(refused) == len(groups):
                     raise
                 for index in sorted(open_):

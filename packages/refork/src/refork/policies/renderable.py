@@ -199,6 +199,7 @@ def _plain(messages: Sequence[Message], able: TemplateAbilities, *, templated: b
                 del one["tool_calls"]
                 texts = [str(one.get("content") or ""), *(_call_text(call) for call in calls)]
                 one["content"] = "\n".join(filter(None, texts))
+        # A result is shown in the form that its call was shown in.
         elif one.get("role") == "tool" and (generic or not able.result):
             note(f"tool results in a generic form: {who} shows none")
             one = _result(one, made[-1] if made else None, made)
@@ -289,6 +290,7 @@ def render_delta(
         return policy.render(history, tokens, new), ()
     whole = renderable(codec, [*history, *new])
     before = renderable(codec, history).messages if history else ()
+    # Messages that were joined or rewritten no longer part where the old ones ended.
     same = before == whole.messages[: len(before)]
     place = len(before) if same else max(len(whole.messages) - len(new), 0)
     if len(tokens) and not place:

@@ -332,6 +332,7 @@ class ScriptedPolicy:
         key = tuple(map(int, tokens))
         known = self._known.get(key)
         if known is None:
+            # Long runs meet ever new prefixes: memory must not grow with them.
             if len(self._known) >= 65536:
                 self._known.clear()
             known = self._known[key] = distribution_array(self._law_of(key), self._words)
@@ -353,6 +354,7 @@ class ScriptedPolicy:
             settings.max_tokens if one.max_tokens is None else min(one.max_tokens, settings.max_tokens)
             for one in requests
         ]
+        # Noise depends on its keys alone, so where the groups are cut changes no draw.
         for start in range(0, len(requests), _TOGETHER):
             some = slice(start, start + _TOGETHER)
             numbers = uniforms([request.noise for request in requests[some]], max(limits[some]))
@@ -393,6 +395,7 @@ class ScriptedPolicy:
                 finish, error = "error", "the filters and bans leave no token to draw"
                 break
             elif settings.temperature == 0:
+                # Ties are looked for among all tokens: the greedy filter leaves one.
                 free = penalise(bare, settings, prompt, begun + said)
                 free[list(banned)] = -np.inf
                 token, tie = choose_greedy(free)

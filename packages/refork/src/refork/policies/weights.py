@@ -18,6 +18,7 @@ def weights_digest(model: torch.nn.Module) -> str:
     for name, parameter in sorted(model.named_parameters(), key=lambda pair: pair[0]):
         head = f"{name}\x1f{parameter.dtype}\x1f{tuple(parameter.shape)}\x1e"
         digest.update(head.encode())
+        # By bytes, since numpy has no bfloat16.
         flat = parameter.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

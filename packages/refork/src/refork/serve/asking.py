@@ -38,6 +38,7 @@ def settings_of(body: SamplingBody, server: ServerSettings, limit: int | None, n
         raise BadParameter("temperature", f"temperature: 0 (greedy), or at least {_COLDEST:g}")
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
+        # 0 means all to some servers, -1 to others.
         top_k=body.top_k if body.top_k and body.top_k > 0 else None,
         top_p=body.top_p,
         min_p=body.min_p,

@@ -234,6 +234,7 @@ class ChatChoices:
                 text, index = self.put(number, delta), delta.choice
                 if delta.message is not None or not (text or (verbose and delta.tokens)):
                     continue
+                # The role goes out with the first text; a turn of calls alone goes out as one.
                 if index not in begun:
                     begun.add(index)
                     first = {"prompt_token_ids": self._prompt(running)} if body.return_token_ids else {}

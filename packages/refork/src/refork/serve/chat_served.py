@@ -59,6 +59,7 @@ class ChatServed:
     def _ask(self, asked: Asked, draw: int) -> asyncio.Future[Reply]:
         if self._lanes is None:
             self._lanes = ThreadPoolExecutor(self.slots, thread_name_prefix=f"refork-{self.name}")
+        # A pool's threads have contexts of their own; the model is to see the request's (its span, say).
         context = contextvars.copy_context()
 
         def ask() -> Reply:

@@ -50,6 +50,7 @@ async def complete(service: Service, body: CompletionRequest, request: Request) 
     if body.echo:
         with service.admit(body.model, len(prompts)):
             await page.read_prompts()
+    # Nothing is drawn, so no row is taken and nothing is recorded.
     if body.max_tokens == 0:
         return page.echoes()
     sampling = settings_of(body, service.settings, body.max_tokens, "max_tokens")

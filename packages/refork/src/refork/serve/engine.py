@@ -138,6 +138,7 @@ class Engine:
         return await asyncio.wrap_future(result)
 
     def _put(self, command: _Command) -> None:
+        # Under the lock that a failure is set under: no command joins a queue that nobody reads.
         with self._ending:
             if self.failed is not None:
                 raise _failure(self._name)
@@ -210,6 +211,7 @@ class Engine:
                 for request_id in self._request_ids.pop(command.listener, ()):
                     del self._open[request_id]
                     self.live.cancel(request_id)
+            # One piece of work between two steps, so that nobody who is answered waits for more.
             elif command.result.set_running_or_notify_cancel():
                 self._work(command)
                 if not self.live.idle:
@@ -259,6 +261,7 @@ class Engine:
     def _end(self, error: UserError, *, stay: bool = False) -> None:
         """Tell everybody who still waits that nothing more will come; ``stay``: new commands are taken."""
         left = {questions.listener: questions.loop for questions, _ in self._open.values()}
+        # A decoder that failed is asked for nothing more; one that stays was cleared before.
         if self.failed is None and not stay:
             for request_id in self._open:
                 self.live.cancel(request_id)
@@ -297,6 +300,7 @@ def _failure(name: str) -> Refused:
 def _notify(news: Sequence[_News]) -> None:
     for listener, choice, said in news:
         listener.hear(choice, said)
+    # Once a step, behind all that it said: readers then find one part, not one a token.
     for listener in {id(item[0]): item[0] for item in news}.values():
         listener.wake()
 

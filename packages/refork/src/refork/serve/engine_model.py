@@ -129,6 +129,7 @@ class EngineModel:
             return asked.tokens
         if asked.messages is None:
             return await self.encode(asked.text or "")
+        # Templates may drop what an assistant thought, so only the words of others surely count.
         told = (message for message in asked.messages if message.get("role") != "assistant")
         self._require_room(sum(_length(message) for message in told), "messages")
         size = sum(len(str(message)) for message in asked.messages)

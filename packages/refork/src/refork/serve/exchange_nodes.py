@@ -44,6 +44,7 @@ class Conversations:
         """The leaf that a chat goes on from, and how many of its messages it holds."""
         messages = exchange.messages or ()
         said = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+        # Nothing was added to an answer: then there is no answer to go on from.
         if not said or said[-1] + 1 == len(messages):
             return None
         held = said[-1] + 1
@@ -196,6 +197,7 @@ def _content(message: Message) -> str:
 
 def _name(exchange: Exchange, messages: Sequence[Message]) -> str:
     said = [{key: message[key] for key in _SAID if message.get(key)} for message in messages]
+    # The same words to another model, or with other tools, are another conversation.
     return _digest([exchange.model, list(exchange.tools), said])
 
 

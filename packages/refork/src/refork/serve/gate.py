@@ -118,6 +118,7 @@ class Gate:
         name = found[1]
         if is_loopback(name) or name in {one.lower() for one in self.names}:
             return True
+        # No page has the key, so a name that was made to lead here gains nothing.
         if self.keyed and not self.names:
             return True
         address = _address(name)
@@ -161,6 +162,7 @@ def _origin(text: str) -> tuple[str, str, int | None] | None:
         port = parts.port
     except ValueError:
         return None
+    # A browser's origin has no path, query or user: whatever has one is none.
     if (
         not parts.scheme
         or _HOST.fullmatch(parts.netloc) is None

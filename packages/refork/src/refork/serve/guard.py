@@ -83,6 +83,7 @@ class Guard:
                 self._counting.request(_route(scope), scope["method"], status, time.perf_counter() - began)
 
     async def _admitted(self, scope: Event, receive: Receive, out: _Out) -> None:
+        # Before the key and the body: of what another page sends nothing is read.
         self._gate.check(scope)
         holder = self._keys.holder(_header(scope, b"authorization"))
         if holder is None and scope["path"] not in OPEN:
@@ -131,6 +132,7 @@ class Guard:
             )
             if work.done():
                 return
+            # From here on nothing of the application may follow the error that is sent.
             out.close()
             left.set()
             if not leaving.done():

@@ -78,6 +78,7 @@ class Admission:
         finally:
             del self._entries[entry]
             self._inside -= choices
+            # A moving mean over about ten answers.
             self._seconds += 0.1 * (self._clock() - entry.began - self._seconds)
             self._start()
 

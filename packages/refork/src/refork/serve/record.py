@@ -91,6 +91,7 @@ class ExchangeRecorder:
         try:
             async with asyncio.timeout(self._wait_s):
                 while not self._offer(job):
+                    # The queue is a thread's: the loop cannot wait for room in it.
                     await asyncio.sleep(_POLL_S)
                 written = await job.done
         except TimeoutError:

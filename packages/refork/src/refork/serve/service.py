@@ -69,6 +69,7 @@ class Service:
         running = Running(model, call, kept)
         try:
             wanted = sum(asked.n for asked in call.asked)
+            # Places first: who finds none leaves neither a span nor a count of a begun answer.
             running.stack.enter_context(self.admit(call.model, wanted, running.started))
             for asked in call.asked:
                 running.watch(running.stack.enter_context(self.observers.watch(call, asked)))
@@ -185,6 +186,7 @@ class Running:
         if self._parts is not None:
             await self._parts.aclose()  # type: ignore[attr-defined]
             self._parts = None
+        # Swapped first, so that a second call finds nothing to close, whatever a watcher raises.
         stack, self.stack = self.stack, ExitStack()
         if error is None:
             stack.close()

@@ -56,6 +56,7 @@ class EventStream(Response):
     ) -> None:
         told = {"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})}
         super().__init__(None, headers=told, media_type="text/event-stream")
+        # How long it will be is not known yet.
         del self.headers["content-length"]
         self._running = running
         self._events = events

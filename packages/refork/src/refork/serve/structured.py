@@ -74,6 +74,7 @@ def allowed(
     """
     if choice not in (None, "none", "auto") and not functions:
         raise BadParameter("tool_choice", "tool_choice: there are no tools")
+    # Refused also where mode is auto: a name that is not offered is a slip of the client.
     known = {function["name"] for function in functions}
     for name in named or ():
         if name not in known:

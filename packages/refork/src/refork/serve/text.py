@@ -80,6 +80,7 @@ class WindowReader:
         new = text[self._given : certain]
         self._given = max(certain, self._given)
         if len(self._window) >= _LONGEST:
+            # Decoding all that was said again for every token would be quadratic.
             self._window = self._window[-_CONTEXT:]
             kept = self._pieces(self._window)[0]
             self._given = len(kept) - text.endswith(_INCOMPLETE)

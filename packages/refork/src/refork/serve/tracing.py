@@ -100,6 +100,7 @@ def tracing(otlp: str | None = None, *, content: bool = False) -> Tracing | None
     if otlp is not None:
         provider = _provider(otlp)
         return Tracing(provider.get_tracer(_SYSTEM), content=content, provider=provider)
+    # The program has set no provider, so spans would go nowhere.
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     return Tracing(trace.get_tracer(_SYSTEM), content=content)

@@ -145,6 +145,7 @@ def read_completion(choice: Json, expected: Expected) -> ServerCompletion:
     values = [e.get("logprob") for e in entries] if entries is not None else block.get("token_logprobs")
     if given is not None and named is not None and given != named:
         raise expected.lie("its token ids and the ids of its log-probs differ", "the same ids twice")
+    # A proxy may render or cut a prompt anew; log-probs would then be of another context.
     came_back = _integers(choice.get("prompt_token_ids"))
     if came_back is not None and came_back != list(expected.prompt):
         raise expected.lie(

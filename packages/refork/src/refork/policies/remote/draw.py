@@ -201,6 +201,7 @@ class Asker:
             "prompt": [int(t) for t in request.tokens] + turn.ids,
             "max_tokens": call.room,
             "temperature": settings.temperature,
+            # In words, for a server may have a default of its own.
             "top_p": 1.0 if settings.top_p is None else settings.top_p,
             "seed": request.noise.call_seed(call.offset, call.again, bits=self.able.seed_bits),
         }
@@ -293,6 +294,7 @@ class Asker:
         whole = read_completion(
             choice, Expected(self.endpoint.server, what, body["prompt"], body["max_tokens"])
         )
+        # Nothing of a second answer is used unless it says what the first one said.
         known = cut.ids or []
         if (whole.ids or [])[: len(known)] != known or not any(stop in whole.text for stop in settings.stop):
             raise CallFailed(
@@ -435,6 +437,7 @@ class Asker:
         found = [at + len(stop) for stop in settings.stop if (at := text.find(stop)) >= 0]
         if not found:
             return text, ends, len(turn.ids), False
+        # Up to the token in which the stop string ends.
         count = int(np.searchsorted(ends, min(found))) + 1
         text, ends = self.codec.pieces(turn.ids[:count])
         return text, ends, count, True
@@ -446,6 +449,7 @@ class Asker:
         parts = [np.array(part.values, dtype=np.float32) for part in turn.parts]
         if turn.forced is not None:
             parts.insert(0, turn.forced)
+        # In float32 the log-prob of a certain token may come out a little above 0.
         values = np.minimum(np.concatenate(parts), 0) if parts else np.zeros(0, dtype=np.float32)
         size = settings.entropy_top_k
         tops = [top for part in turn.parts for top in part.top or []]

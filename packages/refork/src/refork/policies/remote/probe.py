@@ -248,6 +248,7 @@ def _probe_tokens(
             raise
         wide = _NARROW
     paired, seed, wide = _seeds(lambda seed: tuple(ask(seed, 1.5).ids or ()), together, wide)
+    # The likeliest token of a greedy draw: if a bias keeps even that one out, it keeps any out.
     best = (ask(1, 0.0).ids or [-1])[0]
     return replace(
         known,
