@@ -13,12 +13,12 @@ from torch import Tensor
 
 from refork.decoding.prefill import Ints
 from refork.decoding.prompts import Prompt, Prompts
-from refork.decoding.record import AHEAD
+from refork.decoding.record import Noises
 from refork.decoding.session import NEVER, Ends
 from refork.errors import BadInput
 from refork.sampling import distribution
 from refork.sampling.guide import Guide, masks
-from refork.sampling.noise import NoiseKey, gumbels, uniforms
+from refork.sampling.noise import NoiseKey, gumbels
 from refork.sampling.settings import Sampling
 from refork.types import FloatArray, IntArray
 
@@ -104,38 +104,6 @@ class DrawnTokens:
     ties: NDArray[np.bool_]
     entropy: FloatArray | None = None
     wrong: dict[int, str] = field(default_factory=dict)
-
-
-@final
-class Noises:
-    """Uniforms of rows, made for some token offsets at a time; ``begin`` [n] is the first of each row's."""
-
-    def __init__(self) -> None:
-        self.values = np.zeros((0, AHEAD), dtype=np.float64)
-        self.begin = np.zeros(0, dtype=np.int64)
-
-    def move_rows(self, source: Ints) -> None:
-        """Row i becomes what row ``source[i]`` was; -1: a newcomer."""
-        stay = np.flatnonzero(source >= 0)
-        if len(self.begin) == len(source) and (source[stay] == stay).all():
-            self.begin[source < 0] = -1
-            return
-        values, begin = self.values, self.begin
-        self.values = np.zeros((len(source), AHEAD), dtype=np.float64)
-        self.begin = np.full(len(source), -1, dtype=np.int64)
-        self.values[stay], self.begin[stay] = values[source[stay]], begin[source[stay]]
-
-    def take(self, keys: Sequence[NoiseKey], rows: Ints, offset: Ints) -> NDArray[np.float64]:
-        """The uniform of each of ``rows`` [k], whose noise is ``keys`` [k], at its token ``offset`` [k]."""
-        lane = offset % AHEAD
-        begin = offset - lane
-        # One call makes AHEAD numbers of a row: a call for a single one takes about as long.
-        need = np.flatnonzero(self.begin[rows] != begin)
-        if len(need):
-            mine = rows[need]
-            self.values[mine] = uniforms([keys[int(i)] for i in need], AHEAD, begin[need])
-            self.begin[mine] = begin[need]
-        return self.values[rows, lane]
 
 
 Groups = list[tuple[Sampling, Ints]]

@@ -14,10 +14,9 @@ from torch import Tensor
 from refork.decoding.backbone import Backbone
 from refork.decoding.batch import Batch
 from refork.decoding.cache import BlockCache
-from refork.decoding.captured_states import CapturedStates
 from refork.decoding.plan import Traces, align, traces
 from refork.decoding.prefill import Forest, Ints, Pass
-from refork.decoding.record import Sampled
+from refork.decoding.record import CapturedStates, Sampled
 from refork.decoding.session import NEVER, BatchRows, Ends, Session, Waiting
 from refork.decoding.sites import PassProbe, Sites, all_prompt
 from refork.decoding.states import Capture, Edit, Layer, layer_numbers

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from refork.decoding.batch import Batch
-from refork.decoding.draw import DrawnTokens, Groups, Noises, RunningRequest, groups
+from refork.decoding.draw import DrawnTokens, Groups, RunningRequest, groups
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.plan import align
 from refork.decoding.prefill import Ints
 from refork.decoding.prompts import Prompts
+from refork.decoding.record import Noises
 from refork.decoding.speculator import Settled
 from refork.errors import InternalError
 from refork.sampling import distribution

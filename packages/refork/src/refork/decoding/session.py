@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refork.decoding.captured_states import CapturedStates
 from refork.decoding.prefill import Ints
-from refork.decoding.record import AHEAD, RowOutputs, Sampled
+from refork.decoding.record import CapturedStates, Noises, RowOutputs, Sampled
 from refork.decoding.states import Edit, States
 from refork.errors import BadInput
 from refork.sampling import distribution
 from refork.sampling.guide import Guide, masks
-from refork.sampling.noise import NoiseKey, gumbels, uniforms
+from refork.sampling.noise import NoiseKey, gumbels
 from refork.sampling.settings import Sampling
 from refork.types import IntArray
 
@@ -108,6 +107,7 @@ class Session:
         # What penalties read of each request, by the caller's number; ``so_far`` says how it begins.
         self._so_far: dict[int, distribution.SoFar] = {}
         self._begin = so_far
+        self.noises = Noises()
         self.record = RowOutputs(width, int(waiting.limit.max()), settings.entropy_top_k is not None)
 
     def run(self) -> Iterator[Sampled]:
@@ -137,8 +137,10 @@ class Session:
         """Drop the dead, seat newcomers, and draw the newcomers' first tokens."""
         batch, waiting = self.batch, self.waiting
         with torch.inference_mode():
-            # Before the batch moves its rows, for the record finds the living by the old places.
-            self.record.keep(np.flatnonzero(batch.alive), arriving)
+            # Before the batch moves its rows, for the living are found by their old places.
+            stay = np.flatnonzero(batch.alive)
+            self.record.keep(stay, arriving)
+            self.noises.move_rows(np.concatenate([stay, np.full(len(arriving), -1)]))
             batch.reseat(arriving, waiting.trace[arriving], waiting.keep[arriving])
             if not len(arriving):
                 return []
@@ -300,14 +302,9 @@ class Session:
         keys = [self.noise[i] for i in whose]
         if self.settings.coupling == "gumbel":
             values = gumbels(keys, offset, logits.shape[1])
-            return torch.from_numpy(values).to(logits.device)
-        # One call for AHEAD tokens of a row: a call for a single number takes about as long.
-        lane = offset % AHEAD
-        for begin in np.unique(offset[lane == 0]):
-            need = np.flatnonzero(offset == begin)
-            self.record.uniforms[rows][need] = uniforms([keys[i] for i in need], AHEAD, int(begin))
-        picked = self.record.uniforms[rows][np.arange(len(whose)), lane]
-        return torch.from_numpy(picked).to(logits.device)
+        else:
+            values = self.noises.take(keys, np.arange(rows.start, rows.stop), offset)
+        return torch.from_numpy(values).to(logits.device)
 
     def _check(self, logits: Tensor, whose: Ints, offset: Ints, alive: NDArray[np.bool_]) -> None:
         """Refuse logits of a living row that are not finite."""
