@@ -45,7 +45,7 @@ class Backbone:
         self.model = unwrapped(model)
         self._configs = _configs(self.model)
         self._stand_ins = StandIns(self.model)
-        self._takes = _parameters(self.model)
+        self._takes = frozenset(inspect.signature(self.model.forward).parameters)
         self.linears = PackedLinears(self.model)
         parameter = self.model.get_input_embeddings().weight
         self.device: torch.device = parameter.device
@@ -266,11 +266,6 @@ def _alike(mine: Tensor, theirs: Tensor) -> bool:
     mine, theirs = (x.float().nan_to_num(0.0, 0.0, 0.0) for x in (mine, theirs))
     scale = max(float(theirs.abs().max()), 1e-6)
     return bool((mine - theirs).abs().max() <= near * scale)
-
-
-def _parameters(model: torch.nn.Module) -> frozenset[str]:
-    """Names of what the model's forward takes."""
-    return frozenset(inspect.signature(model.forward).parameters)
 
 
 def context_of(config: Any) -> int | None:

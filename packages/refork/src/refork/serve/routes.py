@@ -25,14 +25,13 @@ from refork.serve.api import (
 from refork.serve.chat import chat
 from refork.serve.completions import complete
 from refork.serve.gate import Gate
-from refork.serve.handlers import error_handlers
 from refork.serve.metrics import Metrics
 from refork.serve.observe import Observers
 from refork.serve.responses import respond
 from refork.serve.served import Served
 from refork.serve.service import Service
 from refork.serve.settings import ServerSettings
-from refork.serve.stream import json_answer
+from refork.serve.stream import error_handlers, json_answer
 from refork.serve.web import FastAPI, Request, Response, application
 
 _ERRORS: dict[int | str, dict[str, Any]] = {

@@ -1,15 +1,15 @@
-"""Answers as they go out: whole, or as server-sent events."""
+"""Answers as they go out: whole, as server-sent events, and errors in OpenAI's form, whatever failed."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 from refork.errors import UserError
-from refork.serve.refusal import error_event, status_and_body
-from refork.serve.web import Response
+from refork.serve.refusal import error_body, error_event, headers_of, status_and_body, validation_error
+from refork.serve.web import HTTPException, Request, RequestValidationError, Response
 from refork.types import Json
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("refork.server")
 DONE = b"data: [DONE]\n\n"
+Handler: TypeAlias = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
 
 def json_answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -124,3 +125,31 @@ async def answer(
         raise
     await running.close()
     return json_answer(writer.whole(running), headers=headers)
+
+
+def error_handlers(
+    refuse: Callable[[Exception], tuple[int, Json]] = status_and_body, *, name_paths: bool = False
+) -> dict[int | type[Exception], Handler]:
+    """Handlers for FastAPI. ``refuse`` gives an error's status and body.
+
+    ``name_paths``: where nothing answers, the message names what was asked for in place of what was raised.
+    """
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status, body = refuse(error)
+        return json_answer(body, status, headers_of(error))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return await refused(request, validation_error(list(error.errors())))
+
+    async def elsewhere(request: Request, error: Exception) -> Response:
+        """No such path, not by this method, or a body that cannot be read."""
+        status = getattr(error, "status_code", 404)
+        said = str(getattr(error, "detail", ""))
+        if name_paths and status in (404, 405):
+            said = f"nothing answers {request.method} {request.url.path} here"
+        body = error_body(said, "invalid_request_error")
+        return json_answer(body, status, getattr(error, "headers", None))
+
+    return {RequestValidationError: invalid, HTTPException: elsewhere, UserError: refused, Exception: refused}

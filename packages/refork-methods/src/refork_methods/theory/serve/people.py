@@ -8,10 +8,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from refork.serve.gate import PAGE, Gate
-from refork.serve.handlers import error_handlers
 from refork.serve.refusal import error_body, status_and_body
 from refork.serve.settings import ServerSettings
-from refork.serve.stream import json_answer
+from refork.serve.stream import error_handlers, json_answer
 from refork.serve.web import FastAPI, HTTPException, Request, Response, application
 from refork.types import Json
 from refork_methods.theory.people.conduct import Conduct, NotNow, Standing, UnknownVisitor

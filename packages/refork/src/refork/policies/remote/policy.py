@@ -359,13 +359,7 @@ def _codec(tokenizer: Any) -> Codec | None:
     if tokenizer is None or isinstance(tokenizer, Codec):
         return tokenizer
     if isinstance(tokenizer, str):
-        from transformers import AutoTokenizer
+        from refork.policies.load import load_tokenizer
 
-        from refork.policies.load import cache_only
-
-        cached = cache_only("a tokenizer", tokenizer)
-        try:
-            return Codec(AutoTokenizer.from_pretrained(tokenizer, local_files_only=cached))
-        except (OSError, ValueError) as error:
-            raise BadInput(f"no tokenizer can be loaded from {tokenizer!r}: {error}") from error
+        tokenizer = load_tokenizer(tokenizer)
     return Codec(tokenizer)

@@ -11,9 +11,8 @@ from refork import __version__
 from refork.errors import BadInput, CannotDo
 from refork.registry import part
 from refork.serve.gate import PAGE, Gate
-from refork.serve.handlers import error_handlers
 from refork.serve.settings import ServerSettings
-from refork.serve.stream import json_answer
+from refork.serve.stream import error_handlers, json_answer
 from refork.serve.web import (
     APIRoute,
     FastAPI,
