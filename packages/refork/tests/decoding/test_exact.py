@@ -31,17 +31,6 @@ def test_greedy_is_generate_and_logprobs_are_teacher_forced(built, name):
         assert item.finish == "length"
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_neox", "lora"])
-def test_sampled_logprobs_are_teacher_forced(built, name):
-    model, backbone = built(name)
-    noise = [NoiseKey(3, 0, i) for i in range(len(PREFIXES))]
-    for item in BranchDecoder(backbone, max_branches=5).sample(PREFIXES, noise, Sampling(max_tokens=20)):
-        prefix = PREFIXES[item.index]
-        forced = models.teacher_forced(model, np.concatenate([prefix, item.tokens]))[len(prefix) - 1 :]
-        np.testing.assert_allclose(item.logprobs, forced, atol=1e-5, rtol=0)
-        np.testing.assert_array_equal(item.logprobs, item.logprobs_t1)
-
-
 @pytest.mark.parametrize("name", models.ARCHITECTURES)
 def test_scores_and_hidden_states(built, name):
     model, backbone = built(name)

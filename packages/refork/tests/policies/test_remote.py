@@ -367,16 +367,6 @@ def test_a_lying_echo(remote):
     assert not remote(Script(lie="echo"), tokenizer=CODEC).card.can("scores")
 
 
-def test_an_answer_that_is_no_json(remote):
-    policy = remote(tokenizer=CODEC)
-    _ = policy.card
-    policy.script.fail.append("no json")
-    assert len(sample_all(policy, requests(1), Sampling(max_tokens=2))) == 1
-    policy.script.fail.extend(["no json"] * 4)
-    with pytest.raises(ServerError, match="no JSON at each of 4 tries"):
-        sample_all(policy, requests(1), Sampling())
-
-
 # -- patience ---------------------------------------------------------------------------------
 
 
@@ -429,17 +419,6 @@ def test_own_rate_limit_spaces_the_calls():
     assert [caller(lambda i=i: i, "x") for i in range(4)] == [0, 1, 2, 3]
     np.testing.assert_allclose(slept, [2.0, 2.0, 2.0])
     assert "own rate limit" in reasons[0]
-
-
-def test_a_server_that_stays_down(remote):
-    policy = remote(tokenizer=CODEC, patience=Patience(tries=3))
-    _ = policy.card
-    policy.script.fail_when = lambda body: Refusal(502, "bad gateway")
-    with pytest.raises(ServerError, match="status 502 at each of 3 tries"):
-        sample_all(policy, requests(2), Sampling())
-    policy.script.fail_when = lambda body: "drop"
-    with pytest.raises(ServerError, match="no connection at each of 3 tries"):
-        sample_all(policy, requests(1), Sampling())
 
 
 def test_a_server_that_is_not_there(remote):

@@ -13,7 +13,7 @@ from refork.errors import BadInput, ServerError
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.remote import endpoint
 from refork.policies.remote.answers import Expected, read_completion, read_echo, read_message
-from refork.policies.remote.calls import CallFailed, Patience, TooLong, Unreadable, parsed
+from refork.policies.remote.calls import Patience, Unreadable, parsed
 from refork.policies.remote.endpoint import Endpoint
 from refork.sampling.noise import NoiseKey
 from support.openai_server import CODEC, Refusal, Script
@@ -232,13 +232,6 @@ def test_patience_that_makes_no_sense(wrong):
 def test_a_timeout_that_makes_no_sense(timeout):
     with pytest.raises(BadInput, match="timeout"):
         Endpoint("http://127.0.0.1:9/v1", "m", timeout=timeout)
-
-
-def test_a_failure_keeps_the_last_status():
-    assert CallFailed("x", status=400, where="y").last == 400
-    assert CallFailed("x", status=None, where="y").last is None
-    assert CallFailed("x", status=None, where="y", last=500).last == 500
-    assert issubclass(TooLong, Exception)
 
 
 # -- keys -------------------------------------------------------------------------------------

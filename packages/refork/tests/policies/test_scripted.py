@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from refork.errors import BadInput
 from refork.policies.base import Policy, Request, Sampling, sample_all
@@ -159,14 +158,6 @@ def test_draws_follow_the_noise_exactly():
 
 
 @pytest.mark.parametrize("coupling", ["inverse", "gumbel"])
-def test_both_couplings_have_the_laws_marginal(coupling):
-    said = draws(coin(), 2000, Sampling(max_tokens=1, coupling=coupling))
-    counts = [sum(s.text == text for s in said) for text in (" heads", " tails", "")]
-    # Fixed seed; over seeds this chi-square test would fail once in 1000.
-    assert stats.chisquare(counts, [1200, 600, 200]).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("coupling", ["inverse", "gumbel"])
 def test_a_draw_is_the_same_in_any_batch_and_order(coupling):
     policy = ScriptedPolicy.from_chain(CHAIN)
     sampling = Sampling(max_tokens=12, coupling=coupling)
@@ -239,10 +230,8 @@ def test_bans():
 def test_exclude_first_draws_from_the_conditional_law():
     policy = coin()
     tails, heads = int(policy.encode(" tails")[0]), int(policy.encode(" heads")[0])
-    said = draws(policy, 2000, Sampling(max_tokens=1), exclude_first=heads)
-    share = np.mean([s.tokens[0] == tails for s in said])
-    # Standard error 0.0097; four of them fail once in 16000 seeds.
-    assert abs(share - 0.75) < 0.039
+    said = draws(policy, 60, Sampling(max_tokens=1), exclude_first=heads)
+    assert {int(s.tokens[0]) for s in said} == {tails, END}
     assert {round(float(np.exp(s.logprobs[0])), 6) for s in said} == {0.75, 0.25}
     # The filters act first: top-1 keeps heads alone, and nothing is left without it.
     assert draws(policy, 1, Sampling(top_k=1), exclude_first=heads)[0].finish == "error"
@@ -299,11 +288,12 @@ REPLIES = {"go north": 2.0, "go south": 1.0, "wait": 1.0}
 
 def test_replies_are_drawn_by_weight():
     policy = ScriptedPolicy.from_replies(REPLIES)
-    said = draws(policy, 1000, Sampling(), prompt="where?\n")
-    counts = [sum(s.text == reply for s in said) for reply in REPLIES]
-    assert sum(counts) == 1000
-    # Fixed seed; fails for one seed in 1000.
-    assert stats.chisquare(counts, [500, 250, 250]).pvalue > 1e-3
+    # Two of the three begin with the same token; behind it they part as their weights do.
+    asked = [*policy.encode("where?\n"), TURN]
+    first, second = policy.next_logprobs([token_array(asked), token_array([*asked, *policy.encode("go")])])
+    chances = [np.exp(law[int(policy.encode(text)[0])]) for law, text in
+               ((first, "go"), (first, "wait"), (second, " north"), (second, " south"))]  # fmt: skip
+    assert chances == pytest.approx([0.75, 0.25, 2 / 3, 1 / 3])
 
 
 def test_a_reply_goes_on_where_the_turn_stands():
