@@ -18,10 +18,8 @@ from refork_methods.simulate.fidelity import (
     SCORERS,
     JudgedTurn,
     compare_simulators,
-    grade_of,
     mean_of_domains,
     overall,
-    rank_agreement,
     summarise,
 )
 from refork_methods.simulate.on_tree import on_tree, write_scores
@@ -180,7 +178,6 @@ def test_the_papers_scorers_and_ours():
         for name, (failed, over) in SCORERS.items()
     }
     assert found == pytest.approx({"ours": 25.0, "released": 50.0, "table": 37.5})
-    assert grade_of({"format": 5, "factuality": 3, "consistency": 0}) == pytest.approx(0.75)
     assert overall([None], [True], ["x"], failed="wrong", over="turns") is None
 
 
@@ -226,8 +223,3 @@ def test_rules_by_domain():
     assert check("cat: a: No such file", target("terminal", "cat: b: No such file")) == 1.0
     assert check("fine", target("terminal", "cat: b: No such file")) == 0.0
     assert check("", target("terminal", "")) == 1.0
-
-
-def test_judges_rank_alike():
-    assert rank_agreement([1, 2, 3, 4], [10, 20, 30, 25]).rho == pytest.approx(0.8)
-    assert rank_agreement([1, 1, 1], [1, 2, 3]).rho is None

@@ -6,10 +6,9 @@ from refork.growing import grow
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
-from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork.worlds.open import open_world, task_to_json
 from refork_methods.simulate.control.stingy import Secret
-from refork_methods.simulate.leak import leak_rate, leaks, trajectory_leaks, tree_leaks
+from refork_methods.simulate.leak import leak_rate, leaks, tree_leaks
 
 SECRET = Secret(("1893",))
 SEEN = [
@@ -30,15 +29,6 @@ def test_searches_before_a_page_that_have_not_earned_the_answer_can_leak():
     none = leak_rate([None])
     assert (none.rate, none.interval) == (None, None)
     assert none.to_json() == {"leaks": 0, "searches": 0, "rate": None, "interval": None}
-
-
-def test_trajectories_by_source():
-    turns = tuple(Transition(*turn) for turn in SEEN)
-    one = EnvTrajectory(
-        id="a", source="s", brief=Brief(), turns=turns, extra={"task": {"data": {"answer": "1893"}}}
-    )
-    other = EnvTrajectory(id="b", source="t", brief=Brief(), turns=turns)
-    assert {source: found.rate for source, found in trajectory_leaks([one, one, other]).items()} == {"s": 0.5}
 
 
 @pytest.mark.parametrize(("snippets", "rate"), [("rich", 1.0), ("teaser", 0.0)])

@@ -15,7 +15,6 @@ from refork_methods.simulate.data import (
     Thresholds,
     classify,
     loss_weights,
-    sampled_tokens,
     sampled_turns,
     turn_stats,
     weigh,
@@ -78,17 +77,13 @@ def test_thresholds_and_shares_are_the_users():
         weigh([], shares={**SHARES, "echo": 2.0})
 
 
-def test_sampled_masks_have_the_weighted_loss_as_expectation_and_more_variance():
+def test_masks_of_turns_have_the_weighted_loss_as_expectation():
     # 3000 draws: a mean that is 4.5 standard errors off would come once in 150,000 seeds.
     rng = np.random.default_rng(0)
     weights, lengths = np.array([1.0, 0.5, 0.1, 0.05]), np.array([3, 8, 5, 9])
     losses = rng.uniform(0.1, 3.0, lengths.sum())
     wanted = float(losses @ np.repeat(weights, lengths))
-    spread = {}
-    for mask in (sampled_tokens, sampled_turns):
-        drawn = np.array([losses @ mask(weights, lengths, seed) for seed in range(3000)])
-        assert abs(drawn.mean() - wanted) < 4.5 * drawn.std() / math.sqrt(len(drawn))
-        assert mask(weights, lengths, 7).tolist() == mask(weights, lengths, 7).tolist()
-        assert mask(weights, lengths, 7)[:3].all()
-        spread[mask] = drawn.std()
-    assert 0 < spread[sampled_tokens] < spread[sampled_turns]
+    drawn = np.array([losses @ sampled_turns(weights, lengths, seed) for seed in range(3000)])
+    assert abs(drawn.mean() - wanted) < 4.5 * drawn.std() / math.sqrt(len(drawn))
+    assert sampled_turns(weights, lengths, 7).tolist() == sampled_turns(weights, lengths, 7).tolist()
+    assert sampled_turns(weights, lengths, 7)[:3].all()

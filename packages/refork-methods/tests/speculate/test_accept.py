@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from refork.errors import BadInput
-from refork_methods.speculate.accept import (
-    acceptance,
-    check_distribution,
-    couple,
-    draw_from,
-    expected_tokens,
-    keep_chance,
-    reject,
-    residual,
-)
+from refork.policies.base import Sampling
+from refork_methods.speculate.accept import RoundChances, couple, draw_from, keep_chance, residual
+from refork_methods.speculate.verification import Chain, Group, Turn, settle_rejection
 
 EXACT = 1e-12
 LAWS = {
@@ -34,16 +27,25 @@ def law(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
+def settle(p, q, drafted, accept, last, lengths=None):
+    """A round of drafts [n, g] with laws p [n, g + 1, V] and q [n, g, V], settled with these uniforms."""
+    rows, g = drafted.shape
+    counts = np.full(rows, g) if lengths is None else lengths.numpy()
+    logits = torch.cat([p[row, : n + 1] for row, n in enumerate(counts.tolist())]).log().float()
+    chain = Chain(drafted, q.log().float(), q.gather(2, drafted[:, :, None])[..., 0])
+    turn = Turn(Group(Sampling(), np.arange(rows), whole=True), np.zeros(rows, np.int64), counts, logits)
+    return settle_rejection(turn, chain, RoundChances(accept.numpy(), accept.numpy(), last.numpy()))
+
+
 def kept_share(p, q, token):
     """Over which share of uniforms the rule keeps a draft: found by bisection on the rule itself."""
     low, high = 0.0, 1.0
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
-        found = reject(
-            torch.stack([p, p])[None], q[None, None], torch.tensor([[token]]),
-            torch.tensor([[middle]], dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64),
-        )  # fmt: skip
-        low, high = (middle, high) if int(found.accepted[0]) else (low, middle)
+        (found,) = settle(
+            torch.stack([p, p])[None], q[None, None], torch.tensor([[token]]), law([[middle]]), law([0.5])
+        )
+        low, high = (middle, high) if found.accepted else (low, middle)
     return low
 
 
@@ -62,15 +64,15 @@ def test_the_first_token_has_the_law_of_the_model(name):
 def test_the_rule_keeps_exactly_the_stated_share_of_drafts(name):
     p, q = (law(v) for v in LAWS[name])
     for token in torch.nonzero(q)[:, 0].tolist():
-        assert kept_share(p, q, token) == pytest.approx(float(keep_chance(p[token], q[token])), abs=EXACT)
+        # Logits are float32.
+        assert kept_share(p, q, token) == pytest.approx(float(keep_chance(p[token], q[token])), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_acceptance_is_one_minus_total_variation(name):
     p, q = (law(v) for v in LAWS[name])
-    assert float(acceptance(p, q)) == pytest.approx(1 - 0.5 * float((p - q).abs().sum()), abs=EXACT)
     chance = sum(float(q[t] * keep_chance(p[t], q[t])) for t in torch.nonzero(q)[:, 0].tolist())
-    assert chance == pytest.approx(float(acceptance(p, q)), abs=EXACT)
+    assert chance == pytest.approx(1 - 0.5 * float((p - q).abs().sum()), abs=EXACT)
 
 
 def test_two_tokens_have_the_joint_law_of_the_model():
@@ -99,30 +101,31 @@ def test_many_rows_are_settled_as_each_alone_would_be():
     drafted = torch.from_numpy(rng.integers(0, size, (rows, g)))
     u, last = law(rng.random((rows, g))), law(rng.random(rows))
     lengths = torch.from_numpy(rng.integers(0, g + 1, rows))
-    all_ = reject(p, q, drafted, u, last, lengths)
+    together = settle(p, q, drafted, u, last, lengths)
     for r in range(rows):
         chance = (p[r, range(g), drafted[r]] / q[r, range(g), drafted[r]]).clamp(max=1)
         count = 0
         while count < lengths[r] and u[r, count] < chance[count]:
             count += 1
         left = p[r, count] if count == lengths[r] else residual(p[r, count], q[r, count])
-        assert int(all_.accepted[r]) == count
-        assert int(all_.token[r]) == int(draw_from(left[None], last[r : r + 1])[0][0])
-        assert not all_.ties[r].any()
+        assert together[r].accepted == count
+        assert together[r].tokens[:-1].tolist() == drafted[r, :count].tolist()
+        assert int(together[r].tokens[-1]) == int(draw_from(left[None], last[r : r + 1])[0][0])
+        assert not together[r].ties.any()
 
 
 def test_the_bonus_token_comes_from_the_model_when_all_is_kept():
     p, q = law([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]), law([[[0.0, 1.0, 0.0]]])
-    found = reject(p, q, torch.tensor([[1]]), law([[0.999]]), law([0.3]))
-    assert (int(found.accepted[0]), int(found.token[0])) == (1, 2)
+    (found,) = settle(p, q, torch.tensor([[1]]), law([[0.999]]), law([0.3]))
+    assert (found.accepted, found.tokens.tolist()) == (1, [1, 2])
 
 
 def test_a_uniform_at_the_edge_of_keeping_is_a_tie():
     p, q = law([[[0.5, 0.5], [0.5, 0.5]]]), law([[[1.0, 0.0]]])
     drafted = torch.tensor([[0]])
-    assert reject(p, q, drafted, law([[0.5 - 1e-9]]), law([0.2])).ties[0].tolist() == [True, False]
-    assert reject(p, q, drafted, law([[0.2]]), law([0.5])).ties[0].tolist() == [False, True]
-    assert not reject(p, q, drafted, law([[0.2]]), law([0.2])).ties.any()
+    for accept, last, ties in ((0.5 - 1e-9, 0.2, [1, 0]), (0.2, 0.5, [0, 1]), (0.2, 0.2, [0, 0])):
+        (found,) = settle(p, q, drafted, law([[accept]]), law([last]))
+        assert found.ties.tolist() == ties
 
 
 def test_no_token_of_probability_zero_is_ever_drawn():
@@ -140,32 +143,6 @@ def test_coupled_drafts_stand_while_they_are_the_models_own_tokens():
     assert couple(own, drafted, torch.tensor([1, 0, 2]))[0].tolist() == [1, 0, 0]
 
 
-def test_expected_tokens_count_the_bonus_token():
-    # tau of arXiv 2607.05147, appendix: conditional chances to the chances of whole prefixes.
-    chances = np.cumprod(np.linspace(0.72, 0.63, 7))
-    assert float(expected_tokens(torch.from_numpy(chances))) == pytest.approx(3.13, abs=0.01)
-    rising = np.cumprod(np.linspace(0.53, 0.74, 7))
-    assert float(expected_tokens(torch.from_numpy(rising))) == pytest.approx(2.29, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("p", "q", "drafted", "match"),
-    [
-        ([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0]], 1, "probability 0 under the draft law"),
-        ([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.4]], 0, "q is no probability distribution"),
-        ([[0.5, 0.5], [0.9, 0.5]], [[0.5, 0.5]], 0, "p is no probability distribution"),
-        ([[0.5, 0.5], [0.5, 0.5]], [[1.5, -0.5]], 0, "q is no probability distribution"),
-        ([[0.5, 0.5], [0.5, 0.5]], [[0.3, 0.3, 0.4]], 0, "do not fit"),
-        ([[0.5, 0.5]], [[0.5, 0.5]], 0, "do not fit"),
-    ],
-)
-def test_what_is_not_the_sampled_distribution_is_refused(p, q, drafted, match):
-    with pytest.raises(BadInput, match=match):
-        reject(law([p]), law([q]), torch.tensor([[drafted]]), law([[0.5]]), law([0.5]))
-
-
-def test_laws_of_another_precision_are_refused():
-    with pytest.raises(BadInput, match="float32"):
-        check_distribution(torch.tensor([[0.5, 0.5]]), "q")
-    with pytest.raises(BadInput, match="bfloat16"):
-        check_distribution(torch.tensor([[0.5, 0.5]], dtype=torch.bfloat16), "q")
+def test_a_draft_that_its_law_could_not_have_given_is_refused():
+    with pytest.raises(BadInput, match="probability 0 under the draft law"):
+        settle(law([[[0.5, 0.5]] * 2]), law([[[1.0, 0.0]]]), torch.tensor([[1]]), law([[0.5]]), law([0.5]))

@@ -13,7 +13,6 @@ from refork_methods.speculate.calibrate import (
     GRID,
     SequentialTemperatureScaling,
     calibrate,
-    fit_rounds,
     mean_ece,
     report,
     report_json,
@@ -132,14 +131,14 @@ def log_of(count, schedule, drafted=BLOCK):
 
 def test_rounds_cut_by_the_policy_are_refused():
     with pytest.raises(BadInput, match="20 of 20 rounds were cut by the policy to be calibrated") as caught:
-        fit_rounds(log_of(20, "early_stop", drafted=2))
+        calibrate(log_of(20, "early_stop", drafted=2))
     assert "early_stop" in str(caught.value)
     with pytest.raises(BadInput, match="were cut"):
         calibrate(log_of(20, "stale_topk", drafted=2))
-    fit_rounds(log_of(20, "early_stop"))
+    calibrate(log_of(20, "early_stop"))
     # Cut for want of room, or at a length that was fixed beforehand: no token decided it.
     for schedule in (None, "fixed"):
-        found = fit_rounds(log_of(2000, schedule, drafted=2))
+        found = calibrate(log_of(4000, schedule, drafted=2)).scaling
         # What is left of positions 3 and 4 are blocks that had failed before: nothing reached them.
         assert found.reached[2:] == (0, 0)
         assert found.temperatures[2] == found.temperatures[1]

@@ -19,7 +19,6 @@ from refork_methods.train.preference import (
     prefer,
     reference_scores,
     single_token_loss,
-    single_token_pairs,
 )
 from refork_methods.train.schedule import Schedule, adamw
 from refork_methods.train.sft import Example
@@ -279,7 +278,10 @@ def test_a_single_token_moves_exactly_two_logits():
 
 
 def test_the_single_token_form_is_the_sequence_form(tiny):
-    pairs = single_token_pairs([token_array([5, 6]), token_array([7])], [8, 5], [9, 6])
+    pairs = [
+        Pair(token_array([5, 6]), token_array([8]), token_array([9])),
+        Pair(token_array([7]), token_array([5]), token_array([6])),
+    ]
     assert all(pair.single for pair in pairs)
     long = [Pair(p.prompt, p.chosen, p.rejected) for p in pairs]
     long.append(Pair(token_array([9]), token_array([5, 6]), token_array([7])))
@@ -294,13 +296,6 @@ def test_the_single_token_form_is_the_sequence_form(tiny):
     mixed = [*shifted, Pair(token_array([9]), token_array([5, 6]), token_array([7]))]
     (two,) = prefer(model, mixed, settings)
     assert two["margin"] == pytest.approx(2 / 3, abs=1e-4)
-
-
-def test_the_end_of_sequence_is_added_where_asked():
-    (pair,) = single_token_pairs([token_array([5])], [6], [7], eos=0)
-    assert pair.chosen.tolist() == [6, 0]
-    assert pair.rejected.tolist() == [7, 0]
-    assert not pair.single
 
 
 def test_preferences_are_learned(tiny):

@@ -67,22 +67,6 @@ class LatentScaling:
             return np.asarray(np.where(np.abs(own) > 1e-12, other / own, np.nan))
 
 
-def scaling_factors(
-    values: Float[Floats, "n f"],
-    directions: Float[Floats, "f d"],
-    target: Float[Floats, "n d"],
-) -> Float[Floats, "f"]:
-    """Least-squares b of ``b * f_i d_i^T`` against one target, for each feature by itself.
-
-    ``b_i = d_i . (sum_n f_ni y_n) / (|f_i|^2 |d_i|^2)``; NaN where that is 0 / 0.
-
-    Source: arXiv:2504.02922 (latent scaling, closed form).
-    """
-    f, d = np.asarray(values, np.float64), np.asarray(directions, np.float64)
-    over = ((f.T @ np.asarray(target, np.float64)) * d).sum(axis=1)
-    return _ratio(over, (f**2).sum(axis=0) * (d**2).sum(axis=1))
-
-
 @torch.no_grad()
 def latent_scaling(model: CrossCoder, source: Source, which: Side = "A") -> LatentScaling:
     """Latent scaling of every feature along its decoder of one model, over all pairs of a source.

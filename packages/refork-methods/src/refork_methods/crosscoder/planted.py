@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.crosscoder.model import CrossCoder
-from refork_methods.crosscoder.partition import Block
 from refork_methods.crosscoder.sources import ArrayPairs
 
 Floats = NDArray[np.float32]
@@ -127,12 +126,6 @@ def recall(model: CrossCoder, world: PlantedWorld, held_out: ArrayPairs) -> Reca
         cosine=cosine.astype(np.float32),
         relative_norm=share[best].astype(np.float32),
     )
-
-
-def block_of(model: CrossCoder, features: Int[Ints, "q"]) -> list[Block]:
-    """The block each feature lies in."""
-    blocks = model.blocks
-    return [next(name for name, at in blocks.items() if at.start <= i < at.stop) for i in features.tolist()]
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from refork import stats
@@ -145,8 +144,3 @@ def gain(clean: Outcomes, other: Outcomes) -> Gain:
         (True, True): "both caps",
     }
     return Gain(late.interval, early.interval, late.p, labels[above])
-
-
-def scores_of(outcomes: Sequence[Outcomes]) -> Float[Floats, "arms n"]:
-    """Long-cap scores of several arms on the same prompts."""
-    return np.stack([item.long for item in outcomes])

@@ -516,24 +516,10 @@ def loss_weights(
 ) -> list[tuple[TurnClass, float]]:
     """Class and loss weight of every turn.
 
-    The weight is the share itself. A mask drawn with the share, by token (:func:`sampled_tokens`) or by
-    turn (:func:`sampled_turns`), has the same expectation and more variance; the source leaves open which
-    of the two it draws.
+    The weight is the share itself. A mask drawn with the share, as by :func:`sampled_turns`, has the same
+    expectation and more variance.
     """
     return [(one.kind, one.weight) for one in weigh(turns, thresholds, shares)]
-
-
-def sampled_tokens(
-    weights: Float[Array, "turns"], lengths: Int[Array, "turns"], seed: int
-) -> Bool[Array, "tokens"]:
-    """A mask in which every token of a turn stays with probability the turn's weight, by itself.
-
-    Its expectation is the weights repeated by the lengths, so a masked sum of losses that is divided by a
-    fixed number has the weighted loss as its expectation; divided by its own count it has not.
-    """
-    rng = np.random.default_rng(stream_of("masked tokens", seed))
-    each = np.repeat(weights, lengths)
-    return np.asarray(rng.random(len(each)) < each)
 
 
 def sampled_turns(

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Shaped
 
 from refork.errors import BadInput
 from refork.policies.base import Cost, total_cost
 from refork.stats import Difference, Interval, clustered_difference, clustered_mean, macro_mean
-from refork.stats.results import Array, paired
 from refork.types import Json
 from refork_methods.simulate.reward import DIMENSIONS
 
@@ -65,14 +63,6 @@ class JudgedTurn:
     def valid(self) -> bool:
         """Whether there is a prediction at all."""
         return self.prediction is not None
-
-
-def grade_of(rubric: Mapping[str, int]) -> float:
-    """(mean - 1) / 4 of the dimensions above 0 (0: the judge left one out). Raises BadInput where none is."""
-    given = [value for name, value in rubric.items() if name in DIMENSIONS and value > 0]
-    if not given:
-        raise BadInput("no dimension was graded", where="rubric")
-    return (sum(given) / len(given) - 1) / 4
 
 
 #: What is measured of a turn, under its name; None: this turn does not count for it.
@@ -430,28 +420,3 @@ def _gap(
         len(x),
         len(set(clusters)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Spearman's rank correlation of two judges over ``n`` things; None where one of them ranks nothing."""
-
-    rho: float | None
-    p: float | None
-    n: int
-
-
-def rank_agreement(one: Shaped[Array, "graded"], other: Shaped[Array, "graded"]) -> Agreement:
-    """How far two judges rank alike: their scores of the same simulators, or of the same turns.
-
-    p is the t approximation's, too small for fewer than ten.
-
-    Raises: BadInput for fewer than two, or scores that cannot be paired.
-    """
-    from scipy.stats import spearmanr
-
-    x, y = paired(one, other)
-    if x.min() == x.max() or y.min() == y.max():
-        return Agreement(None, None, x.size)
-    found = spearmanr(x, y)
-    return Agreement(float(found.statistic), float(found.pvalue), x.size)

@@ -14,7 +14,7 @@ from refork.plain import canonical
 from refork.stats import Interval, wilson
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork.worlds.environment import ActionObservation, EnvTrajectory
+from refork.worlds.environment import ActionObservation
 from refork_methods.simulate.control.stingy import (
     Secret,
     items_stated,
@@ -69,21 +69,6 @@ def leak_rate(result: Iterable[bool | None]) -> LeakRate:
     """The rate of turns that :func:`leaks` judged."""
     known = [item for item in result if item is not None]
     return LeakRate(sum(known), len(known))
-
-
-def trajectory_leaks(trajectories: Iterable[EnvTrajectory]) -> dict[str, LeakRate]:
-    """Leak rates by source; trajectories whose task names no answer are left out.
-
-    Every turn counts, so trajectories that share turns (branches of one tree) belong to :func:`tree_leaks`.
-    """
-    found: dict[str, list[bool | None]] = {}
-    for one in trajectories:
-        task = one.extra.get("task")
-        data = task.get("data") if isinstance(task, dict) else one.extra
-        secret = secret_in(data) if isinstance(data, dict) else None
-        if secret is not None:
-            found.setdefault(one.source, []).extend(leaks(secret, one.history()))
-    return {source: leak_rate(turns) for source, turns in found.items()}
 
 
 def tree_leaks(tree: Tree) -> dict[str, LeakRate]:

@@ -23,9 +23,6 @@ from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 # compared
 # is what was sampled from. Every function is row-wise.
 
-_SUM = 1e-9
-"""How far the sum of a sampling may be from 1: float64 stays far below, float32 and half precision do not."""
-
 _BELOW = 1.0 - 2.0**-52
 """A uniform rounded up to 1 must not go beyond the last token."""
 
@@ -86,21 +83,6 @@ def draw_from(
     low = high - sampling.gather(1, tokens)
     near = ((low > 0) & (target - low < TIE * total)) | ((high < total) & (high - target < TIE * total))
     return tokens[:, 0], near[:, 0]
-
-
-def check_distribution(sampling: Float[Tensor, "*n vocabulary"], name: str) -> None:
-    """Refuse what is no sampling in float64.
-
-    Raises:
-        BadInput: another precision, a negative number or NaN, or a row that does not sum to 1.
-    """
-    if sampling.dtype != torch.float64:
-        raise BadInput(
-            f"{name} is in {str(sampling.dtype).removeprefix('torch.')}",
-            hint="acceptance is exact only where both distributions are in one precision: float64",
-        )
-    if bool((sampling < 0).any()) or not bool((sampling.sum(dim=-1) - 1.0).abs().le(_SUM).all()):
-        raise BadInput(f"{name} is no probability distribution", hint="rows must be 0 or more and sum to 1")
 
 
 # The random numbers of a round: those of plain decoding for the coupled rule, else streams of their own.
@@ -204,26 +186,6 @@ def plain_gumbels(noise: Sequence[NoiseKey], generated: Ints, count: int, size: 
 # (drafter-invariant coupling), by addressed noise.
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
-    """Per row: how many drafts are ``accepted`` [R], the ``token`` [R] said after them, ``ties`` [R, g + 1].
-
-    ``ties`` marks the decisions that rounding might have turned: the acceptances looked at, then the draw.
-    """
-
-    accepted: Int64[Tensor, "rows"]
-    token: Int64[Tensor, "rows"]
-    ties: Bool[Tensor, "rows g1"]
-
-
-def acceptance(
-    p: Float64[Tensor, "*n vocabulary"], q: Float64[Tensor, "*n vocabulary"]
-) -> Float64[Tensor, "*n"]:
-    """Probability that a draft from q is kept under p: the sum of min(p, q), which is 1 - TV(p, q)."""
-    return torch.minimum(p, q).sum(dim=-1)
-
-
 def residual(
     p: Float64[Tensor, "*n vocabulary"], q: Float64[Tensor, "*n vocabulary"]
 ) -> Float64[Tensor, "*n vocabulary"]:
@@ -257,45 +219,6 @@ def within(lengths: Int64[Tensor, "rows"], g: int) -> Bool[Tensor, "rows g"]:
     return torch.arange(g, device=lengths.device) < lengths[:, None]
 
 
-def reject(
-    p: Float64[Tensor, "rows g1 vocabulary"],
-    q: Float64[Tensor, "rows g vocabulary"],
-    drafted: Int64[Tensor, "rows g"],
-    u_accept: Float64[Tensor, "rows g"],
-    u_residual: Float64[Tensor, "rows"],
-    lengths: Int64[Tensor, "rows"] | None = None,
-) -> Verdict:
-    """Exact rejection sampling of drafted chains; the first ``lengths`` [R] drafts of each row are verified.
-
-    ``p`` holds the model's law before each draft and after the last, ``q`` the law each draft was drawn from.
-    Uniforms are in (0, 1).
-
-    Raises:
-        BadInput: shapes that do not fit, what is no law in float64, or a draft that q could not have given.
-
-    Source: arXiv 2607.05147, section 2.
-    """
-    rows, g = drafted.shape
-    if p.shape[:2] != (rows, g + 1) or q.shape[:2] != (rows, g) or p.shape[2] != q.shape[2]:
-        raise BadInput(
-            f"p {tuple(p.shape)} and q {tuple(q.shape)} do not fit {rows} rows of {g} drafts",
-            hint="p is [rows, g + 1, vocabulary] and q [rows, g, vocabulary] over one vocabulary",
-        )
-    check_distribution(p, "p")
-    check_distribution(q, "q")
-    verified = within(torch.full_like(drafted[:, 0], g) if lengths is None else lengths, g)
-    p_token = p[:, :g].gather(2, drafted[:, :, None])[..., 0]
-    q_token = q.gather(2, drafted[:, :, None])[..., 0]
-    chance = keep_chance(p_token, torch.where(verified, q_token, 1.0))
-    accepted = leading((u_accept < chance) & verified)
-    row = torch.arange(rows, device=p.device)
-    refused = accepted < verified.sum(dim=-1)
-    # What is said after the last draft has no draft law to take away.
-    q_there = torch.cat([q, torch.zeros_like(p[:, :1])], dim=1)[row, accepted] * refused[:, None]
-    token, near = draw_from(residual(p[row, accepted], q_there), u_residual)
-    return Verdict(accepted, token, decided(accepted, u_accept, chance, near))
-
-
 def decided(
     accepted: Int64[Tensor, "rows"],
     u_accept: Float64[Tensor, "rows g"],
@@ -315,8 +238,3 @@ def couple(
     """How many drafts are the model's own tokens, from the left, and its own token after them."""
     accepted = leading((own[:, :-1] == drafted) & within(lengths, drafted.shape[1]))
     return accepted, own.gather(1, accepted[:, None])[:, 0]
-
-
-def expected_tokens(survival: Float64[Tensor, "*n g"]) -> Float64[Tensor, "*n"]:
-    """Tokens of a round: 1 + the chances that each draft and all before it are kept."""
-    return 1.0 + survival.sum(dim=-1)

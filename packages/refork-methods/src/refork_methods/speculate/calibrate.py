@@ -58,7 +58,7 @@ class SequentialTemperatureScaling:
         """Choose T_1 .. T_g in turn, each with those before it fixed, by the error of the cumulative product.
 
         ``prefix_mask[n, k]``: drafts 1 .. k of the round were all kept. ``known`` marks outcomes there are;
-        by default all, so every round must have been verified whole (see :func:`fit_rounds` for logs).
+        by default all, so every round must have been verified whole (see :func:`calibrate` for logs).
 
         Raises:
             BadInput: shapes that differ, logits that are not finite, or a prefix kept after one that was not.
@@ -151,19 +151,6 @@ class PositionReport:
     ece: float | None
     auroc: float | None
     brier: float | None
-
-
-def fit_rounds(rounds: Rounds, *, fewest: int = FEWEST) -> SequentialTemperatureScaling:
-    """Temperatures from a log of held-out rounds.
-
-    Raises:
-        BadInput: a schedule that reads the confidences shortened some of the rounds: what it cut is missing
-            because of them, and the outcomes that are left are no fair sample.
-    """
-    refuse_cut(rounds)
-    return SequentialTemperatureScaling().fit(
-        rounds.logits, rounds.prefix_mask(), rounds.known(), fewest=fewest
-    )
 
 
 @final

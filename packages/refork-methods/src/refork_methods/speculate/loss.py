@@ -69,11 +69,6 @@ def l1_distance(p: Float[Tensor, "*n v"], q: Float[Tensor, "*n v"]) -> Float[Ten
     return (p - q).abs().sum(-1)
 
 
-def acceptance(p: Float[Tensor, "*n v"], q: Float[Tensor, "*n v"]) -> Float[Tensor, "*n"]:
-    """The chance that a token drawn from q is accepted under p: sum of min(p, q) = 1 - TV."""
-    return torch.minimum(p, q).sum(-1)
-
-
 def confidence_loss(logits: Float[Tensor, "*n"], accept: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Binary cross entropy in nats of confidence logits against soft labels; least where c = c*."""
     return F.binary_cross_entropy_with_logits(logits.float(), accept, reduction="none")

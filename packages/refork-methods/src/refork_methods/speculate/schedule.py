@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, Protocol, TypeAlias, final, get_args
 
 import numpy as np
@@ -26,7 +25,6 @@ Mode: TypeAlias = Literal[
     "early_stop", "stale_topk", "context_only", "static_threshold", "fixed", "top_k", "vllm"
 ]
 Lengths: TypeAlias = NDArray[np.int64]
-_MOST_EXHAUSTIVE = 1_000_000
 #: The margin for tables that were measured on a machine.
 MEASURED = 1.1
 
@@ -116,19 +114,6 @@ def global_search(survival: Float[Array, "R g"], cost: StepCost, others: int = 0
     """
     who, values = ranked(survival)
     return _admit(who, int(path(values, len(survival), cost, others).argmax()), len(survival))
-
-
-def exhaustive(survival: Float[Array, "R g"], cost: StepCost) -> Lengths:
-    """The best lengths of all (g + 1)^R, the first of equals; for checks on small batches.
-
-    Raises:
-        BadInput: more than a million choices.
-    """
-    requests, block = survival.shape
-    if (block + 1) ** requests > _MOST_EXHAUSTIVE:
-        raise BadInput(f"{block + 1}^{requests} choices of lengths are too many to try")
-    choices = [np.array(c, dtype=np.int64) for c in product(range(block + 1), repeat=requests)]
-    return max(choices, key=lambda lengths: throughput(lengths, survival, cost))
 
 
 def _admit(who: Array, count: int, requests: int) -> Lengths:

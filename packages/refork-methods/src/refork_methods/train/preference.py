@@ -18,7 +18,7 @@ from torch import Tensor
 
 from refork.errors import BadInput
 from refork.progress import Progress, silent
-from refork.types import IntArray, Json, token_array
+from refork.types import IntArray, Json
 from refork_methods.train.fit import Fit, fit
 from refork_methods.train.policy_gradient import token_logprobs
 from refork_methods.train.schedule import Schedule, adamw
@@ -72,21 +72,6 @@ class PreferenceSettings:
             raise BadInput("steps, rows and micro_rows must be at least 1", where="dpo settings")
         if not self.beta > 0:
             raise BadInput(f"beta is {self.beta!r}; it must be above 0", where="dpo settings")
-
-
-def single_token_pairs(
-    prompts: Sequence[IntArray], chosen: Sequence[int], rejected: Sequence[int], *, eos: int | None = None
-) -> list[Pair]:
-    """Pairs of one token against one.
-
-    ``eos`` appends the end-of-sequence token to both, which also moves P(end | token): what the released
-    trainer of Cliff-DPO does. Without, the loss touches the two tokens only.
-    """
-    tail = [] if eos is None else [eos]
-    return [
-        Pair(prompt, token_array([c, *tail]), token_array([r, *tail]))
-        for prompt, c, r in zip(prompts, chosen, rejected, strict=True)
-    ]
 
 
 def dpo_loss(
