@@ -68,7 +68,6 @@ def test_thoughts_and_matches():
     assert matches("a\n", "a")
     assert not matches(" a", "a")
     assert not matches(None, "")
-    assert extract_prediction("<x>1</x>", "x") == "1"
 
 
 _PIECES = st.sampled_from(

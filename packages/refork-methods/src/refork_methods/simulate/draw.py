@@ -19,9 +19,9 @@ from refork_methods.simulate.prompt import TAG, THINK, Target, extract_predictio
 Teacher: TypeAlias = Policy | ChatModel
 
 
-def stopped(settings: Sampling, tag: str = TAG) -> Sampling:
+def stopped(settings: Sampling) -> Sampling:
     """The settings with the closing tag among what ends an answer: nothing that follows it counts."""
-    close = f"</{tag}>"
+    close = f"</{TAG}>"
     return settings if close in settings.stop else settings.but(stop=(*settings.stop, close))
 
 
@@ -42,27 +42,26 @@ def draw(
     settings: Sampling,
     *,
     seed: int,
-    tag: str = TAG,
 ) -> list[Drawn]:
     """``draws`` answers to each target, one batch; noise by the seed, the target's name and the draw."""
     with one_at_a_time(policy):
-        chats = [item.messages(tag) for item in items]
+        chats = [item.messages() for item in items]
         prompts = [policy.render([], token_array([]), chat).tokens for chat in chats]
         requests = [
             Request(prompts[i], NoiseKey(seed, stream_of("target", item.key), k), tuple(chats[i]))
             for i, item in enumerate(items)
             for k in range(draws)
         ]
-        said = sample_all(policy, requests, stopped(settings, tag))
+        said = sample_all(policy, requests, stopped(settings))
     return [Drawn(n // draws, n % draws, prompts[n // draws], one) for n, one in enumerate(said)]
 
 
-def fitting(policy: Policy, items: Sequence[Target], room: int, tag: str = TAG) -> list[Target]:
+def fitting(policy: Policy, items: Sequence[Target], room: int) -> list[Target]:
     """Targets whose prompt leaves ``room`` tokens in the policy's context."""
     limit = policy.card.context
     if limit is None:
         return list(items)
-    lengths = (len(policy.render([], token_array([]), item.messages(tag)).tokens) for item in items)
+    lengths = (len(policy.render([], token_array([]), item.messages()).tokens) for item in items)
     return [item for item, length in zip(items, lengths, strict=True) if length + room <= limit]
 
 
@@ -73,7 +72,6 @@ def texts(
     settings: Sampling,
     *,
     seed: int,
-    tag: str = TAG,
     instruction: str = "",
     workers: int = 8,
 ) -> list[list[str | None]]:
@@ -82,7 +80,7 @@ def texts(
     ``instruction`` is added to the chat of a chat model, which was not trained to answer in tags.
     """
     if isinstance(teacher, Policy):
-        drawn = draw(teacher, items, draws, settings, seed=seed, tag=tag)
+        drawn = draw(teacher, items, draws, settings, seed=seed)
         said = [
             None if one.continuation.error else _whole(one.continuation.message, one.continuation.text)
             for one in drawn
@@ -90,7 +88,7 @@ def texts(
         return [said[i * draws : (i + 1) * draws] for i in range(len(items))]
 
     def ask(job: tuple[int, int]) -> str | None:
-        chat = _instructed(items[job[0]].messages(tag), instruction)
+        chat = _instructed(items[job[0]].messages(), instruction)
         try:
             reply = teacher.reply(chat, draw=seed * draws + job[1])
         except ServerError:
@@ -130,10 +128,10 @@ class Accuracy:
     exact_knowable: float | None
 
 
-def accuracy(policy: Policy, items: Sequence[Target], *, max_tokens: int = 256, tag: str = TAG) -> Accuracy:
+def accuracy(policy: Policy, items: Sequence[Target], *, max_tokens: int = 256) -> Accuracy:
     """How often the likeliest answer is the observation to the letter."""
-    said = draw(policy, items, 1, Sampling(temperature=0.0, max_tokens=max_tokens), seed=0, tag=tag)
-    read = [extract_prediction(one.continuation.text, tag) for one in said]
+    said = draw(policy, items, 1, Sampling(temperature=0.0, max_tokens=max_tokens), seed=0)
+    read = [extract_prediction(one.continuation.text) for one in said]
     right = [matches(text, item.truth) for text, item in zip(read, items, strict=True)]
     knowable = [hit for hit, item in zip(right, items, strict=True) if item.turn.exact]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
 from refork.errors import BadInput
@@ -27,27 +26,25 @@ TAG = "prediction"
 THINK = "think"
 
 
-@lru_cache(maxsize=16)
-def _marks(tag: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Tags that must not stand in a text as they are, and tags that were escaped."""
-    names = f"(/?(?:{re.escape(tag)}|{THINK})>)"
-    return re.compile(rf"<(\\*){names}"), re.compile(rf"<\\(\\*){names}")
+#: Tags that must not stand in a text as they are, and tags that were escaped.
+_BARE = re.compile(rf"<(\\*)(/?(?:{TAG}|{THINK})>)")
+_ESCAPED = re.compile(rf"<\\(\\*)(/?(?:{TAG}|{THINK})>)")
 
 
-def escaped(text: str, tag: str = TAG) -> str:
+def escaped(text: str) -> str:
     """The text with one backslash more, after its ``<``, in each tag of ours that it holds."""
-    return _marks(tag)[0].sub(r"<\\\1\2", text) if "<" in text else text
+    return _BARE.sub(r"<\\\1\2", text) if "<" in text else text
 
 
-def unescaped(text: str, tag: str = TAG) -> str:
+def unescaped(text: str) -> str:
     """Inverse of :func:`escaped`, for every text."""
-    return _marks(tag)[1].sub(r"<\1\2", text) if "<" in text else text
+    return _ESCAPED.sub(r"<\1\2", text) if "<" in text else text
 
 
-def answer(observation: str, note: str | None = None, tag: str = TAG) -> str:
+def answer(observation: str, note: str | None = None) -> str:
     """What a simulator says: the note as its reasoning, if there is one, then the observation in its tag."""
-    thought = f"<{THINK}>{escaped(note, tag)}</{THINK}>" if note else ""
-    return f"{thought}<{tag}>{escaped(observation, tag)}</{tag}>"
+    thought = f"<{THINK}>{escaped(note)}</{THINK}>" if note else ""
+    return f"{thought}<{TAG}>{escaped(observation)}</{TAG}>"
 
 
 def messages(
@@ -55,7 +52,6 @@ def messages(
     history: Sequence[ActionObservation],
     action: str | None = None,
     instruction: str = "",
-    tag: str = TAG,
 ) -> list[Message]:
     """The chat in which the answer to ``action`` is due (None: the chat so far).
 
@@ -65,7 +61,7 @@ def messages(
     chat: list[Message] = [{"role": "system", "content": system}] if system else []
     for done, observation in history:
         chat.append({"role": "user", "content": done})
-        chat.append({"role": "assistant", "content": answer(observation, tag=tag)})
+        chat.append({"role": "assistant", "content": answer(observation)})
     if action is not None:
         chat.append({"role": "user", "content": action})
     return chat
@@ -81,10 +77,9 @@ def messages(
 _THOUGHTS = re.compile(rf"<(/?){THINK}>")
 
 
-@lru_cache(maxsize=16)
-def _block(tag: str) -> re.Pattern[str]:
-    name = re.escape(tag)
-    return re.compile(rf"<{name}>((?:(?!</?{name}>).)*)</{name}>", re.DOTALL)
+_BLOCK = re.compile(rf"<{TAG}>((?:(?!</?{TAG}>).)*)</{TAG}>", re.DOTALL)
+#: A think tag, or the tag of an answer.
+_OPENS = re.compile(rf"{_THOUGHTS.pattern}|<{TAG}>")
 
 
 def without_think(text: str) -> str:
@@ -95,35 +90,33 @@ def without_think(text: str) -> str:
     return without_blocks(text, _THOUGHTS)
 
 
-def extract_prediction(text: str, tag: str = TAG) -> str | None:
+def extract_prediction(text: str) -> str | None:
     """The text inside the last complete tagged block after all think blocks; None where there is none.
 
     A block holds no other tag of its name: of nested ones the inner counts, of overlapping ones what is
     complete. Tags that were escaped come back as they were.
     """
-    found = _block(tag).findall(without_think(text))
-    return unescaped(found[-1], tag) if found else None
+    found = _BLOCK.findall(without_think(text))
+    return unescaped(found[-1]) if found else None
 
 
-def bare(text: str, tag: str = TAG) -> bool:
+def bare(text: str) -> bool:
     """Whether an answer is its reasoning and one tagged block, and says nothing beside them."""
     rest = without_think(text)
-    return len(_block(tag).findall(rest)) == 1 and not _block(tag).sub("", rest).strip()
+    return len(_BLOCK.findall(rest)) == 1 and not _BLOCK.sub("", rest).strip()
 
 
-def thoughts(text: str, tag: str = TAG) -> str:
+def thoughts(text: str) -> str:
     """What stands before the first tagged block outside of reasoning, think tags taken off: the reasoning."""
-    open_ = re.compile(rf"<{re.escape(tag)}>")
     depth, end = 0, len(text)
-    marks = re.compile(rf"{_THOUGHTS.pattern}|{open_.pattern}")
-    for mark in marks.finditer(text):
-        if open_.fullmatch(mark.group()):
+    for mark in _OPENS.finditer(text):
+        if mark.group() == f"<{TAG}>":
             if depth == 0:
                 end = mark.start()
                 break
         else:
             depth = max(0, depth + (1 if mark.group()[1] != "/" else -1))
-    return unescaped(_THOUGHTS.sub("", text[:end]), tag).strip()
+    return unescaped(_THOUGHTS.sub("", text[:end])).strip()
 
 
 def matches(prediction: str | None, observation: str) -> bool:
@@ -186,9 +179,9 @@ class Target:
         """Names it among all targets."""
         return f"{self.trajectory.source}/{self.trajectory.id}/{self.index}"
 
-    def messages(self, tag: str = TAG) -> list[Message]:
+    def messages(self) -> list[Message]:
         """The chat in which the answer is due."""
-        return messages(self.brief, self.history, self.action, tag=tag)
+        return messages(self.brief, self.history, self.action)
 
 
 def _eligible(trajectory: EnvTrajectory, turns: Turns) -> list[int]:

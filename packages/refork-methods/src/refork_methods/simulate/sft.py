@@ -87,7 +87,6 @@ def rejection_sample(
     reward: HybridReward,
     settings: Candidates,
     *,
-    tag: str = TAG,
     instruction: str = "",
     file: Path | None = None,
     progress: Progress = silent,
@@ -110,7 +109,7 @@ def rejection_sample(
             "reward": reward.identity,
             "teacher": _named(teacher),
             "instruction": instruction,
-            "tag": tag,
+            "tag": TAG,
         }
     )
     rows = _rows(file, name)
@@ -119,15 +118,15 @@ def rejection_sample(
     for start in range(0, len(waiting), settings.batch):
         block = waiting[start : start + settings.batch]
         said = texts(
-            teacher, block, settings.draws, settings.sampling, seed=settings.seed, tag=tag,
+            teacher, block, settings.draws, settings.sampling, seed=settings.seed,
             instruction=instruction,
         )  # fmt: skip
-        fresh = _judged(block, said, reward, settings.least, tag)
+        fresh = _judged(block, said, reward, settings.least)
         _append(file, name, fresh)
         rows |= {row["key"]: row for row in fresh}
         done += len(block)
         progress("candidates", done, len(items))
-    return _select(items, rows, tag)
+    return _select(items, rows)
 
 
 def _named(teacher: Teacher) -> str:
@@ -164,10 +163,9 @@ def _judged(
     said: Sequence[Sequence[str | None]],
     reward: HybridReward,
     least: float,
-    tag: str,
 ) -> list[Json]:
     pairs = [
-        (None if text is None else extract_prediction(text, tag), item)
+        (None if text is None else extract_prediction(text), item)
         for item, answers in zip(block, said, strict=True)
         for text in answers
     ]
@@ -193,7 +191,7 @@ def _judged(
     return rows
 
 
-def _select(items: Sequence[Target], rows: dict[str, Json], tag: str) -> SelectedDemonstrations:
+def _select(items: Sequence[Target], rows: dict[str, Json]) -> SelectedDemonstrations:
     found: list[Demonstration] = []
     domains: dict[str, Json] = {}
     for item in items:
@@ -206,9 +204,9 @@ def _select(items: Sequence[Target], rows: dict[str, Json], tag: str) -> Selecte
             continue
         tally["kept"] += 1
         text = row["candidates"][row["kept"]]
-        said = extract_prediction(text, tag)
+        said = extract_prediction(text)
         assert said is not None
-        found.append(Demonstration(item, said, thoughts(text, tag) or item.turn.note))
+        found.append(Demonstration(item, said, thoughts(text) or item.turn.note))
     return SelectedDemonstrations(found, dict(sorted(domains.items())))
 
 
@@ -242,7 +240,6 @@ def train_sft(
     replay: Sequence[Replay] = (),
     replay_fraction: float = 0.0,
     context: int | None = None,
-    tag: str = TAG,
     folder: Path | None = None,
     tracker: Tracker | None = None,
     progress: Progress = silent,
@@ -254,7 +251,7 @@ def train_sft(
         Mismatch: the folder holds another run's checkpoints.
     """
     window = context_of(policy, context)
-    encoded = encode_demonstrations(Writer(policy.codec, tag), items, window)
+    encoded = encode_demonstrations(Writer(policy.codec), items, window)
     return train_encoded(
         policy, encoded, settings, stage="sft", replay=replay, replay_fraction=replay_fraction,
         window=window, folder=folder, tracker=tracker, progress=progress,

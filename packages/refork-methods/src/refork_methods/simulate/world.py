@@ -114,9 +114,9 @@ GREEDY = Sampling(temperature=0.0)
 #: What a model that was not trained to simulate is told about the form of its answer.
 FORM = (
     "You are this environment. Answer the last action as the environment would, to the letter, between "
-    "<{tag}> and </{tag}>."
+    f"<{TAG}> and </{TAG}>."
 )
-REASON = "Before that, say between <{think}> and </{think}> what decides the answer."
+REASON = f"Before that, say between <{THINK}> and </{THINK}> what decides the answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,6 @@ class WorldModel:
         *,
         settings: Sampling | None = None,
         think: bool = False,
-        tag: str = TAG,
         retries: int = 2,
         prompted: bool | None = None,
     ) -> None:
@@ -154,7 +153,6 @@ class WorldModel:
         self.model = model
         self.settings = settings or GREEDY
         self.think = think
-        self.tag = tag
         self.retries = retries
         self.prompted = model.card.kind == "remote" if prompted is None else prompted
         if think and not self.prompted and model.card.can("tokens"):
@@ -170,8 +168,10 @@ class WorldModel:
     def identity(self) -> Json:
         """What the answers depend on, the transcript and a control aside."""
         card = self.model.card
-        plain: Json = {"model": card.name, "weights": card.weights, "settings": self.settings.to_json()}
-        plain |= {"retries": self.retries} | ({"tag": self.tag} if self.tag != TAG else {})
+        plain: Json = {
+            "model": card.name, "weights": card.weights, "settings": self.settings.to_json(),
+            "retries": self.retries,
+        }  # fmt: skip
         return plain | {name: True for name in ("think", "prompted") if getattr(self, name)}
 
     # -- asking -------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class WorldModel:
                 break
             for number, raw, cost, error in self._sample(asked, prompts, due, attempt):
                 spent[number].append(cost)
-                text = None if error else extract_prediction(raw, self.tag)
+                text = None if error else extract_prediction(raw)
                 problem = error or (None if text is not None else NO_TAG)
                 made[number] = Prediction(
                     text, raw, total_cost(spent[number]), problem, attempt + 1, prompts[number].cut
@@ -249,10 +249,10 @@ class WorldModel:
     ) -> tuple[tuple[Json, ...], IntArray]:
         told = [asked.instruction]
         if self.prompted:
-            told += [REASON.format(think=THINK)] if self.think else []
-            told += [FORM.format(tag=self.tag)]
+            told += [REASON] if self.think else []
+            told += [FORM]
         instruction = "\n".join(filter(None, told))
-        chat = messages(asked.brief, history, asked.action, instruction, self.tag)
+        chat = messages(asked.brief, history, asked.action, instruction)
         with one_at_a_time(self.model):
             rendered = self.model.render([], token_array([]), chat)
         return tuple(chat), rendered.tokens
