@@ -10,15 +10,34 @@ from refork_methods.speculate.model import build_draft
 from support.models import make_tokenizer
 
 
-def llama(seed=0):
-    """Two layers of width 32 whose law is mostly that of the last token, so that drafts can be right."""
+def random_llama(seed=0, **changes):
+    """Three random layers of width 32 in which four query heads share two key heads."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=160, initializer_range=0.4, bos_token_id=None,
-        eos_token_id=None,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
+    shape = {
+        "vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 160,
+        "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": None,
+    }  # fmt: skip
+    return LlamaForCausalLM(LlamaConfig(**(shape | changes))).eval()
+
+
+def random_target(seed=0, **changes):
+    """The policy of :func:`random_llama`."""
+    return LocalPolicy(random_llama(seed, **changes), make_tokenizer(), name="random")
+
+
+def shaken(module):
+    """A network whose weights are nowhere at their start."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.add_(0.2 * torch.randn(part.shape, generator=generator))
+    return module.eval()
+
+
+def llama(seed=0):
+    """Two layers whose law is mostly that of the last token, so that drafts can be right."""
+    model = random_llama(seed, num_hidden_layers=2, initializer_range=0.4)
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight.mul_(0.03)

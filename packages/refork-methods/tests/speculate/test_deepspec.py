@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from refork.policies.local import LocalPolicy
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.layouts import export_draft, import_draft
 from refork_methods.speculate.model import build_draft
-from support.models import make_tokenizer
+from support.drafters import random_target, shaken
 
 PLACE = os.environ.get("REFORK_DEEPSPEC")
 pytestmark = pytest.mark.skipif(
@@ -48,30 +46,7 @@ def net():
 
 @pytest.fixture(scope="module")
 def target():
-    """Three blocks of width 32, whose four query heads share two key heads."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=258,
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.3,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LocalPolicy(LlamaForCausalLM(config).eval(), make_tokenizer(), name="small")
-
-
-def shaken(net):
-    """A network whose weights are nowhere at their start."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for part in net.parameters():
-            part.add_(0.2 * torch.randn(part.shape, generator=generator))
-    return net.eval()
+    return random_target()
 
 
 def loaded(net, folder):

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MuseGlimmerAssistantModel
+from transformers import MuseGlimmerAssistantModel
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Sampling
 from refork.policies.load import quiet
-from refork.policies.local import LocalPolicy
 from refork.types import token_array
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import Prompt, answers
@@ -15,7 +14,7 @@ from refork_methods.speculate.dflash_hf import as_assistant, save_assistant
 from refork_methods.speculate.loss import LossWeights
 from refork_methods.speculate.model import build_draft
 from refork_methods.speculate.train import DraftTraining, train_draft
-from support.models import make_tokenizer
+from support.drafters import random_target
 
 MASK, TOKENS = 257, 40
 GREEDY = Sampling(temperature=0.0, max_tokens=TOKENS)
@@ -24,20 +23,7 @@ GREEDY = Sampling(temperature=0.0, max_tokens=TOKENS)
 @pytest.fixture(scope="module")
 def target():
     """A random model; greedy, it runs into loops that a small drafter learns soon."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=258,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.15,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LocalPolicy(LlamaForCausalLM(config).eval(), make_tokenizer(), name="loops")
+    return random_target(initializer_range=0.15)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
 from refork_methods.speculate.checkpoint import load_draft, save_draft
@@ -13,36 +11,19 @@ from refork_methods.speculate.config import draft_config, eagle_layers
 from refork_methods.speculate.context import as_proposer
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import Lesson, build_draft
-from support.models import make_tokenizer
+from support.drafters import random_target, shaken
 
 WIDTH, LENGTH, BLOCK = 32, 24, 4
 
 
 @pytest.fixture(scope="module")
 def target():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=258,
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.3,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LocalPolicy(LlamaForCausalLM(config).eval(), make_tokenizer(), name="small")
+    return random_target()
 
 
 def eagle(target, **changes):
-    draft = build_draft(draft_config(target, "eagle", block=BLOCK, **changes), target, seed=1)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for part in draft.parameters():
-            part.add_(0.2 * torch.randn(part.shape, generator=generator))
-    return draft.eval()
+    config = draft_config(target, "eagle", block=BLOCK, **changes)
+    return shaken(build_draft(config, target, seed=1))
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.policies.local import LocalPolicy
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.layouts import (
     export_draft,
@@ -17,43 +15,20 @@ from refork_methods.speculate.layouts import (
     write_fields,
 )
 from refork_methods.speculate.model import build_draft
-from support.models import make_tokenizer
+from support.drafters import random_target, shaken
 
-MASK, WIDTH, LENGTH = 257, 32, 20
-
-
-def small(seed=0, depth=3, **changes):
-    torch.manual_seed(seed)
-    fields = {
-        "vocab_size": 258,
-        "hidden_size": WIDTH,
-        "intermediate_size": 48,
-        "num_hidden_layers": depth,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 160,
-        "initializer_range": 0.3,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    model = LlamaForCausalLM(LlamaConfig(**(fields | changes)))
-    return LocalPolicy(model.eval(), make_tokenizer(), name="small")
+MASK = 257
 
 
 @pytest.fixture(scope="module")
 def target():
-    return small()
+    return random_target()
 
 
 def drafter(target, kind="dspark", **changes):
     """A drafter whose weights are nowhere at their start."""
     fields = {"mask_token": MASK, "block": 4, **({} if kind == "eagle" else {"layers": 2, "rank": 6})}
-    draft = build_draft(draft_config(target, kind, **(fields | changes)), target, seed=1)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for part in draft.parameters():
-            part.add_(0.2 * torch.randn(part.shape, generator=generator))
-    return draft.eval()
+    return shaken(build_draft(draft_config(target, kind, **(fields | changes)), target, seed=1))
 
 
 def body(folder):
@@ -269,7 +244,7 @@ def test_half_precision_and_several_files(target, folder):
 
 def test_an_other_target_and_a_taken_folder(target, exported):
     with pytest.raises(WrongWeights, match="embed_tokens"):
-        import_draft(exported, small(seed=1))
+        import_draft(exported, random_target(seed=1))
     with pytest.raises(BadInput, match="holds something"):
         export_draft(drafter(target), target, exported, "deepspec")
 

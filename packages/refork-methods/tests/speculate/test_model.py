@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
-from refork.policies.local import LocalPolicy
 from refork_methods.speculate.config import DraftConfig, draft_config, feature_layers
 from refork_methods.speculate.model import (
     DraftModel,
@@ -12,44 +10,19 @@ from refork_methods.speculate.model import (
     as_draft_model,
     build_draft,
 )
-from support.models import make_tokenizer
+from support.drafters import random_target, shaken
 
 LENGTH, WIDTH = 23, 32
 TOLERANCE = 2e-5
 
 
-def gqa(seed=0, size=258):
-    """Two blocks of width 32 whose four query heads share two key heads."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=size,
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.3,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LocalPolicy(LlamaForCausalLM(config).eval(), make_tokenizer(), name="gqa")
-
-
 @pytest.fixture(scope="module")
 def target():
-    return gqa()
+    return random_target(num_hidden_layers=2)
 
 
-def shaken(target, **changes):
-    """A drafter whose weights are nowhere at their start."""
-    config = draft_config(target, layers=2, rank=4, **changes)
-    made = as_draft_model(build_draft(config, target))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for part in made.parameters():
-            part.add_(0.2 * torch.randn(part.shape, generator=generator))
-    return made.eval()
+def drafter(target, **changes):
+    return shaken(as_draft_model(build_draft(draft_config(target, layers=2, rank=4, **changes), target)))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +43,7 @@ def packed(model, blocks):
 )
 def test_packed_and_cached_forms_agree(target, blocks, changes):
     """Drafting from keys and values kept in pieces gives the h that training sees."""
-    model = shaken(target, **changes)
+    model = drafter(target, **changes)
     whole = packed(model, blocks)
     states, anchors, tokens = blocks
     assert whole.shape == (2, 4, 7, WIDTH)
@@ -94,7 +67,7 @@ def test_packed_and_cached_forms_agree(target, blocks, changes):
 
 def test_cached_rows_with_masks_agree(target, blocks):
     """Rows of different lengths side by side, what is beyond each masked."""
-    model = shaken(target)
+    model = drafter(target)
     states, anchors, tokens = blocks
     with torch.no_grad():
         context = model.keys_values(
@@ -107,7 +80,7 @@ def test_cached_rows_with_masks_agree(target, blocks):
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_block_sees_only_what_lies_before_its_anchor(target, blocks, window):
-    model = shaken(target, window=window)
+    model = drafter(target, window=window)
     states, anchors, tokens = blocks
     before = packed(model, blocks)
     for place in range(LENGTH):
@@ -122,7 +95,7 @@ def test_a_block_sees_only_what_lies_before_its_anchor(target, blocks, window):
 
 
 def test_a_block_never_sees_another(target, blocks):
-    model = shaken(target)
+    model = drafter(target)
     states, anchors, tokens = blocks
     before = packed(model, blocks)
     changed = tokens.clone()
@@ -143,7 +116,7 @@ def test_slots_attend_both_ways(target, blocks):
 
 
 def test_padding_of_the_context_changes_nothing(target, blocks):
-    model = shaken(target)
+    model = drafter(target)
     states, anchors, tokens = blocks
     longer = torch.cat([states, torch.full((2, 9, 2, WIDTH), 7.0)], 1)
     assert torch.allclose(packed(model, blocks), packed(model, (longer, anchors, tokens)), atol=TOLERANCE)
@@ -151,7 +124,7 @@ def test_padding_of_the_context_changes_nothing(target, blocks):
 
 def test_positions_are_absolute_and_distances_count(target, blocks):
     """Context and block moved together: the same h. The block alone: another."""
-    model = shaken(target)
+    model = drafter(target)
     states, _, tokens = blocks
 
     def said(first, anchor):
@@ -189,7 +162,7 @@ def test_without_a_rank_it_is_the_parallel_drafter_bit_for_bit(target, blocks):
 
 @pytest.mark.parametrize("head", ["markov", "gated", "rnn"])
 def test_teaching_and_drafting_give_the_same_laws(target, blocks, head):
-    model = shaken(target, head=head)
+    model = drafter(target, head=head)
     taught = lesson(blocks)
     with torch.no_grad():
         found = model.teach(taught)
@@ -205,17 +178,17 @@ def test_teaching_and_drafting_give_the_same_laws(target, blocks, head):
 
 
 def test_confidence_reads_the_token_before_only_where_it_may(target, blocks):
-    hidden = packed(shaken(target), blocks)[:, 0, 0]
+    hidden = packed(drafter(target), blocks)[:, 0, 0]
     one, other = torch.tensor([1, 2]), torch.tensor([3, 4])
-    reads, blind = shaken(target), shaken(target, confidence_with_markov=False)
+    reads, blind = drafter(target), drafter(target, confidence_with_markov=False)
     assert not torch.allclose(reads.confidence(hidden, one), reads.confidence(hidden, other))
     assert torch.equal(blind.confidence(hidden, one), blind.confidence(hidden, other))
     with pytest.raises(CannotDo):
-        shaken(target, confidence=False).confidence(hidden, one)
+        drafter(target, confidence=False).confidence(hidden, one)
 
 
 def test_the_targets_ends_are_shared_and_frozen(target, blocks):
-    model = shaken(target)
+    model = drafter(target)
     theirs = target.model.get_output_embeddings().weight
     assert all(part.shape[0] != 258 or "markov" in name for name, part in model.named_parameters())
     assert not any("embed" in name or "lm_head" in name for name in model.state_dict())
@@ -226,14 +199,14 @@ def test_the_targets_ends_are_shared_and_frozen(target, blocks):
 
 
 def test_the_mask_is_a_row_of_its_own_or_a_spare_token(target):
-    own, spare = shaken(target), shaken(target, mask_token=5)
+    own, spare = drafter(target), drafter(target, mask_token=5)
     anchors = torch.tensor([7])
     assert own.mask is not None
     assert torch.equal(own.inputs(anchors)[0, 1], own.mask)
     assert spare.mask is None
     assert torch.equal(spare.inputs(anchors)[0, 1], spare.ends.embed(torch.tensor(5)))
     assert own.inputs(anchors).shape[1] == 7
-    assert shaken(target, kind="dflash").inputs(anchors).shape[1] == 8
+    assert drafter(target, kind="dflash").inputs(anchors).shape[1] == 8
 
 
 def test_weights_come_from_seed_and_name(target):
@@ -286,7 +259,7 @@ def test_config_goes_through_json(target):
 def test_a_drafter_of_another_target_is_refused(target):
     config = draft_config(target)
     with pytest.raises(WrongWeights):
-        build_draft(config, gqa(seed=1))
+        build_draft(config, random_target(seed=1, num_hidden_layers=2))
     with pytest.raises(WrongTokenizer):
         build_draft(config.but(tokenizer="0" * 64), target)
     with pytest.raises(WrongTokenizer):
