@@ -1,6 +1,7 @@
 """The first stage: what is written as tokens, what is learned of it and how much, and that a run resumes."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,12 +17,22 @@ from refork_methods.train.weighted import (
     WeightedSettings,
     fit_weighted,
     token_losses,
-    weighted_cross_entropy,
     weighted_loss,
 )
 from support.drawers import tiny, trajectory
 
 SETTINGS = WeightedSettings(steps=4, rows=3, every=2, schedule=Schedule(peak=3e-3))
+
+
+class Says(torch.nn.Module):
+    """A model of these logits, whatever it is asked."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = torch.nn.Parameter(logits)
+
+    def forward(self, input_ids, use_cache):
+        return SimpleNamespace(logits=self.logits)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +59,11 @@ def test_masks_have_the_weighted_loss_as_their_expectation():
         for (start, end), coin in zip(spans, coins, strict=True):
             kept += chance * coin * float(losses[start - 1 : end - 1].sum())
             count += chance * coin * (end - start)
-    assert float(weighted_cross_entropy(logits, tokens, weights)) == pytest.approx(kept / count, rel=1e-6)
+    item = Weighted(tokens[0].int().numpy(), weights[0].numpy())
+    assert weighted_loss(Says(logits), [item]) == pytest.approx(kept / count, rel=1e-6)
+    with pytest.raises(BadInput, match="has a weight"):
+        fit_weighted(Says(logits), [Weighted(item.tokens, 0 * item.weights)], SETTINGS)
     assert float(weights.sum()) == pytest.approx(count)
-    with pytest.raises(BadInput, match="no token has a weight"):
-        weighted_cross_entropy(logits, tokens, torch.zeros(1, 9))
 
 
 @pytest.mark.parametrize("template", [True, False])

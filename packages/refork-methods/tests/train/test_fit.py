@@ -149,6 +149,10 @@ def test_checkpoints_are_whole_few_and_checked(tiny, tmp_path, table):
     (saved.folder / "state.json").write_text(json.dumps(state | {"weights": "0" * 64}))
     with pytest.raises(WrongWeights):
         restore_checkpoint(latest_checkpoint(tmp_path), model, optimizer)
+    for torn in ("optimizer.pt", "weights.safetensors"):
+        (saved.folder / torn).write_bytes(b"torn")
+        with pytest.raises(BadInput, match="cannot be read"):
+            restore_checkpoint(saved, model, optimizer)
     (saved.folder / "state.json").write_text("{")
     with pytest.raises(BadInput, match="cannot be read"):
         latest_checkpoint(tmp_path)
@@ -158,10 +162,10 @@ def test_checkpoints_are_whole_few_and_checked(tiny, tmp_path, table):
 def test_the_random_state_comes_back(tiny, tmp_path):
     model = LocalPolicy.load(tiny).model
     optimizer = adamw(model, Schedule())
-    saved = save_checkpoint(tmp_path, 1, model, optimizer, {})
+    save_checkpoint(tmp_path, 1, model, optimizer, {})
     expected = torch.rand(3)
     torch.manual_seed(1)
-    restore_checkpoint(saved, model, optimizer)
+    restore_checkpoint(latest_checkpoint(tmp_path), model, optimizer)
     assert torch.equal(torch.rand(3), expected)
 
 

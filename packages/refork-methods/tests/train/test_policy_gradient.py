@@ -143,11 +143,6 @@ def test_on_policy_gradient_is_reinforce_with_a_baseline(table):
         sample(model, [0, 3, 1], [0, 1, 1], [0, -0.25, -0.25]),
     ]
     found, metrics = gradient(model, pad(samples))
-    loss = 0
-    for item in samples:
-        ids = torch.tensor([item.tokens.tolist()])
-        logprobs = token_logprobs(model(ids).logits, ids)[0]
-        loss = loss - (logprobs * torch.tensor(item.advantages))[torch.tensor(item.mask)].sum()
     # The update has moved the table: take the gradient where it was.
     model2 = table()
     loss = 0

@@ -6,17 +6,16 @@ import dataclasses
 import hashlib
 import json
 import pickle
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import Mismatch
 from refork.runs.recipe import RecipePart, open_folder
 from refork.types import Json
+from refork_methods.train.checkpoint import checkpoints, unreadable, write_checkpoint
 
 if TYPE_CHECKING:
     from refork_methods.crosscoder.model import CrossCoder
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from refork_methods.crosscoder.train import State, TrainSettings
 
 STATE = "state.json"
-KEPT_CHECKPOINTS = 2
 
 
 class Identity(RecipePart):
@@ -44,13 +42,10 @@ def tensor_digest(model: CrossCoder) -> str:
     return found.hexdigest()
 
 
-def save(
-    folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source, log: list[Json]
-) -> None:
-    """Write a checkpoint, whole or not at all, and drop all but the newest two."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
-        part = Path(scratch) / "checkpoint"
-        part.mkdir()
+def save(folder: Path, model: CrossCoder, state: State, log: list[Json]) -> None:
+    """Write a checkpoint, whole or not at all, and drop all but the newest two. Raises DiskFull."""
+
+    def fill(part: Path) -> None:
         tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
         save_file(tensors, part / "model.safetensors")
         moving = {"optimizer": state.optimizer.state_dict(), "silent_for": state.silent_for}
@@ -64,12 +59,8 @@ def save(
             "log": log,
         }
         (part / STATE).write_text(json.dumps(about) + "\n")
-        target = folder / f"{state.step:08d}"
-        if target.exists():
-            shutil.rmtree(target)
-        part.replace(target)
-    for old in _all(folder)[:-KEPT_CHECKPOINTS]:
-        shutil.rmtree(old)
+
+    write_checkpoint(folder, state.step, fill)
 
 
 def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, source: Source) -> list[Json]:
@@ -84,7 +75,7 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
         folder,
         Identity(settings=dataclasses.asdict(plan), model=body, activations=source.digest()),
     )
-    found = _all(folder)
+    found = checkpoints(folder)
     if not found:
         return []
     place = found[-1]
@@ -100,11 +91,7 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
         model.normalized, model.origin = bool(about["normalized"]), dict(about["origin"])
         log = list(about["log"])
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
-        raise BadInput(
-            f"this checkpoint cannot be read: {error}",
-            where=str(place),
-            hint="remove it; training goes on from the one before",
-        ) from error
+        raise unreadable(place, error) from error
     if tensor_digest(model) != about["digest"]:
         raise Mismatch(
             "the weights in this checkpoint are not those that were saved",
@@ -112,7 +99,3 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
             hint="remove it; training goes on from the one before",
         )
     return log
-
-
-def _all(folder: Path) -> list[Path]:
-    return sorted(item for item in folder.iterdir() if item.is_dir() and item.name.isdigit())

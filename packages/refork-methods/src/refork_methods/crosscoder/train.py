@@ -224,7 +224,7 @@ def train(
             last = state.step == plan.steps
             if folder is not None and (last or stop.asked or state.step % plan.checkpoint_every == 0):
                 seconds += time.perf_counter() - began
-                checkpoint.save(folder, model, state, plan, source, [dataclasses.asdict(r) for r in log])
+                checkpoint.save(folder, model, state, [dataclasses.asdict(r) for r in log])
                 began = time.perf_counter()
             if stop.asked and not last:
                 raise KeyboardInterrupt

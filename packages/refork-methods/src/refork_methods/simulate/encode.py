@@ -12,7 +12,8 @@ from refork.errors import BadInput, CannotDo
 from refork.policies.chat import Codec
 from refork.types import IntArray, Message, token_array
 from refork.worlds.environment import EnvTrajectory
-from refork_methods.simulate.prompt import TAG, Target, answer, messages
+from refork_methods.simulate.prompt import Target, answer, messages
+from refork_methods.train.supervised import rendered_turns
 from refork_methods.train.weighted import Weighted
 
 _PROBE = "\u241f"
@@ -26,8 +27,8 @@ class Writer:
     ends a turn but the closing tag; the end of sequence follows the last answer only.
     """
 
-    def __init__(self, codec: Codec, tag: str = TAG) -> None:
-        self.codec, self.tag = codec, tag
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
 
     @cached_property
     def frames(self) -> dict[str, tuple[str, str]] | None:
@@ -118,35 +119,12 @@ class Writer:
         self, chat: Sequence[Message], weights: Sequence[float], kinds: list[int]
     ) -> list[Weighted]:
         """The conversation rendered turn by turn, as it would be sampled."""
-        found: list[Weighted] = []
-        tokens: list[int] = []
-        given: list[float] = []
-        named: list[int] = []
-        history: list[Message] = []
-        pending: list[Message] = []
-        number = 0
-
-        def finish() -> None:
-            if any(given[1:]):
-                arrays = np.array(given, dtype=np.float32), np.array(named, dtype=np.int32)
-                found.append(Weighted(token_array(tokens), *arrays))
-
-        for message in chat:
-            if message["role"] != "assistant":
-                pending.append(message)
-                continue
-            asked = self.codec.render(history, token_array(tokens), pending)
-            if asked.rewrites:
-                finish()
-                tokens, given, named = [], [], []
-            history, pending = [*history, *pending, message], []
-            context = [*tokens, *asked.tokens.tolist()]
-            said = self.codec.encode(str(message["content"])).tolist()
-            said += self._end(history, [*context, *said])
-            given += [0.0] * len(asked.tokens) + [weights[number]] * len(said)
-            named += [kinds[number]] * (len(asked.tokens) + len(said))
-            tokens, number = context + said, number + 1
-        finish()
+        found = []
+        # The last number is that of no answer.
+        given, named = np.array([*weights, 0.0], dtype=np.float32), np.array([*kinds, 0], dtype=np.int32)
+        for tokens, answers in rendered_turns(self.codec, chat, self._end):
+            if given[answers[1:]].any():
+                found.append(Weighted(tokens, given[answers], named[answers]))
         return found
 
     def _end(self, history: Sequence[Message], tokens: Sequence[int]) -> list[int]:
@@ -189,7 +167,7 @@ def encode_trajectory(
     given = [0.0 if turn.target is False else w for turn, w in zip(trajectory.turns, given, strict=True)]
     count = len(given)
     while count:
-        chat = messages(trajectory.brief, trajectory.history(count), tag=writer.tag)
+        chat = messages(trajectory.brief, trajectory.history(count))
         found = writer.chat(chat, given[:count], None if kinds is None else kinds[:count])
         longest = max((len(item.tokens) for item in found), default=0)
         if context is None or longest <= context:
@@ -210,4 +188,4 @@ def encode_target(
     """One target with its answer: the turn's own observation and note, or what is given instead."""
     said = target.truth if prediction is None else prediction
     thought = target.turn.note if note is None else note
-    return writer.answered(target.messages(writer.tag), answer(said, thought, writer.tag), kind)
+    return writer.answered(target.messages(), answer(said, thought), kind)

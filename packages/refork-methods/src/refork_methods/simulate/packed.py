@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.plain import content_hash
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json
@@ -27,9 +25,8 @@ from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.cpt import Trained, context_of
 from refork_methods.simulate.encode import Writer, encode_trajectory
 from refork_methods.simulate.prompt import answer
-from refork_methods.train.fit import Fit, fit
+from refork_methods.train.fit import fit
 from refork_methods.train.schedule import adamw
-from refork_methods.train.sft import batch_order
 from refork_methods.train.weighted import WeightedSettings
 
 
@@ -78,7 +75,7 @@ def pack(writer: Writer, trajectory: EnvTrajectory, *, context: int | None = Non
     for start in spoken.tolist():
         number = int(chain.kinds[start])
         turn = trajectory.turns[number]
-        text = answer(turn.observation, turn.note, writer.tag)
+        text = answer(turn.observation, turn.note)
         said = np.array([*writer.codec.encode(text).tolist(), *end])
         if context is not None and start + len(said) > context:
             continue
@@ -153,12 +150,11 @@ def train_packed(
     settings: WeightedSettings,
     *,
     context: int | None = None,
-    folder: Path | None = None,
     progress: Progress = silent,
 ) -> Trained:
     """The second stage on every turn of trajectories; a step's loss is the mean over its learned tokens.
 
-    ``settings.rows`` trajectories a step. Resumable with ``folder``. The model is one of transformers'
+    ``settings.rows`` trajectories a step. The model is one of transformers'
     decoders with a body ``model`` and a head ``lm_head`` that takes masks of every pair of tokens.
 
     Raises:
@@ -169,7 +165,7 @@ def train_packed(
     if not items:
         raise BadInput("there is nothing to train on", where="packed targets")
     lengths = [len(item.tokens) for item in items]
-    order = list(batch_order(lengths, settings.rows, settings.steps, settings.seed))
+    order = settings.batches(lengths)
     optimizer = adamw(
         policy.model, settings.schedule, weight_decay=settings.weight_decay, betas=settings.betas
     )
@@ -179,14 +175,7 @@ def train_packed(
         found = packed_losses(policy.model, [items[i] for i in order[step]], settings.half)
         yield found.mean(), {"learned": len(found), "tokens": sum(lengths[i] for i in order[step])}
 
-    plan = Fit(
-        steps=settings.steps, schedule=settings.schedule, max_grad_norm=settings.max_grad_norm,
-        every=settings.every,
-    )  # fmt: skip
-    name = content_hash([str(settings), [item.tokens.tolist() for item in items]]) if folder else ""
-    log = fit(
-        policy.model, optimizer, losses, plan, stage="sft", folder=folder, digest=name, progress=progress
-    )
+    log = fit(policy.model, optimizer, losses, settings, stage="sft", progress=progress)
     policy.refresh()
     last = log[-max(1, len(log) // 10) :]
     facts: Json = {

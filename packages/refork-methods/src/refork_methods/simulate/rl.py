@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
@@ -26,8 +26,8 @@ from refork_methods.simulate.draw import Drawn, draw, fitting
 from refork_methods.simulate.prompt import TAG, Target, extract_prediction, matches, one_each
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import Earned, HybridReward
-from refork_methods.train.batch import Batch, Sample, pad
-from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.batch import Sample, pad
+from refork_methods.train.checkpoint import resume, save_checkpoint
 from refork_methods.train.objectives import PolicyGradientSettings, objective
 from refork_methods.train.policy_gradient import Normalise, group_advantages, policy_gradient_step
 from refork_methods.train.schedule import Schedule, adamw, set_rate
@@ -91,7 +91,6 @@ def train_rl(
     *,
     kind: Callable[[Target], str] = lambda item: item.domain,
     watch: Watch = no_watch,
-    tag: str = TAG,
     folder: Path | None = None,
     tracker: Tracker | None = None,
     progress: Progress = silent,
@@ -109,15 +108,18 @@ def train_rl(
     """
     one_each(items)
     refuse_same(speaker(policy), reward.rubric.identity)
-    held = fitting(policy, items, settings.max_tokens, tag)
+    held = fitting(policy, items, settings.max_tokens)
     if not held:
         raise BadInput("there is no target whose prompt fits the context", where="rl")
     optimizer = adamw(policy.model, settings.schedule, weight_decay=settings.weight_decay)
-    name = content_hash([asdict(settings), reward.identity, tag, [item.key for item in held]])
-    log = _resumed(folder, name, policy, optimizer)
+    name = content_hash([asdict(settings), reward.identity, TAG, [item.key for item in held]])
+    position = resume(folder, name, policy.model, optimizer)
+    log: list[Json] = [] if position is None else list(position["log"])
+    if log:
+        policy.refresh()
     for number in range(len(log), settings.updates):
         set_rate(optimizer, rate := settings.schedule.rate(number, settings.updates))
-        answers = _answers(policy, _chosen(held, settings, number), reward, settings, number, tag)
+        answers = _answers(policy, _chosen(held, settings, number), reward, settings, number)
         metrics = _learn(policy, optimizer, answers, settings, number)
         policy.refresh()
         record = (
@@ -139,23 +141,6 @@ def train_rl(
     return Trained(log, facts)
 
 
-def _resumed(
-    folder: Path | None, name: str, policy: LocalPolicy, optimizer: torch.optim.Optimizer
-) -> list[Json]:
-    saved = None if folder is None else latest_checkpoint(folder)
-    if saved is None:
-        return []
-    if saved.position.get("digest") != name:
-        raise Mismatch(
-            "this folder holds checkpoints of another run",
-            where=str(folder),
-            hint="use the same data and settings to resume, or another folder",
-        )
-    restore_checkpoint(saved, policy.model, optimizer)
-    policy.refresh()
-    return list(saved.position["log"])
-
-
 def _chosen(held: Sequence[Target], settings: RlSettings, number: int) -> list[Target]:
     """The targets of an update: consecutive places of a deck that is shuffled for every epoch."""
     size = min(settings.per_update, len(held))
@@ -175,13 +160,12 @@ def _answers(
     reward: HybridReward,
     settings: RlSettings,
     number: int,
-    tag: str,
 ) -> list[Answer]:
     # Noise of its own for every update: a policy trained on numbers must not be sampled with them.
     seed = stream_of("rl update", settings.seed, number) >> 1
     sampling = Sampling(temperature=1.0, max_tokens=settings.max_tokens)
-    drawn = draw(policy, chosen, settings.group, sampling, seed=seed, tag=tag)
-    read = [extract_prediction(one.continuation.text, tag) for one in drawn]
+    drawn = draw(policy, chosen, settings.group, sampling, seed=seed)
+    read = [extract_prediction(one.continuation.text) for one in drawn]
     said = [one.continuation.text for one in drawn]
     shown = [
         (text, chosen[one.target]) for text, one in zip(read if settings.guard else said, drawn, strict=True)
@@ -215,21 +199,13 @@ def _learn(
         return facts | {"skipped": "no group has any spread"}
     batch = pad(samples)
     metrics: Json = {}
-    for part in _parts(batch, settings.minibatches, stream_of("rl minibatches", settings.seed, number)):
+    for part in batch.shuffled(settings.minibatches, stream_of("rl minibatches", settings.seed, number)):
         # Only the first step is on policy: later ones differ from the sampler by design.
         first = {k: v for k, v in metrics.items() if k.startswith("sampler_difference")}
         metrics = policy_gradient_step(policy.model, optimizer, part, settings.gradient) | first
     return facts | {key: metrics[key] for key in ("loss", "entropy", "clip_share", "grad_norm")} | {
         "sampler_difference": metrics["sampler_difference"]
     }  # fmt: skip
-
-
-def _parts(batch: Batch, count: int, seed: int) -> list[Batch]:
-    if count == 1:
-        return [batch]
-    order = np.random.default_rng(seed).permutation(len(batch.tokens))
-    rows = [np.sort(part) for part in np.array_split(order, min(count, len(order)))]
-    return [batch.rows(torch.from_numpy(part)) for part in rows]
 
 
 def _sample(drawn: Drawn, advantage: float) -> Sample:

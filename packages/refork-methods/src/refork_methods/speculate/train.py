@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,19 +12,16 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from refork.errors import BadInput, DiskFull, Mismatch
 from refork.interrupt import Interrupt
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
-from refork.policies.weights import weights_digest
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import put, save_draft
-from refork_methods.speculate.config import DraftConfig, DraftKind, HeldOut, draft_config
+from refork_methods.speculate.config import DraftConfig, HeldOut, draft_config
 from refork_methods.speculate.data import (
     Example,
     Features,
@@ -54,89 +47,7 @@ from refork_methods.speculate.lessons import (
 )
 from refork_methods.speculate.loss import DraftMetrics, LossWeights, position_weights
 from refork_methods.speculate.model import Drafter, build_draft
-
-# Checkpoints of a drafter's training, from which it goes on bit for bit.
-
-_STATE: Final = "state.json"
-_KEEP: Final = 2
-
-
-def save_state(folder: Path, step: int, model: Any, optimizer: torch.optim.Optimizer, run: Json) -> None:
-    """Write a checkpoint, whole or not at all, and drop all but the newest two.
-
-    Nothing in training has a random state: orders and anchors come from the seed and the step.
-
-    Raises:
-        DiskFull: it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
-            part = Path(scratch) / "checkpoint"
-            part.mkdir()
-            save_file(
-                {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, part / "draft"
-            )
-            torch.save(optimizer.state_dict(), part / "optimizer.pt")
-            moments = hashlib.sha256((part / "optimizer.pt").read_bytes()).hexdigest()
-            body = {"step": step, "digest": weights_digest(model), "optimizer": moments, "run": run}
-            (part / _STATE).write_text(json.dumps(body) + "\n")
-            target = folder / f"{step:08d}"
-            if target.exists():
-                shutil.rmtree(target)
-            part.replace(target)
-        for old in _all(folder)[:-_KEEP]:
-            shutil.rmtree(old)
-    except OSError as error:
-        raise DiskFull(f"the checkpoint could not be written: {error}", where=str(folder)) from error
-
-
-def restore_state(folder: Path, model: Any, optimizer: torch.optim.Optimizer, run: Json) -> int:
-    """Put model and optimizer in the state of the newest checkpoint; how many steps are done, 0 without one.
-
-    Raises:
-        Mismatch: it is of another run (the keys that differ are named), or its tensors are not those saved.
-        BadInput: it cannot be read.
-    """
-    found = _all(folder)
-    if not found:
-        return 0
-    place = found[-1]
-    try:
-        body = json.loads((place / _STATE).read_text())
-        differ = sorted(key for key in run if body["run"].get(key) != run[key])
-        if differ:
-            raise Mismatch(
-                f"this folder holds a run with other {', '.join(differ)}",
-                where=str(folder),
-                hint="resume with the same target, data and settings, or use another folder",
-            )
-        model.load_state_dict(load_file(place / "draft"))
-        moments = (place / "optimizer.pt").read_bytes()
-        if hashlib.sha256(moments).hexdigest() != body["optimizer"]:
-            raise ValueError("the optimizer's file is not the one that was saved")
-        optimizer.load_state_dict(torch.load(io.BytesIO(moments), weights_only=True))
-        step, digest = int(body["step"]), str(body["digest"])
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise BadInput(
-            f"this checkpoint cannot be read: {error}",
-            where=str(place),
-            hint="remove it; training goes on from the one before",
-        ) from error
-    if weights_digest(model) != digest:
-        raise Mismatch(
-            "the tensors in this checkpoint are not those that were saved",
-            where=str(place),
-            hint="remove it; training goes on from the one before",
-        )
-    return step
-
-
-def _all(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(item for item in folder.iterdir() if item.is_dir() and item.name.isdigit())
-
+from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
 
 # Train a drafter for a target on text that the target said itself.
 
@@ -255,9 +166,7 @@ def train_draft(
     config: DraftConfig | None = None,
     settings: DraftTraining | None = None,
     *,
-    kind: DraftKind = "dspark",
     out: Path | None = None,
-    resume: bool = True,
     progress: Progress = silent,
 ) -> TrainedDraft:
     """A drafter for a target, trained on ``data``; the target is not changed.
@@ -272,11 +181,11 @@ def train_draft(
         DiskFull: ``out`` cannot be written.
     """
     plan = settings or DraftTraining()
-    shape = config or draft_config(target, kind)
+    shape = config or draft_config(target)
     # The drafter is trained for these weights whatever the config said before.
     shape = shape.but(target=target.card.weights, tokenizer=target.card.tokenizer)
     run = _Run(target, tuple(data), shape, plan, out)
-    return run.train(resume, progress)
+    return run.train(progress)
 
 
 @final
@@ -300,13 +209,13 @@ class _Run:
         self._orders: dict[int, np.ndarray] = {}
         self._run = self._identity()
 
-    def train(self, resume: bool, progress: Progress) -> TrainedDraft:
+    def train(self, progress: Progress) -> TrainedDraft:
         """All steps, from the newest checkpoint on."""
         plan, total = self.plan, self.plan.total(len(self.learn))
         optimizer = torch.optim.AdamW(
             self.draft.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
         )
-        done = self._begin(resume, optimizer)
+        done = self._begin(optimizer)
         if plan.features == "cache":
             self._cache(progress)
         held = None
@@ -328,14 +237,22 @@ class _Run:
         self.draft.eval()
         return self._finish(total, held)
 
-    def _begin(self, resume: bool, optimizer: torch.optim.Optimizer) -> int:
+    def _begin(self, optimizer: torch.optim.Optimizer) -> int:
+        """How many steps the newest checkpoint has behind it; drafter and optimizer are then in its state."""
         if self.out is None:
             return 0
-        if not resume and (self.out / CHECKPOINTS).exists():
-            raise BadInput(
-                "this folder holds a training already", where=str(self.out), hint="resume it, or name another"
-            )
-        done = restore_state(self.out / CHECKPOINTS, self.draft, optimizer, self._run)
+        saved = latest_checkpoint(self.out / CHECKPOINTS)
+        if saved is not None:
+            there = saved.position.get("run", {})
+            differ = sorted(key for key in self._run if there.get(key) != self._run[key])
+            if differ:
+                raise Mismatch(
+                    f"this folder holds a run with other {', '.join(differ)}",
+                    where=str(self.out / CHECKPOINTS),
+                    hint="resume with the same target, data and settings, or use another folder",
+                )
+            restore_checkpoint(saved, self.draft, optimizer)
+        done = 0 if saved is None else saved.step
         self.log.cut(done)
         return done
 
@@ -431,7 +348,7 @@ class _Run:
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> None:
         if self.out is not None:
-            save_state(self.out / CHECKPOINTS, step, self.draft, optimizer, self._run)
+            save_checkpoint(self.out / CHECKPOINTS, step, self.draft, optimizer, {"run": self._run})
 
     def _finish(self, steps: int, held: DraftMetrics | None) -> TrainedDraft:
         history = tuple(self.log.lines)
@@ -573,7 +490,6 @@ def train_on_prompts(
     *,
     samples: int = 1,
     greedy: bool = False,
-    resume: bool = True,
     progress: Progress = silent,
 ) -> Json:
     """Let the target answer prompts, train a drafter on the answers, and report; the same call again resumes.
@@ -591,7 +507,7 @@ def train_on_prompts(
         cold = settings.but(temperature=0.0)
         parts.append(answers(target, prompts, cold, seed=seed, path=out / GREEDY, progress=progress))
     examples = [example for part in parts for example in part.examples]
-    trained = train_draft(target, examples, config, training, out=out, resume=resume, progress=progress)
+    trained = train_draft(target, examples, config, training, out=out, progress=progress)
     tokens = sum(int(example.supervised.sum()) for example in examples)
     said = {"sequences": len(examples), "tokens": tokens, "too_long": sum(part.too_long for part in parts)}
     return trained.to_json() | {"data": said}

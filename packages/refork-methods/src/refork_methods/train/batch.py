@@ -79,6 +79,17 @@ class Batch:
                 width = int(part.attention.sum(1).max())
                 yield part._each(partial(torch.narrow, dim=1, start=0, length=width))
 
+    def shuffled(self, count: int, seed: int) -> Iterator[Batch]:
+        """``count`` shuffled parts of nearly equal numbers of rows; in one part, as it is."""
+        if count == 1:
+            yield self
+            return
+        order = np.random.default_rng(seed).permutation(len(self.tokens))
+        for rows in np.array_split(order, min(count, len(order))):
+            part = self.rows(torch.from_numpy(np.sort(rows)))
+            if bool(part.mask.any()):
+                yield part
+
 
 def pad(samples: Sequence[Sample], pad_id: int = 0) -> Batch:
     """One batch of several samples.

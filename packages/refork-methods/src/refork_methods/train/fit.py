@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput
 from refork.progress import Progress, silent
 from refork.types import Json
-from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.checkpoint import resume, save_checkpoint
 from refork_methods.train.schedule import Schedule, set_rate
+from refork_methods.train.sft import batch_order
 from refork_methods.train.tracker import Tracker
 
 #: The parts of a step's loss, whose sum is the loss, each with what it adds to the step's metrics.
@@ -22,24 +23,37 @@ Losses = Callable[[int], Iterable[tuple[Tensor, Json]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """How long, how fast, and how often to save; ``every`` 0 saves at the end only."""
+class FitSettings:
+    """``steps`` batches of ``rows`` examples, ``micro_rows`` at a time (None: all), saved ``every`` steps.
+
+    ``every`` 0 saves at the end only.
+    """
 
     steps: int
-    schedule: Schedule
+    rows: int = 16
+    micro_rows: int | None = None
+    schedule: Schedule = field(default_factory=lambda: Schedule(peak=1e-4, shape="cosine", warmup=10))
+    weight_decay: float = 0.01
     max_grad_norm: float = 1.0
-    every: int = 0
+    every: int = 50
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.max_grad_norm <= 0 or self.every < 0:
-            raise BadInput("steps must be at least 1, max_grad_norm above 0, every 0 or more", where="fit")
+        if self.steps < 1 or self.rows < 1 or (self.micro_rows is not None and self.micro_rows < 1):
+            raise BadInput("steps, rows and micro_rows must be at least 1", where="training settings")
+        if self.max_grad_norm <= 0 or self.every < 0:
+            raise BadInput("max_grad_norm must be above 0, every 0 or more", where="training settings")
+
+    def batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        """The numbers of the examples of every step."""
+        return list(batch_order(lengths, self.rows, self.steps, self.seed))
 
 
 def fit(
     model: Any,
     optimizer: torch.optim.Optimizer,
     losses: Losses,
-    plan: Fit,
+    plan: FitSettings,
     *,
     stage: str,
     folder: Path | None = None,
@@ -57,17 +71,8 @@ def fit(
         BadInput: a gradient that is not finite; the step is not made.
         Mismatch: the folder holds checkpoints of another run.
     """
-    log: list[Json] = []
-    saved = None if folder is None else latest_checkpoint(folder)
-    if saved is not None:
-        if saved.position.get("digest") != digest:
-            raise Mismatch(
-                "this folder holds checkpoints of another run",
-                where=str(folder),
-                hint="use the same data and settings to resume, or another folder",
-            )
-        restore_checkpoint(saved, model, optimizer)
-        log = list(saved.position["log"])
+    position = resume(folder, digest, model, optimizer)
+    log: list[Json] = [] if position is None else list(position["log"])
     for step in range(len(log), plan.steps):
         set_rate(optimizer, rate := plan.schedule.rate(step, plan.steps))
         record = {"step": step, "learning_rate": rate} | _step(model, optimizer, losses(step), plan, stage)
@@ -86,7 +91,7 @@ def _step(
     model: Any,
     optimizer: torch.optim.Optimizer,
     parts: Iterable[tuple[Tensor, Json]],
-    plan: Fit,
+    plan: FitSettings,
     stage: str,
 ) -> Json:
     optimizer.zero_grad(set_to_none=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput
 from refork.forking.arm import graded
 from refork.growing import Group, Independent, RandomNode, Selector, grow_trees
 from refork.policies.base import Sampling
@@ -23,8 +23,8 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
 from refork_methods.credit.methods import Credit, credit_method, shared_mean
-from refork_methods.train.batch import Batch, sampled_tokens, trajectories_to_batch
-from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.batch import sampled_tokens, trajectories_to_batch
+from refork_methods.train.checkpoint import latest_checkpoint, resume, save_checkpoint
 from refork_methods.train.curve import record_update
 from refork_methods.train.objectives import Overlong, PolicyGradientSettings, overlong_penalty
 from refork_methods.train.policy_gradient import policy_gradient_step
@@ -191,18 +191,11 @@ def _resumed(
     folder: Path | None, digest: str, policy: LocalPolicy, optimizer: torch.optim.Optimizer
 ) -> _LoopState:
     """Where a run's folder says it is, policy and optimizer in the state of then."""
-    saved = None if folder is None else latest_checkpoint(folder)
-    if saved is None:
+    position = resume(folder, digest, policy.model, optimizer)
+    if position is None:
         return _LoopState()
-    if saved.position.get("digest") != digest:
-        raise Mismatch(
-            "this folder holds checkpoints of another run",
-            where=str(folder),
-            hint="use the same settings to resume, or another folder",
-        )
-    restore_checkpoint(saved, policy.model, optimizer)
     policy.refresh()
-    return _LoopState(**saved.position["place"])
+    return _LoopState(**position["place"])
 
 
 def _save(
@@ -299,7 +292,7 @@ class _Run:
         metrics: Json = {}
         for turn in range(plan.passes):
             seed = stream_of("minibatches", plan.seed, number, turn)
-            for part in _parts(batch, plan.minibatches, seed):
+            for part in batch.shuffled(plan.minibatches, seed):
                 # Only the first step is on policy: later ones differ from the sampler by design.
                 first = {k: v for k, v in metrics.items() if k.startswith("sampler_difference")}
                 metrics = policy_gradient_step(self.policy.model, optimizer, part, plan.gradient) | first
@@ -374,15 +367,3 @@ def group_credit_of(group: Group, credit: Credit, plan: TreeTraining) -> tuple[l
     if not any(np.nan_to_num(part).any() for part in given):
         return [], []
     return walks, list(given)
-
-
-def _parts(batch: Batch, count: int, seed: int) -> Iterator[Batch]:
-    """A batch in ``count`` shuffled parts of nearly equal numbers of rows; in one part, as it is."""
-    if count == 1:
-        yield batch
-        return
-    order = np.random.default_rng(seed).permutation(len(batch.tokens))
-    for rows in np.array_split(order, min(count, len(order))):
-        part = batch.rows(torch.from_numpy(np.sort(rows)))
-        if bool(part.mask.any()):
-            yield part

@@ -19,10 +19,9 @@ from torch import Tensor
 from refork.errors import BadInput
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json
-from refork_methods.train.fit import Fit, fit
+from refork_methods.train.fit import FitSettings, fit
 from refork_methods.train.policy_gradient import token_logprobs
 from refork_methods.train.schedule import Schedule, adamw
-from refork_methods.train.sft import batch_order
 from refork_methods.train.tracker import Tracker
 
 
@@ -54,22 +53,16 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreferenceSettings:
-    """``beta`` scales log-ratios; ``steps`` batches of ``rows`` pairs, ``micro_rows`` at a time."""
+class PreferenceSettings(FitSettings):
+    """Those of every fit; ``beta`` scales log-ratios."""
 
-    steps: int
     rows: int = 8
-    micro_rows: int | None = None
     beta: float = 0.1
     schedule: Schedule = field(default_factory=lambda: Schedule(peak=5e-6, shape="cosine"))
     weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    every: int = 50
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.rows < 1 or (self.micro_rows is not None and self.micro_rows < 1):
-            raise BadInput("steps, rows and micro_rows must be at least 1", where="dpo settings")
+        FitSettings.__post_init__(self)  # super() knows no dataclass with slots
         if not self.beta > 0:
             raise BadInput(f"beta is {self.beta!r}; it must be above 0", where="dpo settings")
 
@@ -204,7 +197,7 @@ def prefer(
     known = reference_scores(model if reference is None else reference, pairs)
     optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay)
     sizes = [len(p.prompt) + max(len(p.chosen), len(p.rejected)) for p in pairs]
-    order = list(batch_order(sizes, settings.rows, settings.steps, settings.seed))
+    order = settings.batches(sizes)
     model.eval()
 
     def losses(step: int) -> Iterable[tuple[Tensor, Json]]:
@@ -221,12 +214,8 @@ def prefer(
                 },
             )
 
-    plan = Fit(
-        steps=settings.steps, schedule=settings.schedule, max_grad_norm=settings.max_grad_norm,
-        every=settings.every,
-    )  # fmt: skip
     return fit(
-        model, optimizer, losses, plan, stage="preference training", folder=folder, digest=digest,
+        model, optimizer, losses, settings, stage="preference training", folder=folder, digest=digest,
         tracker=tracker, progress=progress,
     )  # fmt: skip
 

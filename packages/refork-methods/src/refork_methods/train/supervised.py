@@ -7,45 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
 from refork.policies.chat import Codec
 from refork.progress import Progress, silent
 from refork.tree.node import Trajectory
-from refork.types import Json, Message, token_array
+from refork.types import IntArray, Json, Message, token_array
 from refork_methods.train.batch import trajectory_samples
-from refork_methods.train.fit import Fit, fit
-from refork_methods.train.schedule import Schedule, adamw
-from refork_methods.train.sft import Example, batch_order, pad_right
+from refork_methods.train.fit import FitSettings, fit
+from refork_methods.train.schedule import adamw
+from refork_methods.train.sft import Example, pad_right
 from refork_methods.train.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisedSettings:
-    """``steps`` batches of ``rows`` examples, ``micro_rows`` at a time (None: all), saved ``every`` steps."""
+class SupervisedSettings(FitSettings):
+    """Those of every fit, and AdamW's ``betas``."""
 
-    steps: int
-    rows: int = 16
-    micro_rows: int | None = None
-    schedule: Schedule = field(default_factory=lambda: Schedule(peak=1e-4, shape="cosine", warmup=10))
-    weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
-    max_grad_norm: float = 1.0
-    every: int = 50
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.rows < 1 or (self.micro_rows is not None and self.micro_rows < 1):
-            raise BadInput("steps, rows and micro_rows must be at least 1", where="sft settings")
 
 
 def supervise(
@@ -73,7 +62,7 @@ def supervise(
             raise BadInput("no token of this example is learned", where=f"example {number}")
     optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay, betas=settings.betas)
     lengths = [len(item.tokens) for item in examples]
-    order = list(islice(batch_order(lengths, settings.rows, settings.steps, settings.seed), settings.steps))
+    order = settings.batches(lengths)
     device = next(model.parameters()).device
     model.train()
 
@@ -88,12 +77,8 @@ def supervise(
             loss = torch.nn.functional.cross_entropy(logits.float(), truth, reduction="sum")
             yield loss / learned, {"tokens": int(mask.sum())}
 
-    plan = Fit(
-        steps=settings.steps, schedule=settings.schedule, max_grad_norm=settings.max_grad_norm,
-        every=settings.every,
-    )  # fmt: skip
     return fit(
-        model, optimizer, losses, plan, stage="supervised training", folder=folder,
+        model, optimizer, losses, settings, stage="supervised training", folder=folder,
         digest=_digest(examples, settings), tracker=tracker, progress=progress,
     )  # fmt: skip
 
@@ -130,41 +115,50 @@ def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message
     """
     found: list[Example] = []
     for number, conversation in enumerate(conversations):
-        made = _conversation(codec, conversation, f"conversation {number}")
+        where = f"conversation {number}"
+        if conversation and conversation[0].get("role") == "assistant":
+            raise BadInput("it begins with the assistant", where=where)
+        made = rendered_turns(codec, conversation, partial(_turn_end, codec))
         if not made:
-            raise BadInput("no assistant's message to learn", where=f"conversation {number}")
-        found += made
+            raise BadInput("no assistant's message to learn", where=where)
+        found += [Example(tokens, answers >= 0) for tokens, answers in made]
     return found
 
 
-def _conversation(codec: Codec, conversation: Sequence[Message], where: str) -> list[Example]:
-    found: list[Example] = []
+def rendered_turns(
+    codec: Codec, conversation: Sequence[Message], end: Callable[[list[Message], list[int]], list[int]]
+) -> list[tuple[IntArray, NDArray[np.int64]]]:
+    """A conversation rendered turn by turn, as it would be sampled: tokens [n], and whose answers they are.
+
+    The second is the number of the assistant's message that a token is of, -1 for all others. ``end`` gives
+    the tokens that close an answer, from the messages and the tokens up to there. Where the template
+    rewrites what came before, the rewritten context begins another sequence.
+    """
+    found: list[tuple[IntArray, NDArray[np.int64]]] = []
     tokens: list[int] = []
-    mask: list[bool] = []
+    answers: list[int] = []
     history: list[Message] = []
     pending: list[Message] = []
+    number = 0
 
     def finish() -> None:
-        if any(mask):
-            found.append(Example(token_array(tokens), np.array(mask, dtype=bool)))
+        if max(answers, default=-1) >= 0:
+            found.append((token_array(tokens), np.array(answers, dtype=np.int64)))
 
     for message in conversation:
         if message.get("role") != "assistant":
             pending.append(message)
             continue
-        if not pending and not tokens:
-            raise BadInput("it begins with the assistant", where=where)
         asked = codec.render(history, token_array(tokens), pending)
         if asked.rewrites:
             finish()
-            tokens, mask = [], []
-        history = [*history, *pending, message]
-        pending = []
+            tokens, answers = [], []
+        history, pending = [*history, *pending, message], []
         context = [*tokens, *asked.tokens.tolist()]
         said = codec.encode(str(message.get("content") or "")).tolist()
-        said += _turn_end(codec, history, [*context, *said])
-        mask += [False] * len(asked.tokens) + [True] * len(said)
-        tokens = context + said
+        said += end(history, [*context, *said])
+        answers += [-1] * len(asked.tokens) + [number] * len(said)
+        tokens, number = context + said, number + 1
     finish()
     return found
 

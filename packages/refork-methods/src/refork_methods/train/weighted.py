@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from torch import Tensor
 from refork.errors import BadInput
 from refork.progress import Progress, silent
 from refork.types import FloatArray, IntArray, Json
-from refork_methods.train.fit import Fit, fit
-from refork_methods.train.schedule import Schedule, adamw
-from refork_methods.train.sft import batch_order
+from refork_methods.train.fit import FitSettings, fit
+from refork_methods.train.schedule import adamw
 from refork_methods.train.tracker import Tracker
 
 
@@ -52,26 +50,14 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedSettings:
-    """``steps`` batches of ``rows`` sequences, ``micro_rows`` at a time (None: all), saved ``every`` steps.
+class WeightedSettings(FitSettings):
+    """Those of every fit, AdamW's ``betas``, and ``half``: compute in bfloat16.
 
-    ``half`` computes in bfloat16; weights and optimizer stay as they are.
+    Weights and optimizer stay as they are under ``half``.
     """
 
-    steps: int
-    rows: int = 16
-    micro_rows: int | None = None
-    schedule: Schedule = field(default_factory=lambda: Schedule(peak=1e-4, shape="cosine", warmup=10))
-    weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
-    max_grad_norm: float = 1.0
-    every: int = 50
-    seed: int = 0
     half: bool = False
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.rows < 1 or (self.micro_rows is not None and self.micro_rows < 1):
-            raise BadInput("steps, rows and micro_rows must be at least 1", where="training settings")
 
 
 def token_losses(logits: Float[Tensor, "b n v"], tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n-1"]:
@@ -80,21 +66,6 @@ def token_losses(logits: Float[Tensor, "b n v"], tokens: Int[Tensor, "b n"]) -> 
         logits[:, :-1].float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
     )
     return flat.view(len(tokens), -1)
-
-
-def weighted_cross_entropy(
-    logits: Float[Tensor, "b n v"], tokens: Int[Tensor, "b n"], weights: Float[Tensor, "b n"]
-) -> Float[Tensor, ""]:
-    """Weighted mean negative log-likelihood in nats: the sum of weight x loss over the sum of weights.
-
-    With a share of each turn as its weight the numerator is the expectation of the loss that a coin per turn
-    would keep, and the denominator that of the tokens it would keep. Raises BadInput where all weights are 0.
-    """
-    used = weights[:, 1:]
-    total = used.sum(dtype=torch.float64)
-    if float(total) <= 0:
-        raise BadInput("no token has a weight", where="weighted loss")
-    return (used * token_losses(logits, tokens)).sum() / total.to(used.dtype)
 
 
 def pad_weighted(examples: Sequence[Weighted]) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,9 +95,11 @@ def fit_weighted(
 ) -> list[Json]:
     """Fine-tune a causal LM in place; one record per step.
 
-    The loss of a batch is :func:`weighted_cross_entropy` over all of it, however it is split. A record has
-    for each kind (``names`` in the order of their numbers) its unweighted ``nll.NAME`` in nats, summed over
-    ``tokens.NAME`` tokens. With ``folder`` a stopped call goes on from its last checkpoint, bit for bit.
+    The loss of a batch is the sum of weight x negative log-likelihood (nats) over the sum of weights, however
+    it is split. With a share of each turn as its weight the numerator is the expectation of the loss that a
+    coin per turn would keep, and the denominator that of the tokens it would keep. A record has for each kind
+    (``names`` in the order of their numbers) its unweighted ``nll.NAME`` in nats, summed over ``tokens.NAME``
+    tokens. With ``folder`` a stopped call goes on from its last checkpoint, bit for bit.
 
     Raises:
         BadInput: no sequences, or one in which nothing has a weight.
@@ -139,18 +112,14 @@ def fit_weighted(
             raise BadInput("no token of this sequence has a weight", where=f"sequence {number}")
     optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay, betas=settings.betas)
     lengths = [len(item.tokens) for item in examples]
-    order = list(islice(batch_order(lengths, settings.rows, settings.steps, settings.seed), settings.steps))
+    order = settings.batches(lengths)
     model.train()
 
     def losses(step: int) -> Iterable[tuple[Tensor, Json]]:
         return _parts(model, [examples[i] for i in order[step]], settings, names)
 
-    plan = Fit(
-        steps=settings.steps, schedule=settings.schedule, max_grad_norm=settings.max_grad_norm,
-        every=settings.every,
-    )  # fmt: skip
     return fit(
-        model, optimizer, losses, plan, stage=stage, folder=folder,
+        model, optimizer, losses, settings, stage=stage, folder=folder,
         digest="" if folder is None else examples_digest(examples, settings), tracker=tracker,
         progress=progress,
     )  # fmt: skip
