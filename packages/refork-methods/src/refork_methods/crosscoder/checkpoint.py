@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import pickle
@@ -73,7 +72,7 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
     body = {k: v for k, v in model.config().items() if k not in ("normalized", "origin")}
     open_folder(
         folder,
-        Identity(settings=dataclasses.asdict(plan), model=body, activations=source.digest()),
+        Identity(settings=plan.model_dump(), model=body, activations=source.digest()),
     )
     found = checkpoints(folder)
     if not found:

@@ -41,45 +41,6 @@ class Exclusive(RecipePart):
     b: float = Field(default=0.0, ge=0, le=1)
 
 
-class Training(RecipePart):
-    """The settings of :class:`TrainSettings`, under the same names; null takes its default."""
-
-    #: Training steps.
-    steps: int = Field(default=9_000, ge=1)
-    #: Positions of a step.
-    batch: int = Field(default=1_024, ge=1)
-    #: Peak of Adam's learning rate; default: 2e-4 / sqrt(dict_size / 16384).
-    rate: float | None = None
-    #: Steps of linear rise; default: a twentieth, 1,000 at most.
-    warmup: int | None = None
-    #: Share of the steps, the last, over which the rate falls to 0.
-    decay: float = 0.2
-    #: Largest gradient norm.
-    clip: float = 1.0
-    #: Weight of the auxiliary loss on dead features; 0 for none.
-    aux: float = 1 / 32
-    #: Dead features that take part in a sample; default: half of both widths.
-    aux_k: int | None = None
-    #: Activations for which a dead feature was silent; default: 10 million, a twentieth of the run at most.
-    dead_after: int | None = None
-    #: Step from which the inference threshold is followed; default: 1,000, half of the run at most.
-    threshold_start: int | None = None
-    #: Weight of the past in that running mean.
-    threshold_decay: float = 0.999
-    #: Penalty of the l1 activation.
-    l1: float = 0.0
-    #: Penalty of shared features.
-    l1_shared: float = 0.0
-    #: Penalty of exclusive features.
-    l1_exclusive: float = 0.0
-    #: Of weights and order.
-    seed: int = 0
-    #: Steps between two lines of the log.
-    log_every: int = 100
-    #: Steps between two checkpoints.
-    checkpoint_every: int = 1_000
-
-
 class CrossCoderRecipe(RecipePart):
     """Which crosscoder, trained on which cache, how."""
 
@@ -104,7 +65,7 @@ class CrossCoderRecipe(RecipePart):
     #: Of the first weights.
     seed: int = 0
     #: How it is trained.
-    training: Training = Training()
+    training: TrainSettings = TrainSettings()
 
 
 def run_train(recipe: CrossCoderRecipe, folder: Path, progress: Progress = silent) -> Json:
@@ -121,9 +82,8 @@ def run_train(recipe: CrossCoderRecipe, folder: Path, progress: Progress = silen
         Partition(recipe.exclusive.a, recipe.exclusive.b), scoring=recipe.scoring, start=recipe.start,
         seed=recipe.seed,
     ).to(recipe.device)  # fmt: skip
-    settings = TrainSettings(**recipe.training.model_dump())
     open_folder(folder, recipe)
-    report = train(model, source, settings, folder=folder / "checkpoints", progress=progress)
+    report = train(model, source, recipe.training, folder=folder / "checkpoints", progress=progress)
     model = model.to("cpu")
     save(model, folder / MODEL)
     kinds = norm_classes(relative_norm(model))

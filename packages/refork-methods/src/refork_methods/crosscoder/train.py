@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from refork.errors import BadInput
 from refork.interrupt import Interrupt
 from refork.progress import Progress, silent
+from refork.runs.recipe import RecipePart
 from refork.types import Json
 from refork_methods.crosscoder import checkpoint
 from refork_methods.crosscoder.gradients import (
@@ -35,56 +37,50 @@ from refork_methods.crosscoder.select import Active, batch_top_k, fired, top_k
 from refork_methods.crosscoder.sources import Source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainSettings:
-    """How a crosscoder is trained; None stands for a value that depends on the sizes, see each.
+class TrainSettings(RecipePart):
+    """How a crosscoder is trained; null stands for a value that depends on the sizes, see each.
 
-    ``rate``: peak of Adam's learning rate; None: ``2e-4 / sqrt(dict_size / 16384)``. ``warmup``: steps of
-    linear rise; None: a twentieth, 1,000 at most. ``decay``: share of the steps, the last, over which the
-    rate falls linearly to 0; 0 with ``warmup`` 0 is the paper's constant rate. ``clip``: largest gradient
-    norm. ``aux``: coefficient of the auxiliary loss on dead features, 0 for none; ``aux_k``: dead features
-    that take part in a sample; None: half of both widths. ``dead_after``: activations a feature must have
-    been silent for; None: 10 million, a twentieth of the run at most. ``threshold_start``: step from which
-    the inference threshold follows the smallest kept score as a running mean with ``threshold_decay``;
-    None: 1,000, half of the run at most. ``l1``: penalty of the ``l1`` activation. ``l1_shared``,
-    ``l1_exclusive``: the paper's penalties (see :func:`partition_penalty`).
+    ``warmup`` 0 with ``decay`` 0 is the paper's constant rate. The threshold follows the smallest kept score.
+    ``l1_shared`` and ``l1_exclusive`` are the paper's penalties (see :func:`partition_penalty`).
 
-    Raises: BadInput for values out of range.
     Source: arXiv:2606.26474 (9,000 steps of 1,024, rate 1e-4, clip 1); arXiv:2504.02922 (rate, auxiliary
     loss, threshold). Warm-up and decay are ours.
     """
 
-    steps: int = 9_000
-    batch: int = 1_024
-    rate: float | None = None
-    warmup: int | None = None
-    decay: float = 0.2
-    clip: float = 1.0
-    aux: float = 1 / 32
-    aux_k: int | None = None
-    dead_after: int | None = None
-    threshold_start: int | None = None
-    threshold_decay: float = 0.999
-    l1: float = 0.0
-    l1_shared: float = 0.0
-    l1_exclusive: float = 0.0
+    #: Training steps.
+    steps: int = Field(default=9_000, ge=1)
+    #: Positions of a step.
+    batch: int = Field(default=1_024, ge=1)
+    #: Peak of Adam's learning rate; default: 2e-4 / sqrt(dict_size / 16384).
+    rate: float | None = Field(default=None, gt=0)
+    #: Steps of linear rise; default: a twentieth, 1,000 at most.
+    warmup: int | None = Field(default=None, ge=0)
+    #: Share of the steps, the last, over which the rate falls to 0.
+    decay: float = Field(default=0.2, ge=0, le=1)
+    #: Largest gradient norm.
+    clip: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    #: Weight of the auxiliary loss on dead features; 0 for none.
+    aux: float = Field(default=1 / 32, ge=0, allow_inf_nan=False)
+    #: Dead features that take part in a sample; default: half of both widths.
+    aux_k: int | None = Field(default=None, ge=1)
+    #: Activations for which a dead feature was silent; default: 10 million, a twentieth of the run at most.
+    dead_after: int | None = Field(default=None, ge=1)
+    #: Step from which the inference threshold is followed; default: 1,000, half of the run at most.
+    threshold_start: int | None = Field(default=None, ge=0)
+    #: Weight of the past in that running mean.
+    threshold_decay: float = Field(default=0.999, ge=0, lt=1)
+    #: Penalty of the l1 activation.
+    l1: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    #: Penalty of shared features.
+    l1_shared: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    #: Penalty of exclusive features.
+    l1_exclusive: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    #: Of weights and order.
     seed: int = 0
-    log_every: int = 100
-    checkpoint_every: int = 1_000
-
-    def __post_init__(self) -> None:
-        least = {"steps": 1, "batch": 1, "log_every": 1, "checkpoint_every": 1}
-        low = [name for name, value in least.items() if getattr(self, name) < value]
-        floats = ("clip", "aux", "decay", "threshold_decay", "l1", "l1_shared", "l1_exclusive")
-        low += [n for n in floats if not (math.isfinite(getattr(self, n)) and getattr(self, n) >= 0)]
-        optional = {"rate": 0.0, "warmup": -1, "aux_k": 0, "dead_after": 0, "threshold_start": -1}
-        low += [n for n, v in optional.items() if getattr(self, n) is not None and not getattr(self, n) > v]
-        if low:
-            raise BadInput(f"{low[0]} is {getattr(self, low[0])!r}, which is too low", where="train settings")
-        if self.decay > 1 or self.threshold_decay >= 1 or self.clip == 0:
-            raise BadInput(
-                "decay must be at most 1, threshold_decay below 1, clip above 0", where="train settings"
-            )
+    #: Steps between two lines of the log.
+    log_every: int = Field(default=100, ge=1)
+    #: Steps between two checkpoints.
+    checkpoint_every: int = Field(default=1_000, ge=1)
 
     def resolved(self, model: CrossCoder) -> TrainSettings:
         """The same with every None filled in for a model."""
@@ -96,7 +92,7 @@ class TrainSettings:
             "dead_after": min(10_000_000, max(1, self.steps * self.batch // 20)),
             "threshold_start": min(1_000, self.steps // 2),
         }
-        return dataclasses.replace(self, **{n: v for n, v in filled.items() if getattr(self, n) is None})  # type: ignore[arg-type]
+        return self.model_copy(update={n: v for n, v in filled.items() if getattr(self, n) is None})
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step (0-based) of resolved settings."""

@@ -9,7 +9,8 @@ from pydantic import Field
 from refork.errors import BadInput
 from refork.runs.recipe import RecipePart, SamplingPart
 from refork_methods.train.finetune import SftRates
-from refork_methods.train.run import Lora, Rates
+from refork_methods.train.lora import LoraSettings
+from refork_methods.train.run import Rates
 
 Stage = Literal["cpt", "sft", "rl"]
 
@@ -26,7 +27,7 @@ class StageRecipe(RecipePart):
     #: Tokens of a context at most; default: the model's own.
     context: int | None = Field(default=None, ge=2)
     #: Train an adapter instead of all weights.
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     #: Write the adapter into the model, so that the next stage can add its own.
     merge: bool = False
     #: Steps or updates between two checkpoints.

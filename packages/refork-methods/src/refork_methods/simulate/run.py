@@ -53,7 +53,7 @@ from refork_methods.simulate.reward import HybridReward, Rater
 from refork_methods.simulate.rl import RlSettings, train_rl
 from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.sft import Candidates, demonstrations, rejection_sample, train_sft
-from refork_methods.train.lora import LoraSettings, merged
+from refork_methods.train.lora import merged
 from refork_methods.train.objectives import objective
 from refork_methods.train.run import local_policy, save_policy, with_lora
 from refork_methods.train.schedule import Schedule
@@ -283,9 +283,7 @@ def _share(data: Data, recipe: Supervised) -> float:
 
 
 def _adapted(policy: LocalPolicy, recipe: AnyRecipe) -> LocalPolicy:
-    if recipe.lora is None:
-        return policy
-    return with_lora(policy, LoraSettings(**recipe.lora.model_dump()))
+    return policy if recipe.lora is None else with_lora(policy, recipe.lora)
 
 
 def _teacher(recipe: SftRecipe, policy: LocalPolicy, progress: Progress) -> Teacher | None:

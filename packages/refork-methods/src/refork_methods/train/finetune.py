@@ -15,7 +15,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.train.lora import LoraSettings
 from refork_methods.train.preference import Pair, PreferenceSettings, prefer
-from refork_methods.train.run import Lora, Rates, local_policy, save_policy, with_lora
+from refork_methods.train.run import Rates, local_policy, save_policy, with_lora
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.sft import Example
 from refork_methods.train.sources import read_conversations, read_pairs, successes, tree_pairs
@@ -81,7 +81,7 @@ class SftRecipe(_Source):
     #: Of the optimizer.
     weight_decay: float = Field(default=0.01, ge=0)
     #: Train an adapter instead of all weights.
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     #: Steps between two checkpoints.
     checkpoint_every: int = Field(default=50, ge=0)
     #: Of the order.
@@ -106,7 +106,7 @@ class DpoRecipe(_Source):
     #: Of the optimizer.
     weight_decay: float = Field(default=0.0, ge=0)
     #: Train an adapter instead of all weights.
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     #: Steps between two checkpoints.
     checkpoint_every: int = Field(default=50, ge=0)
     #: Of the order.
@@ -163,11 +163,11 @@ def run_dpo(
 
 
 def _run(
-    recipe: SftRecipe | DpoRecipe, policy: Any, lora: Lora | None, folder: Path, tracker: str | None,
+    recipe: SftRecipe | DpoRecipe, policy: Any, lora: LoraSettings | None, folder: Path, tracker: str | None,
     go: Callable[..., list[Json]],
 ) -> Json:  # fmt: skip
     if lora is not None:
-        policy = with_lora(policy, LoraSettings(**lora.model_dump()))
+        policy = with_lora(policy, lora)
     resumed = open_folder(folder, recipe)
     told = open_tracker(folder, tracker)
     try:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import Field
 
 from refork.errors import BadInput
+from refork.runs.recipe import RecipePart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
-    """Rank, scale (``alpha`` / ``rank``), dropout and which layers: names, or ``all-linear``."""
+class LoraSettings(RecipePart):
+    """A LoRA adapter."""
 
-    rank: int = 8
-    alpha: float = 16.0
-    dropout: float = 0.0
+    #: Rank of the adapter.
+    rank: int = Field(default=8, ge=1)
+    #: Its scale is alpha / rank.
+    alpha: float = Field(default=16.0, gt=0)
+    #: Layers that get one.
     targets: tuple[str, ...] | str = "all-linear"
+    #: Of its first weights.
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
-            raise BadInput("rank must be at least 1, alpha above 0, dropout in [0, 1)", where="lora")
 
 
 def add_lora(model: Any, settings: LoraSettings) -> Any:
@@ -42,8 +41,7 @@ def add_lora(model: Any, settings: LoraSettings) -> Any:
         raise BadInput("this model has an adapter already", hint="merge it first, or train it as it is")
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
     config = LoraConfig(
-        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules=targets,
-        task_type="CAUSAL_LM",
+        r=settings.rank, lora_alpha=settings.alpha, target_modules=targets, task_type="CAUSAL_LM",
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # PEFT asks transformers for a property under its old name.

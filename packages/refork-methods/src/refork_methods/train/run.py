@@ -33,19 +33,6 @@ from refork_methods.train.schedule import Schedule
 from refork_methods.train.tracker import open_tracker
 
 
-class Lora(RecipePart):
-    """A LoRA adapter; see :class:`refork_methods.train.lora.LoraSettings`."""
-
-    #: Rank of the adapter.
-    rank: int = Field(default=8, ge=1)
-    #: Its scale is alpha / rank.
-    alpha: float = Field(default=16.0, gt=0)
-    #: Layers that get one.
-    targets: tuple[str, ...] | str = "all-linear"
-    #: Of its first weights.
-    seed: int = 0
-
-
 class Rates(RecipePart):
     """The learning rate; see :class:`refork_methods.train.schedule.Schedule`."""
 
@@ -129,7 +116,7 @@ class PolicyRecipe(RecipePart):
     #: Of the optimizer.
     weight_decay: float = Field(default=0.0, ge=0)
     #: Train an adapter instead of all weights.
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     #: How rollouts are drawn; temperature 1 without filters.
     sampling: SamplingPart = SamplingPart()
     #: Success on held-out tasks.
@@ -234,9 +221,7 @@ def run_policy(
 
 def _trainable(recipe: PolicyRecipe) -> LocalPolicy:
     policy = local_policy(recipe.policy)
-    if recipe.lora is None:
-        return policy
-    return with_lora(policy, LoraSettings(**recipe.lora.model_dump()))
+    return policy if recipe.lora is None else with_lora(policy, recipe.lora)
 
 
 def local_policy(spec: str) -> LocalPolicy:
