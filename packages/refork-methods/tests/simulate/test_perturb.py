@@ -6,7 +6,7 @@ from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
-from refork_methods.simulate.control.base import Control, Controls, instruct, steer
+from refork_methods.simulate.control.base import Control, Controls, Moment, steer
 from refork_methods.simulate.control.parse import parse_control
 from refork_methods.simulate.control.perturb import KINDS, Perturb, weak_spots
 from support.shelf import Shelf, model
@@ -21,7 +21,7 @@ def keys(count):
 
 
 def said(control, text, count=100, action="ls"):
-    return [steer(control, TASK, (), action, text, noise) for noise in keys(count)]
+    return [steer(control, Moment(TASK, (), action, noise), text) for noise in keys(count)]
 
 
 def test_the_rate_is_kept_and_the_draw_decides():
@@ -49,13 +49,13 @@ def test_pages_follow_each_other():
     control = Perturb(("pages",), 1.0, page=3)
     seen, pages = [], []
     for _ in range(4):
-        text, _ = steer(control, TASK, seen, "cat a", LINES, NoiseKey(0, 3, 0, len(seen)))
+        text, _ = steer(control, Moment(TASK, seen, "cat a", NoiseKey(0, 3, 0, len(seen))), LINES)
         seen.append(("cat a", text))
         pages.append(text.split("\n"))
     assert ["".join(page[:-1]) for page in pages] == ["abc", "def", "g", "abc"]
     assert pages[0][-1] == "(page 1 of 3 : repeat the action for the next one)"
     rare = Perturb(("pages",), 0.0, page=3)
-    assert steer(rare, TASK, seen[:1], "cat a", LINES, NoiseKey(0, 3, 9))[0].startswith("d\n")
+    assert steer(rare, Moment(TASK, seen[:1], "cat a", NoiseKey(0, 3, 9)), LINES)[0].startswith("d\n")
 
 
 def test_tool_answers_stay_json():
@@ -74,12 +74,12 @@ def test_tool_answers_stay_json():
 
 def test_a_model_is_told_only_where_it_is_to_perturb():
     control = Perturb(("error",), 0.5, how="instruct")
-    told = [bool(instruct(control, TASK, (), "ls", noise)) for noise in keys(200)]
+    told = [bool(control.instruction(Moment(TASK, (), "ls", noise))) for noise in keys(200)]
     done = said(control, LINES, 200)
     assert [what[0]["how"] == "instructed" if what else False for _, what in done] == told
     assert {text for text, _ in done} == {LINES}
     assert 0.35 < sum(told) / 200 < 0.65
-    assert "503" in instruct(Controls((control,)), TASK, (), "ls", keys(200)[told.index(True)])
+    assert "503" in Controls((control,)).instruction(Moment(TASK, (), "ls", keys(200)[told.index(True)]))
 
 
 def test_a_perturbed_world_forks_exactly_and_is_paired():

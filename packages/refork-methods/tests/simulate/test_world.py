@@ -168,14 +168,11 @@ class Loud:
     def to_json(self):
         return {"control": "loud"}
 
-    def instruction(self, task, seen, action):
-        return f"shout about {action}"
+    def instruction(self, at):
+        return f"shout about {at.action}"
 
-    def after(self, task, seen, action, predicted, noise):
-        return predicted.upper()
-
-    def did(self, task, seen, action, predicted, noise):
-        return {"why": "loud"} if action == "ls" else None
+    def after(self, at, predicted):
+        return predicted.upper(), {"why": "loud"} if at.action == "ls" else None
 
 
 def test_controls_reach_the_model_the_answer_and_the_record():

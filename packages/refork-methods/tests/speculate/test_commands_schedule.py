@@ -158,7 +158,7 @@ def test_a_calibration_that_fitted_nothing_says_so(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("calibrate", "rounds.jsonl", "--out", "nowhere/c.json"), "could not be written"),
+        (("calibrate", "rounds.jsonl", "--out", "rounds.jsonl/c.json"), "could not be written"),
         (("replay", "rounds.jsonl", "--cost", "nan.jsonl"), "speculate profile --out"),
         (("calibrate", "nan.jsonl"), "nan.jsonl:1"),
     ],

@@ -17,7 +17,7 @@ def test_rounds_come_back(tmp_path):
     assert log.append([FULL, bare]) == 2
     assert log.append([]) == 0
     assert log.append([ended]) == 1
-    assert log.read() == [FULL, bare, ended]
+    assert read_rounds(log.path) == ([FULL, bare, ended], 0)
 
 
 def test_a_torn_line_is_passed_over_and_the_next_append_is_whole(tmp_path):

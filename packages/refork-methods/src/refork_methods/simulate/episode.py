@@ -18,7 +18,7 @@ from refork.worlds.dice import digest
 from refork.worlds.environment import ActionObservation, Brief, DomainName, Environment
 from refork.worlds.trajectories import Reads
 from refork_methods.simulate.actions import tool_call
-from refork_methods.simulate.control.base import Control, instruct, steer
+from refork_methods.simulate.control.base import Control, Moment, steer
 from refork_methods.simulate.drift import newest
 from refork_methods.simulate.prompt import Asked, Prediction
 
@@ -216,7 +216,8 @@ class SimulatedEpisode:
     def _asking(self, turn: str) -> _Step:
         action = read_turn(self.world, turn)
         noise = self.noise.at_turn(len(self.history))
-        told = instruct(self.control, self.task, self.history, action, noise)
+        at = Moment(self.task, self.history, action, noise)
+        told = self.control.instruction(at) if self.control is not None else ""
         return _Step(action, Asked(self.brief, tuple(self.history), action, noise, told))
 
     def _answered(self, step: _Step, prediction: Prediction) -> Observation:
@@ -231,9 +232,8 @@ class SimulatedEpisode:
         text = predicted
         done_to: list[Json] = []
         if prediction.text is not None:
-            text, done_to = steer(
-                self.control, self.task, self.history, step.action, predicted, step.asked.noise
-            )
+            at = Moment(self.task, self.history, step.action, step.asked.noise)
+            text, done_to = steer(self.control, at, predicted)
         self.answered += 1
         self.failed += prediction.text is None
         if done_to:

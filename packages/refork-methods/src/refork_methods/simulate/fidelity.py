@@ -173,7 +173,7 @@ def _figure(found: Interval, n: int, trajectories: int) -> Figure:
     return Figure(found.estimate, found.low, found.high, n, trajectories)
 
 
-def figures(turns: Iterable[JudgedTurn], level: float = 0.95) -> Figures:
+def figures(turns: Iterable[JudgedTurn]) -> Figures:
     """Every measure's mean over turns, clustered by trajectory."""
     held = list(turns)
     found: Figures = {}
@@ -181,29 +181,27 @@ def figures(turns: Iterable[JudgedTurn], level: float = 0.95) -> Figures:
         values = [(value, turn) for turn in held if (value := measure(turn)) is not None]
         if values:
             clusters = [(turn.source, turn.trajectory) for _, turn in values]
-            interval = clustered_mean(np.array([value for value, _ in values]), clusters, level)
+            interval = clustered_mean(np.array([value for value, _ in values]), clusters)
             found[name] = _figure(interval, len(values), len(set(clusters)))
     return found
 
 
-def _macro(domains: Mapping[str, Figures], level: float) -> Figures:
+def _macro(domains: Mapping[str, Figures]) -> Figures:
     found: Figures = {}
     for name in MEASURES:
         have = [part[name] for part in domains.values() if name in part]
         if have:
-            parts = [Interval(one.estimate, one.low, one.high, level, "") for one in have]
+            parts = [Interval(one.estimate, one.low, one.high, 0.95, "") for one in have]
             n, trajectories = sum(one.n for one in have), sum(one.trajectories for one in have)
             found[name] = _figure(macro_mean(parts), n, trajectories)
     return found
 
 
-def _grouped(
-    turns: Sequence[JudgedTurn], key: Callable[[JudgedTurn], str], level: float
-) -> dict[str, Figures]:
+def _grouped(turns: Sequence[JudgedTurn], key: Callable[[JudgedTurn], str]) -> dict[str, Figures]:
     groups: dict[str, list[JudgedTurn]] = {}
     for turn in turns:
         groups.setdefault(key(turn), []).append(turn)
-    return {name: figures(groups[name], level) for name in sorted(groups)}
+    return {name: figures(groups[name]) for name in sorted(groups)}
 
 
 def summarise(
@@ -214,12 +212,11 @@ def summarise(
     judge: str | None = None,
     alarms: dict[str, int] | None = None,
     alarms_of_truth: dict[str, int] | None = None,
-    level: float = 0.95,
 ) -> Fidelity:
     """The fidelity that judged turns show. Raises BadInput where there are none."""
     if not turns:
         raise BadInput("there is no turn to judge", where="fidelity")
-    domains = _grouped(turns, lambda turn: turn.domain, level)
+    domains = _grouped(turns, lambda turn: turn.domain)
     errors: dict[str, int] = {}
     for turn in turns:
         if not turn.valid:
@@ -231,11 +228,11 @@ def summarise(
         judge=judge,
         turns=len(turns),
         trajectories=len({(turn.source, turn.trajectory) for turn in turns}),
-        micro=figures(turns, level),
-        macro=_macro(domains, level),
+        micro=figures(turns),
+        macro=_macro(domains),
         domains=domains,
-        classes=_grouped(turns, lambda turn: turn.turn_class, level),
-        depths=_grouped(turns, lambda turn: depth_of(turn.turn), level),
+        classes=_grouped(turns, lambda turn: turn.turn_class),
+        depths=_grouped(turns, lambda turn: depth_of(turn.turn)),
         sources=sorted({turn.source for turn in turns}),
         per_step=_per_step(turns),
         ungraded=sum(turn.valid and turn.grade is None for turn in turns) if judge is not None else 0,
@@ -339,7 +336,7 @@ class Comparison:
     domains: dict[str, dict[str, Gap]]
 
 
-#: What is compared unless told otherwise.
+#: What is compared.
 COMPARED = ("coverage", "exact", "exact_deterministic", "rule", "rubric")
 
 
@@ -348,8 +345,6 @@ def compare_simulators(
     other: Sequence[JudgedTurn],
     *,
     names: tuple[str, str] = ("base", "other"),
-    measures: Sequence[str] = COMPARED,
-    level: float = 0.95,
 ) -> Comparison:
     """Differences of two evaluations of the same turns, paired by turn and clustered by trajectory.
 
@@ -370,8 +365,8 @@ def compare_simulators(
         domains.setdefault(pair[0].domain, []).append(pair)
     return Comparison(
         *names,
-        overall=_gaps(shared, measures, level),
-        domains={name: _gaps(domains[name], measures, level) for name in sorted(domains)},
+        overall=_gaps(shared),
+        domains={name: _gaps(domains[name]) for name in sorted(domains)},
     )
 
 
@@ -382,22 +377,12 @@ def _by_key(turns: Sequence[JudgedTurn]) -> Mapping[str, JudgedTurn]:
     return found
 
 
-def _gaps(
-    pairs: Sequence[tuple[JudgedTurn, JudgedTurn]], measures: Sequence[str], level: float
-) -> dict[str, Gap]:
-    found = {}
-    for name in measures:
-        gap = _gap(pairs, MEASURES[name], level)
-        if gap is not None:
-            found[name] = gap
-    return found
+def _gaps(pairs: Sequence[tuple[JudgedTurn, JudgedTurn]]) -> dict[str, Gap]:
+    gaps = {name: _gap(pairs, MEASURES[name]) for name in COMPARED}
+    return {name: gap for name, gap in gaps.items() if gap is not None}
 
 
-def _gap(
-    pairs: Sequence[tuple[JudgedTurn, JudgedTurn]],
-    measure: Callable[[JudgedTurn], float | None],
-    level: float,
-) -> Gap | None:
+def _gap(pairs: Sequence[tuple[JudgedTurn, JudgedTurn]], measure: Measure) -> Gap | None:
     x, y, clusters = [], [], []
     for a, b in pairs:
         left, right = measure(a), measure(b)
@@ -409,7 +394,7 @@ def _gap(
         return None
     held: Difference | None = None
     if len(set(clusters)) > 1:
-        held = clustered_difference(np.array(x), np.array(y), clusters, level)
+        held = clustered_difference(np.array(x), np.array(y), clusters)
     means = sum(x) / len(x), sum(y) / len(y)
     return Gap(
         *means,

@@ -10,12 +10,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from refork.errors import BadInput, DiskFull, Mismatch
+from refork.errors import BadInput, Mismatch
 from refork.policies.local import LocalPolicy
 from refork.policies.weights import weights_digest
 from refork.settings import present_mark
 from refork.types import Json
 from refork_methods.speculate.config import DraftConfig, HeldOut
+from refork_methods.speculate.files import write_bytes, write_text
 from refork_methods.speculate.model import Drafter, build_draft
 
 TENSORS: Final = "draft.safetensors"
@@ -39,12 +40,8 @@ def save_draft(model: Drafter, config: DraftConfig, folder: Path, about: Json | 
         "digest": weights_digest(_module(model)),
         "about": about or {},
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        put(folder / TENSORS, save(tensors))
-        put(folder / CONFIG, (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode())
-    except OSError as error:
-        raise DiskFull(f"the drafter could not be written: {error}", where=str(folder)) from error
+    write_bytes(folder / TENSORS, save(tensors))
+    write_text(folder / CONFIG, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_draft(folder: Path | str, target: LocalPolicy) -> Drafter:
@@ -106,13 +103,6 @@ def read_config(folder: Path) -> Json:
     if body.get("version") != VERSION or "draft" not in body or "digest" not in body:
         raise BadInput(f"a drafter of version {body.get('version')} cannot be read here", where=str(path))
     return body
-
-
-def put(path: Path, data: bytes) -> None:
-    """A file, whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def _module(model: Any) -> torch.nn.Module:

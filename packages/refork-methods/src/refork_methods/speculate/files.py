@@ -1,4 +1,4 @@
-"""Small JSON files, written whole or not at all."""
+"""Files written whole or not at all; small JSON ones read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ def write_json(path: Path, data: Json) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text; a crash leaves the old file or the new one.
+    """Write a text, as :func:`write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, its folder made; a crash leaves the old file or the new one.
 
     Raises:
         DiskFull: the place cannot be written to.
     """
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
         part.replace(path)
     except OSError as error:
         raise DiskFull(f"this file could not be written: {error.strerror}", where=str(path)) from error

@@ -16,7 +16,7 @@ from refork.types import FloatArray, IntArray, Message
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.checkpoint import load_draft
 from refork_methods.speculate.context import Proposer, as_proposer
-from refork_methods.speculate.decoder import WIDTH, SpeculativeDecoder
+from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import DraftModel
 from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
 from refork_methods.speculate.speculator import Listener, ModelSpeculator, SpeculationStats
@@ -95,6 +95,15 @@ class SpeculativePolicy:
         return self.target.next_logprobs(prefixes)
 
 
+def _measured(cost: Path | None) -> PrefixScheduler | None:
+    """The schedule of a cost table's file."""
+    return None if cost is None else PrefixScheduler(StepCost.load(cost), beyond="cap", margin=MEASURED)
+
+
+def _calibrated(file: Path | None) -> SequentialTemperatureScaling | None:
+    return None if file is None else SequentialTemperatureScaling.load(file)
+
+
 def open_drafter(folder: Path, target: LocalPolicy) -> Proposer:
     """The drafter of a folder, for this target.
 
@@ -113,7 +122,6 @@ def speculative(
     cost: Path | None = None,
     calibration: Path | None = None,
     max_draft_tokens: int | None = None,
-    width: int = WIDTH,
     on_rounds: Listener | None = None,
 ) -> SpeculativePolicy:
     """A target with the drafter of a folder, from files: a cost table schedules drafts by load.
@@ -127,11 +135,8 @@ def speculative(
         open_drafter(folder, target),
         rule=rule,
         max_draft_tokens=max_draft_tokens,
-        scheduler=None
-        if cost is None
-        else PrefixScheduler(StepCost.load(cost), beyond="cap", margin=MEASURED),
-        calibration=None if calibration is None else SequentialTemperatureScaling.load(calibration),
-        width=width,
+        scheduler=_measured(cost),
+        calibration=_calibrated(calibration),
         on_rounds=on_rounds,
     )
     return SpeculativePolicy(decoder)
@@ -166,10 +171,8 @@ def open_speculator(
     return ModelSpeculator(
         draft,
         rule=rule,
-        scheduler=None
-        if cost is None
-        else PrefixScheduler(StepCost.load(cost), beyond="cap", margin=MEASURED),
-        calibration=None if calibration is None else SequentialTemperatureScaling.load(calibration),
+        scheduler=_measured(cost),
+        calibration=_calibrated(calibration),
         max_draft_tokens=most,
         eos=policy.end_ids,
     )

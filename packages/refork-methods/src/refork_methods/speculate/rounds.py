@@ -165,14 +165,6 @@ class RoundLog:
             raise DiskFull(f"rounds could not be written: {error}", where=str(self.path)) from error
         return len(lines)
 
-    def read(self) -> list[Round]:
-        """Every round of the file, in order.
-
-        Raises:
-            BadInput: no such file, or a line within it that is no round.
-        """
-        return read_rounds(self.path)[0]
-
 
 def read_rounds(path: Path) -> tuple[list[Round], int]:
     """The rounds of a log, and how many lines were cut off by crashes.

@@ -20,7 +20,7 @@ from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
-from refork_methods.speculate.checkpoint import put, save_draft
+from refork_methods.speculate.checkpoint import save_draft
 from refork_methods.speculate.config import DraftConfig, HeldOut, draft_config
 from refork_methods.speculate.data import (
     Example,
@@ -34,6 +34,7 @@ from refork_methods.speculate.data import (
     feature_bytes,
     own_settings,
 )
+from refork_methods.speculate.files import write_text
 from refork_methods.speculate.lessons import (
     Chosen,
     Number,
@@ -408,11 +409,7 @@ class _Log:
                     break
                 lines.append(body)
         self.lines = [line for line in lines if line["step"] <= step]
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            put(self._path, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
-        except OSError as error:
-            raise DiskFull(f"the log could not be written: {error}", where=str(self._path)) from error
+        write_text(self._path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def add(self, line: Json) -> None:
         """One line more."""

@@ -6,12 +6,17 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
-from refork_methods.simulate.control.base import Control
+from refork_methods.simulate.control.base import Control, Moment
 from refork_testbed.trials.fictional import Fictional
 from refork_testbed.worlds.search.fiction import fiction
 from refork_testbed.worlds.search.source import text_of
 
 NOISE = NoiseKey(0, 0, 0)
+
+
+def told(control, task, seen, action, predicted):
+    """What a control makes of an answer."""
+    return control.after(Moment(task, seen, action, NOISE), predicted)[0]
 
 
 @pytest.mark.parametrize("options", ["", "&words=3&lists=false&kinds=bridge,library", "&snippets=teaser"])
@@ -23,7 +28,7 @@ def test_what_the_real_engine_says_is_left_as_it_is(options):
         episode, seen, actor = world.start(task, 0), [], world.agent(task, seed)
         while (action := actor.act(seen)) is not None:
             said = episode.step(action)
-            assert control.after(task, seen, action, said.text, NOISE) == said.text
+            assert told(control, task, seen, action, said.text) == said.text
             seen.append((action, said.text))
             if said.done:
                 break
@@ -40,32 +45,34 @@ def test_invented_values_things_and_pages_become_the_rows(setting):
     world, town, task = setting
     row, page = world.row(town), world.page(town)
     lie = f"1 atlantis : sunk .\n4 {town} : {town} built a bridge in 1111 .\n9 {town} : gold\npage 1 of 1"
-    said = Fictional().after(task, [], f"search: {town}", lie, NOISE)
+    said = told(Fictional(), task, [], f"search: {town}", lie)
     # What does not exist is left out, the rest numbered on; a sentence like no other becomes a teaser.
     assert said == f"4 {town} : {town} built a bridge in {row['bridge']} .\n5 {town} : ...\npage 1 of 1"
-    cut = Fictional().after(task, [], f"search: {town}", f"1 {town} : ... in 1111 .", NOISE)
+    cut = told(Fictional(), task, [], f"search: {town}", f"1 {town} : ... in 1111 .")
     assert cut in (f"1 {town} : ... in {row['bridge']} .", f"1 {town} : ... in {row['library']} .")
-    assert Fictional().after(task, [], "search: atlantis", "1 atlantis : sunk .", NOISE) == "no results"
+    assert told(Fictional(), task, [], "search: atlantis", "1 atlantis : sunk .") == "no results"
     seen = [(f"search: {town}", said)]
     for action in (f"open: {town}", "open: 4"):
-        assert Fictional().after(task, seen, action, "anything", NOISE) == text_of(town, page)
-    late = Fictional().after(task, seen, "open: 1", "x\ntime is up", NOISE)
+        assert told(Fictional(), task, seen, action, "anything") == text_of(town, page)
+    late = told(Fictional(), task, seen, "open: 1", "x\ntime is up")
     assert late == "no such page\ntime is up"
-    assert Fictional().after(task, seen, "open: atlantis", "atlantis\nsunk .", NOISE) == "no such page"
-    assert Fictional().after(task, seen, "look", "what ?", NOISE) == "what ?"
+    assert told(Fictional(), task, seen, "open: atlantis", "atlantis\nsunk .") == "no such page"
+    assert told(Fictional(), task, seen, "look", "what ?") == "what ?"
 
 
 def test_the_verdict_is_that_of_the_reference_answer(setting):
     _, _, task = setting
     for answer, verdict in (("1893", "accepted"), ("1894", "rejected")):
-        assert Fictional().after(task, [], f"answer: {answer}", "accepted", NOISE).startswith(verdict)
+        assert told(Fictional(), task, [], f"answer: {answer}", "accepted").startswith(verdict)
 
 
 def test_the_model_is_told_the_rows_that_an_action_names(setting):
     world, town, task = setting
     for action in (f"search: where is {town}", f"open: {town}"):
-        assert f"bridge {world.row(town)['bridge']}" in Fictional().instruction(task, [], action)
-    assert Fictional().instruction(task, [], "answer: 1893") == ""
+        assert f"bridge {world.row(town)['bridge']}" in Fictional().instruction(
+            Moment(task, [], action, NOISE)
+        )
+    assert Fictional().instruction(Moment(task, [], "answer: 1893", NOISE)) == ""
 
 
 def test_worlds_from_files_and_tasks_without_one(setting, tmp_path):
@@ -73,9 +80,9 @@ def test_worlds_from_files_and_tasks_without_one(setting, tmp_path):
     world.write(tmp_path / "w.db")
     other = Task("t", "none", "train", "?")
     for db in (tmp_path / "w.db", world, 3):
-        assert Fictional(db).after(other, [], f"open: {town}", "", NOISE) == text_of(town, world.page(town))
+        assert told(Fictional(db), other, [], f"open: {town}", "") == text_of(town, world.page(town))
     assert Fictional(3).to_json() == {"control": "fictional", "world": "3"}
     with pytest.raises(BadInput, match="no invented world"):
-        Fictional().after(other, [], "open: x", "", NOISE)
+        told(Fictional(), other, [], "open: x", "")
     with pytest.raises(BadInput):
         Fictional(tmp_path / "missing.db")

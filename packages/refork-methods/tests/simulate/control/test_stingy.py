@@ -8,12 +8,17 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
-from refork_methods.simulate.control.base import Control, steer
+from refork_methods.simulate.control.base import Control, Moment, steer
 from refork_methods.simulate.control.stingy import Secret, Stingy, items_stated, query_of, teased, unearned
 
 NOISE = NoiseKey(0, 0, 0)
 SECRET = Secret(("1893", "Mira Oberg"), {"Mira Oberg": ("M. Oberg",)}, ("orvel works",))
 LIST = "1 velora : in 1,893 velora ...\n2 mira oberg : m oberg and MIRA  OBERG , 18930\npage 1 of 1893"
+
+
+def told(control, task, seen, action, predicted):
+    """What a control makes of an answer."""
+    return control.after(Moment(task, seen, action, NOISE), predicted)[0]
 
 
 def task(**data) -> Task:
@@ -73,20 +78,18 @@ def test_it_acts_on_searches_alone_and_says_what_it_did():
     stingy = Stingy()
     assert isinstance(stingy, Control)
     mine = task(answer=["1893"])
-    text, done = steer(stingy, mine, [], "search: velora", LIST, NOISE)
+    text, done = steer(stingy, Moment(mine, [], "search: velora", NOISE), LIST)
     assert "1,893" not in text
     assert done == [{"control": "stingy", "changed": True, "items": 1}]
     for action in ("open: 1", "answer: 1893", "search: velora 1893"):
-        assert steer(stingy, mine, [], action, LIST, NOISE) == (LIST, [])
-        assert stingy.instruction(mine, [], action) == ""
-    assert "1893" in stingy.instruction(mine, [], "search: velora")
-    assert Stingy(tell=False).instruction(mine, [], "search: velora") == ""
+        assert steer(stingy, Moment(mine, [], action, NOISE), LIST) == (LIST, [])
+        assert stingy.instruction(Moment(mine, [], action, NOISE)) == ""
+    assert "1893" in stingy.instruction(Moment(mine, [], "search: velora", NOISE))
+    assert Stingy(tell=False).instruction(Moment(mine, [], "search: velora", NOISE)) == ""
     # What is given goes before what the task says; the record holds it all.
     given = Stingy(("oberg",), {"oberg": ["o"]}, needs=("x",), teaser="[more]")
-    assert (
-        given.after(mine, [], "search: v", "1 v : Oberg , o , 1893", NOISE) == "1 v : [more] , [more] , 1893"
-    )
-    assert given.after(mine, [], "search: x", LIST, NOISE) == LIST
+    assert told(given, mine, [], "search: v", "1 v : Oberg , o , 1893") == "1 v : [more] , [more] , 1893"
+    assert told(given, mine, [], "search: x", LIST) == LIST
     assert json.loads(json.dumps(given.to_json())) == {
         "control": "stingy", "answer": ["oberg"], "aliases": {"oberg": ["o"]}, "needs": ["x"],
         "teaser": "[more]", "tell": True,
@@ -95,7 +98,7 @@ def test_it_acts_on_searches_alone_and_says_what_it_did():
 
 def test_without_an_answer_it_refuses():
     with pytest.raises(BadInput, match="no reference answer"):
-        Stingy().after(task(), [], "search: x", LIST, NOISE)
+        told(Stingy(), task(), [], "search: x", LIST)
     for bad in ("", "...", []):
         with pytest.raises(BadInput):
             Stingy(bad)
@@ -108,7 +111,7 @@ def test_no_rich_snippet_of_a_real_world_survives_it():
     for one in world.tasks("train", 40, 2):
         query = f"search: {one.prompt}"
         said = world.start(one, 0).step(query).text
-        found = Stingy().after(one, [], query, said, NOISE)
+        found = told(Stingy(), one, [], query, said)
         secret = Stingy().secret(one)
         assert not items_stated(secret, unearned(secret, [], one.prompt), found)
         hit += found != said

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput
-from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import ActionObservation
+from refork_methods.simulate.control.base import Moment
 from refork_methods.simulate.search_text import (
     MORE,
     NO_PAGE,
@@ -82,13 +82,13 @@ class Fictional:
             )
         return fiction(number)
 
-    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
+    def instruction(self, at: Moment) -> str:
         """The rows of the things that an action names."""
-        call = read_action(action)
+        call = read_action(at.action)
         if call is None or call.verb == "answer":
             return ""
-        world = self.world(task)
-        named = _opened(world, history, call.words) if call.verb == "open" else None
+        world = self.world(at.task)
+        named = _opened(world, at.history, call.words) if call.verb == "open" else None
         titles = [named] if named else [title for title in world.titles() if spans_of(call.words, title)]
         rows = (
             f"{world.table_of(title)} : " + " , ".join(f"{k} {v}" for k, v in world.row(title).items())
@@ -96,11 +96,11 @@ class Fictional:
         )
         return "\n".join(rows)
 
-    def after(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> str:
+    def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
         """What the model said, with pages, values and verdict from the table."""
-        del noise
+        return self._told(at.task, at.history, at.action, predicted), None
+
+    def _told(self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str) -> str:
         call = read_action(action)
         if call is None:
             return predicted

@@ -20,6 +20,17 @@ from refork.worlds.base import Task
 from refork.worlds.environment import ActionObservation
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where a control acts: a task, the turns before, the action, and the noise of its answer."""
+
+    task: Task
+    history: Sequence[ActionObservation]
+    action: str
+    noise: NoiseKey
+
+
 @runtime_checkable
 class Control(Protocol):
     """Steers a simulator's answers. It keeps no state: what it needs to know is in the transcript."""
@@ -33,68 +44,29 @@ class Control(Protocol):
         """All that its answers depend on."""
         ...
 
-    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
+    def instruction(self, at: Moment) -> str:
         """What the model is told in addition to its brief; empty where nothing."""
         ...
 
-    def after(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> str:
-        """What the simulator finally says, given what the model predicted."""
+    def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
+        """What the simulator finally says, given what the model predicted; and what was done to it.
+
+        The second is in words and numbers; None where there is nothing to say but whether the text changed.
+        """
         ...
 
 
-@runtime_checkable
-class InstructsByTurn(Protocol):
-    """A control whose instruction differs from draw to draw."""
-
-    def instruction_at(
-        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
-    ) -> str:
-        """The instruction of one turn, in place of :meth:`Control.instruction`."""
-        ...
-
-
-@runtime_checkable
-class SaysWhat(Protocol):
-    """A control that can say what it does to an answer."""
-
-    def did(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> Json | None:
-        """What it did in words and numbers; None where it let the answer be."""
-        ...
-
-
-def instruct(
-    control: Control | None, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
-) -> str:
-    """A control's instruction for one turn; empty without a control."""
+def steer(control: Control | None, at: Moment, predicted: str) -> tuple[str, list[Json]]:
+    """What is finally said, and what each control did to it (empty where nothing)."""
+    done: list[Json] = []
     if control is None:
-        return ""
-    if isinstance(control, InstructsByTurn):
-        return control.instruction_at(task, history, action, noise)
-    return control.instruction(task, history, action)
-
-
-def steer(
-    control: Control | None,
-    task: Task,
-    history: Sequence[ActionObservation],
-    action: str,
-    predicted: str,
-    noise: NoiseKey,
-) -> tuple[str, list[Json]]:
-    """What is finally said, and what the control did to it (empty where nothing)."""
-    if control is None:
-        return predicted, []
-    if isinstance(control, Controls):
-        return control.steered(task, history, action, predicted, noise)
-    said = control.after(task, history, action, predicted, noise)
-    what = control.did(task, history, action, predicted, noise) if isinstance(control, SaysWhat) else None
-    if said == predicted and what is None:
-        return said, []
-    return said, [{"control": control.name, "changed": said != predicted} | (what or {})]
+        return predicted, done
+    for part in control.parts if isinstance(control, Controls) else (control,):
+        said, what = part.after(at, predicted)
+        if said != predicted or what is not None:
+            done.append({"control": part.name, "changed": said != predicted} | (what or {}))
+        predicted = said
+    return predicted, done
 
 
 @final
@@ -117,28 +89,10 @@ class Controls:
         """Its parts, in order."""
         return {"controls": [part.to_json() for part in self.parts]}
 
-    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
+    def instruction(self, at: Moment) -> str:
         """All instructions, a line each."""
-        return "\n".join(filter(None, (part.instruction(task, history, action) for part in self.parts)))
+        return "\n".join(filter(None, (part.instruction(at) for part in self.parts)))
 
-    def instruction_at(
-        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
-    ) -> str:
-        """All instructions for one turn."""
-        return "\n".join(filter(None, (instruct(part, task, history, action, noise) for part in self.parts)))
-
-    def after(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> str:
-        """What the last one says."""
-        return self.steered(task, history, action, predicted, noise)[0]
-
-    def steered(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> tuple[str, list[Json]]:
-        """What the last one says, and what each did."""
-        done: list[Json] = []
-        for part in self.parts:
-            predicted, what = steer(part, task, history, action, predicted, noise)
-            done += what
-        return predicted, done
+    def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
+        """What the last one says; :func:`steer` tells what each did."""
+        return steer(self, at, predicted)[0], None

@@ -19,9 +19,9 @@ from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.stats import unpaired_difference
 from refork.types import Json
-from refork.worlds.base import Task
 from refork.worlds.environment import ActionObservation
 from refork_methods.simulate.actions import name_of
+from refork_methods.simulate.control.base import Moment
 
 Kind: TypeAlias = Literal["error", "pages", "partial", "failure"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -91,33 +91,20 @@ class Perturb:
 
     # -- what is done -------------------------------------------------------------------------
 
-    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
-        """Nothing: which answers are perturbed depends on the noise."""
-        return ""
-
-    def instruction_at(
-        self, task: Task, history: Sequence[ActionObservation], action: str, noise: NoiseKey
-    ) -> str:
+    def instruction(self, at: Moment) -> str:
         """What the model is told about this answer."""
-        if self.how == "enforce" or not self._aimed(action) or not self._struck(noise):
+        if self.how == "enforce" or not self._aimed(at.action) or not self._struck(at.noise):
             return ""
-        return _TOLD[self._pick(self.kinds, noise)]
+        return _TOLD[self._pick(self.kinds, at.noise)]
 
-    def after(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> str:
-        """The answer, perturbed where it is this turn's lot."""
-        return self._perturbed(history, action, predicted, noise)[0]
-
-    def did(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> Json | None:
-        """The kind of perturbation, and whether it was enforced or asked for; None where there was none."""
-        kind = self._perturbed(history, action, predicted, noise)[1]
+    def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
+        """The answer, perturbed where it is this turn's lot; its kind, and whether it was enforced."""
+        text, kind = self._perturbed(at.history, at.action, predicted, at.noise)
         if kind is not None:
-            return {"kind": kind, "how": "enforced"}
-        told = self.instruction_at(task, history, action, noise)
-        return {"kind": self._pick(self.kinds, noise), "how": "instructed"} if told else None
+            return text, {"kind": kind, "how": "enforced"}
+        if not self.instruction(at):
+            return text, None
+        return text, {"kind": self._pick(self.kinds, at.noise), "how": "instructed"}
 
     def _aimed(self, action: str) -> bool:
         name = name_of(action)

@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import Any, final
 
 from refork.errors import BadInput
-from refork.sampling.noise import NoiseKey
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import ActionObservation
+from refork_methods.simulate.control.base import Moment
 from refork_methods.simulate.search_text import MORE, NO_PAGE, read_action, spans_of
 
 #: What numbers a result, and the line that counts the pages: no part of what a result says.
@@ -206,18 +206,16 @@ class Stingy:
         needs = found.needs if self.needs is None else tuple(self.needs)
         return Secret(found.items, dict(found.aliases) | dict(self.aliases), needs)
 
-    def _withheld(
-        self, task: Task, seen: Sequence[ActionObservation], action: str
-    ) -> tuple[Secret, tuple[str, ...]] | None:
-        query = query_of(action)
+    def _withheld(self, at: Moment) -> tuple[Secret, tuple[str, ...]] | None:
+        query = query_of(at.action)
         if query is None:
             return None
-        secret = self.secret(task)
-        return secret, unearned(secret, seen, query)
+        secret = self.secret(at.task)
+        return secret, unearned(secret, at.history, query)
 
-    def instruction(self, task: Task, history: Sequence[ActionObservation], action: str) -> str:
+    def instruction(self, at: Moment) -> str:
         """What the model is told before a search that has not earned the answer; else nothing."""
-        kept = self._withheld(task, history, action) if self.tell else None
+        kept = self._withheld(at) if self.tell else None
         if kept is None or not kept[1]:
             return ""
         return (
@@ -225,19 +223,10 @@ class Stingy:
             f"{' ; '.join(kept[1])} out of titles and snippets . A snippet teases ; a page tells all ."
         )
 
-    def after(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> str:
-        """What the model said, unearned items taken out of a list of results."""
-        del noise
-        kept = self._withheld(task, history, action)
-        return predicted if kept is None else teased(*kept, predicted, self.teaser)
-
-    def did(
-        self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str, noise: NoiseKey
-    ) -> Json | None:
-        """How many items it took out; None where none."""
-        del noise
-        kept = self._withheld(task, history, action)
-        items = () if kept is None else items_stated(*kept, predicted)
-        return {"items": len(items)} if items else None
+    def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
+        """What the model said, unearned items taken out of a list of results; and how many."""
+        kept = self._withheld(at)
+        if kept is None:
+            return predicted, None
+        items = items_stated(*kept, predicted)
+        return teased(*kept, predicted, self.teaser), {"items": len(items)} if items else None
