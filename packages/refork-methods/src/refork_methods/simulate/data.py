@@ -347,14 +347,11 @@ def size_of(item: EnvTrajectory) -> int:
 # How much a turn's answer tells beyond its action, the class that follows, and its share in the loss.
 #
 # With A and O the lower-cased words of action and observation, each counted once: overlap |A n O|/|A|,
-# novelty
-# |O \\ A|/|O|, Jaccard |A n O|/|A u O|, ratio characters of O / characters of A. A share whose denominator
-# is
-# empty is 0; the ratio of an answer to an empty action is infinite, of no answer to it 0.
+# novelty |O \\ A|/|O|, Jaccard |A n O|/|A u O|, ratio characters of O / characters of A. A share whose
+# denominator is empty is 0; the ratio of an answer to an empty action is infinite, of no answer to it 0.
 #
 # Source: arXiv 2606.24597 for the four statistics, the seven classes and their shares; the thresholds of
-# echo
-# follow readers of it, all others are our reconstruction, for the source does not give them.
+# echo follow readers of it, all others are our reconstruction, for the source does not give them.
 
 TurnClass: TypeAlias = Literal[
     "retrieval", "expansion", "action", "transform", "boilerplate", "echo", "other"

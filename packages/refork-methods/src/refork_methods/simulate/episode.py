@@ -102,8 +102,6 @@ def _native(inner: TextEnv) -> Any:
     return Native()
 
 
-# A simulated episode: its state is its transcript, so it can be saved, forked and answered exactly.
-
 #: What an agent sees where the model gave no valid answer, retries included.
 NO_ANSWER = "(the simulator gave no answer)"
 _OVER = "(the episode is over)"

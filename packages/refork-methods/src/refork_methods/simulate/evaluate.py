@@ -103,8 +103,6 @@ class KeptAnswers:
             self._journals[kind].append(kind, {"items": items})
 
 
-# Single-step fidelity: one prediction per turn with the real history before it, judged and counted.
-
 #: Which turns are predicted: all, one of each trajectory, or so many drawn ones of each.
 Chosen: TypeAlias = Literal["all", "one"] | int
 

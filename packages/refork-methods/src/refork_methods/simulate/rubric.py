@@ -23,8 +23,7 @@ from refork_methods.simulate.reward import DIMENSIONS, Rubric, same_shape
 # The five grades by comparing texts: deterministic, free, and no model. The shipped fake of a rubric judge.
 #
 # It knows nothing of meaning: a right answer in other words gets low grades. It is for tests, for worlds
-# whose
-# answers are to be met to the letter, and to see how much of a judge's grade mere overlap explains.
+# whose answers are to be met to the letter, and to see how much of a judge's grade mere overlap explains.
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _NAME = re.compile(r"[\w./-]*[\d./_-][\w./-]*|\w{4,}")
@@ -176,8 +175,7 @@ def _read(text: str) -> Json | None:
 # A judge model that grades predictions in five dimensions beside what was really observed.
 #
 # It is shown the text inside the prediction tag, never the reasoning, and told to mark down what is written
-# for
-# it rather than for the agent.
+# for it rather than for the agent.
 #
 # Source: arXiv 2606.24597 and its released evaluation code for the roles (a domain's rubric as the system
 # prompt; history, action, prediction and truth as the user's turn), the classes of content, and the

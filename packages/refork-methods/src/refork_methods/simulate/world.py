@@ -105,8 +105,7 @@ class SimulatedWorld:
 #
 # Noise: the answer to turn t of an episode is drawn with ``NoiseKey(seed, stream, draw, t)``, the stream
 # being that of the task's id. So the same seed, actions and model give the same texts, in any batch and on
-# any
-# worker (for policies that honour noise keys), and arms that differ in actions or control stay paired.
+# any worker (for policies that honour noise keys), and arms that differ in actions or control stay paired.
 
 #: The likeliest answer under the model.
 GREEDY = Sampling(temperature=0.0)

@@ -20,8 +20,7 @@ from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 # Laws of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
 #
 # The model's sampling and the drafter's go through the same filters in the same precision, so that what is
-# compared
-# is what was sampled from. Every function is row-wise.
+# compared is what was sampled from. Every function is row-wise.
 
 _BELOW = 1.0 - 2.0**-52
 """A uniform rounded up to 1 must not go beyond the last token."""
@@ -88,9 +87,8 @@ def draw_from(
 # The random numbers of a round: those of plain decoding for the coupled rule, else streams of their own.
 #
 # Numbers of the rejection rule are addressed by where the round begins and the place in it, never by a
-# token's
-# place alone: what a discarded draft was drawn with is not used again, so no earlier confidence can know of
-# it.
+# token's place alone: what a discarded draft was drawn with is not used again, so no earlier confidence can
+# know of it.
 
 Ints = NDArray[np.int64]
 
@@ -176,11 +174,11 @@ def plain_gumbels(noise: Sequence[NoiseKey], generated: Ints, count: int, size: 
 
 # Which drafted tokens are kept, and what is said after them: two exact rules, as pure functions.
 #
-# ``rejection`` keeps a draft with probability min(1, p/q) and else draws from what p has more than q: of all
-# exact rules that see one draft at a time it keeps most. ``coupled`` draws the model's own token with the
-# noise
-# that plain decoding uses, and keeps the draft while it is the same token: what is said is then, token for
-# token, what plain decoding says, whatever drafter, schedule or batch. At temperature 0 the two are one.
+# ``rejection`` keeps a draft with probability min(1, p/q) and else draws from what p has more than q: of
+# all exact rules that see one draft at a time it keeps most. ``coupled`` draws the model's own token with
+# the noise that plain decoding uses, and keeps the draft while it is the same token: what is said is then,
+# token for token, what plain decoding says, whatever drafter, schedule or batch. At temperature 0 the two
+# are one.
 #
 # Source: arXiv 2607.05147, section 2 (rejection); the coupled rule is ours, in the sense of arXiv 2408.07978
 # (drafter-invariant coupling), by addressed noise.

@@ -33,8 +33,7 @@ def as_proposer(draft: Any) -> Proposer:
 # The drafter's context: keys and values of what each branch has said, the last ``window`` positions of it.
 #
 # A ring per branch: position p lies in slot p mod window, so nothing is ever moved as branches grow. Keys
-# carry
-# their rotary position, so the order of slots does not matter. Block keys are never kept.
+# carry their rotary position, so the order of slots does not matter. Block keys are never kept.
 
 Ints = NDArray[np.int64]
 

@@ -412,9 +412,8 @@ def _write_heads(config: DraftConfig) -> Json:
 # What is read is checked against the target it is to draft for; what a layout has no field for is refused,
 # never dropped. Tensors go over bit for bit.
 #
-# Source: arXiv:2607.05147 and arXiv:2602.06036 (the networks); the layouts are those of deepseek-
-# ai/DeepSpec,
-# vllm-project/speculators 0.9 and z-lab/dflash.
+# Source: arXiv:2607.05147 and arXiv:2602.06036 (the networks); the layouts are those of
+# deepseek-ai/DeepSpec, vllm-project/speculators 0.9 and z-lab/dflash.
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.safetensors"

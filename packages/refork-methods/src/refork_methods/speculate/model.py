@@ -95,10 +95,8 @@ def _check(backbone: Backbone, ends: TargetEnds) -> None:
 # The parallel drafter: a deep, cheap network that predicts a whole block at once, and its small heads.
 #
 # Source: arXiv:2607.05147 (DSpark) on the backbone of arXiv:2602.06036 (DFlash). The modules carry the
-# names of
-# the published checkpoints. Ours: initial weights that depend on a parameter's name and the seed only, so
-# that
-# two drafters that differ in their heads start from the same backbone.
+# names of the published checkpoints. Ours: initial weights that depend on a parameter's name and the seed
+# only, so that two drafters that differ in their heads start from the same backbone.
 
 KeysValues = tuple[Tensor, Tensor]
 #: Layer number, queries [rows, heads, s, e], keys and values [rows, kv, s, e] of the blocks to what they see.

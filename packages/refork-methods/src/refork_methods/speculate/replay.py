@@ -22,11 +22,10 @@ from refork_methods.speculate.step_cost import StepCost
 # Simulated serving steps with known acceptances, to compare schedules without a model.
 #
 # The law: a request is of one of three kinds (mean acceptance 0.60, 0.80 and 0.92, equally likely) until it
-# ends, each step with probability 1/40. In every round the log-odds of its conditional acceptances are those
-# of its kind plus a normal deviate of the round (spread 1) and one of each position (spread 0.5).
-# Confidences
-# are these chances themselves, so they are calibrated. All schedules meet the same rounds and the same luck.
-# The law is ours.
+# ends, each step with probability 1/40. In every round the log-odds of its conditional acceptances are
+# those of its kind plus a normal deviate of the round (spread 1) and one of each position (spread 0.5).
+# Confidences are these chances themselves, so they are calibrated. All schedules meet the same rounds and
+# the same luck. The law is ours.
 
 KINDS = (0.60, 0.80, 0.92)
 ENDS = 1 / 40

@@ -268,8 +268,6 @@ class Tally:
         return SpeculationStats(**self._counts, reached=self._reached.copy(), kept_tokens=self._kept.copy())
 
 
-# A drafter at the seam of the branching decoder: it proposes blocks for all branches, and settles them.
-
 Listener: TypeAlias = Callable[[Sequence[Round]], None]
 RejectedListener: TypeAlias = Callable[[Sequence[Rejected]], None]
 

@@ -120,10 +120,8 @@ def _one_tool(domain: DomainName, space: str) -> ActionTool:
 # A simulated world as an MCP server: its tools are the task's, its answers the simulator's.
 #
 # One episode per MCP session: over streamable HTTP that of the session id, over standard input and output
-# (or
-# in memory) that of the one client. At ``.../sessions/ID/mcp`` it is the episode of that id, whatever
-# protocol
-# version the client speaks; version 2026-07-28 has no sessions of its own.
+# (or in memory) that of the one client. At ``.../sessions/ID/mcp`` it is the episode of that id, whatever
+# protocol version the client speaks; version 2026-07-28 has no sessions of its own.
 
 try:
     import anyio.to_thread

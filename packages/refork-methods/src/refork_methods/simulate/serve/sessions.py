@@ -101,8 +101,6 @@ class Rounds:
             self._thread = None
 
 
-# Episodes of simulated worlds that clients act in: bounded, each its key's own, forgotten when idle.
-
 #: Tasks of each split that are offered by id; any other can be sent whole.
 OFFERED = 64
 
