@@ -1,7 +1,5 @@
 """The acceptance rules, by exact enumeration: what is said has the law of the model."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -73,25 +71,6 @@ def test_acceptance_is_one_minus_total_variation(name):
     p, q = (law(v) for v in LAWS[name])
     chance = sum(float(q[t] * keep_chance(p[t], q[t])) for t in torch.nonzero(q)[:, 0].tolist())
     assert chance == pytest.approx(1 - 0.5 * float((p - q).abs().sum()), abs=EXACT)
-
-
-def test_two_tokens_have_the_joint_law_of_the_model():
-    """Chains of two drafts over two tokens, all orders of keeping and refusing, the bonus token included."""
-    rng = np.random.default_rng(0)
-    size = 2
-    p1, p2 = law(rng.dirichlet([1, 1])), law(rng.dirichlet([1, 1], size=size))
-    q1, q2 = law(rng.dirichlet([1, 1])), law(rng.dirichlet([1, 1], size=size))
-    p2[1] = law([0.0, 1.0])
-    joint = torch.zeros((size, size), dtype=torch.float64)
-    for first, second in itertools.product(range(size), repeat=2):
-        drafted = q1[first] * q2[first][second]
-        keep1 = float(keep_chance(p1[first], q1[first]))
-        keep2 = float(keep_chance(p2[first][second], q2[first][second]))
-        joint[first, second] += drafted * keep1 * keep2
-        joint[first] += drafted * keep1 * (1 - keep2) * residual(p2[first], q2[first])
-        # After a refusal at the first token the second one is drawn in the next round, by the model's law.
-        joint += drafted * (1 - keep1) * residual(p1, q1)[:, None] * p2
-    assert float((joint - p1[:, None] * p2).abs().max()) < EXACT
 
 
 def test_many_rows_are_settled_as_each_alone_would_be():

@@ -2,11 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.special import expit
 
-from refork.decide import calibration_error, reliability
+from refork.decide import calibration_error
 from refork.errors import BadInput
 from refork_methods.speculate.calibrate import (
     BINS,
@@ -71,15 +69,6 @@ def test_few_rounds_keep_the_temperature_before():
     assert tiny.temperatures == (1.0,) * BLOCK
 
 
-@settings(max_examples=25)
-@given(st.lists(st.floats(-8, 8), min_size=2, max_size=6), st.floats(0.25, 4))
-def test_order_at_a_position_is_kept(values, heat):
-    z = np.array(values)[:, None]
-    scaled = SequentialTemperatureScaling((heat,), (1000,)).apply(z)[:, 0]
-    ordered = scaled[np.argsort(z[:, 0], kind="stable")]
-    assert (np.diff(ordered) >= 0).all()
-
-
 def test_without_temperatures_it_is_the_plain_product():
     z, _ = rounds_of(5, (1.0, 1.0))
     assert SequentialTemperatureScaling().apply(z) == pytest.approx(np.cumprod(expit(z), axis=1))
@@ -112,15 +101,6 @@ def test_the_report_by_hand():
     assert empty[0].ece is None
     assert mean_ece(empty) is None
     assert report_json(empty)[0]["rounds"] == 0
-
-
-def test_the_error_is_that_of_the_reliability_bins():
-    rng = np.random.default_rng(3)
-    p = rng.random(500)
-    y = (rng.random(500) < p**2).astype(float)
-    rows = reliability(p, y, BINS)
-    by_hand = sum(abs(r.stated - r.observed.estimate) * r.cases for r in rows) / 500
-    assert calibration_error(p, y, BINS) == pytest.approx(by_hand, rel=1e-12)
 
 
 def log_of(count, schedule, drafted=BLOCK):

@@ -14,13 +14,6 @@ from refork_methods.speculate.loss import (
 ALL = np.ones((3, 4), dtype=bool)
 
 
-def test_tau_of_constant_acceptance():
-    accept = np.full((3, 4), 0.5)
-    assert tau_prob(accept, ALL) == pytest.approx(1 + 0.5 + 0.25 + 0.125 + 0.0625)
-    assert tau_prob(np.ones((3, 4)), ALL) == 5.0
-    assert tau_prob(np.zeros((3, 4)), ALL) == 1.0
-
-
 @pytest.mark.parametrize(("first", "last", "tau"), [(0.72, 0.63, 3.13), (0.53, 0.74, 2.29)])
 def test_the_papers_chat_endpoints(first, last, tau):
     """Conditional acceptance that runs linearly from position 1 to 7."""

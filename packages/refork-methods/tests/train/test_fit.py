@@ -29,7 +29,7 @@ from refork_methods.train.supervised import (
     supervise,
     walk_examples,
 )
-from refork_methods.train.tracker import Recorded
+from refork_methods.train.tracker import JsonLines, read_lines
 
 
 def example(*tokens, learned=None):
@@ -186,13 +186,13 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch(tiny, method):
         assert [row["loss"] for row in log] == pytest.approx([row["loss"] for row in found[0][0]], rel=1e-4)
 
 
-def test_supervision_lowers_the_loss_and_tells_the_tracker(tiny):
-    told = Recorded()
+def test_supervision_lowers_the_loss_and_tells_the_tracker(tiny, tmp_path):
+    told = JsonLines(tmp_path / "steps.jsonl")
     settings = SupervisedSettings(steps=30, rows=6, schedule=Schedule(peak=1e-2))
     log = supervise(LocalPolicy.load(tiny).model, EXAMPLES, settings, tracker=told)
     assert log[-1]["loss"] < 0.5 * log[0]["loss"]
     assert log[0]["tokens"] == 14
-    assert [step for step, _ in told.steps] == list(range(30))
+    assert [row["step"] for row in read_lines(told.path)] == list(range(30))
 
 
 def test_nothing_to_supervise_is_refused(tiny):

@@ -24,7 +24,7 @@ from refork_methods.train.lora import LoraSettings
 from refork_methods.train.objectives import objective
 from refork_methods.train.run import with_lora
 from refork_methods.train.schedule import Schedule
-from refork_methods.train.tracker import Recorded
+from refork_methods.train.tracker import JsonLines, read_lines
 from support.nodes import make_node, make_walk
 from support.worlds import TwoTurns
 
@@ -135,7 +135,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora
         made = policy()
         return with_lora(made, LoraSettings(rank=2)) if lora else made
 
-    whole, told = actor(), Recorded()
+    whole, told = actor(), JsonLines(tmp_path / "curve.jsonl")
     with Tree.memory() as tree:
         expected = list(
             train_policy(tree, whole, WORLD, tasks, settings, LAW, folder=tmp_path / "whole", tracker=told)
@@ -154,8 +154,9 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora
     assert timeless == [u.to_json() | {"seconds": 0} for u in expected]
     assert [u["number"] for u in finished_updates(tmp_path / "cut")] == [1, 2, 3, 4, 5]
     assert [row["metrics"] for row in curve] == [u.metrics for u in expected]
-    assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5]
-    assert told.steps[0][1]["loss"] == expected[0].metrics["loss"]
+    curve = read_lines(told.path)
+    assert [row["step"] for row in curve] == [1, 2, 3, 4, 5]
+    assert curve[0]["loss"] == expected[0].metrics["loss"]
 
 
 def test_a_finished_run_has_nothing_left_to_do(tmp_path):

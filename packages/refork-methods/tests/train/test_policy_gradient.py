@@ -1,5 +1,4 @@
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -296,18 +295,3 @@ def test_nothing_learned_and_nothing_finite_are_refused_without_an_update(table)
 def test_bad_settings(wrong):
     with pytest.raises(BadInput):
         PolicyGradientSettings(**wrong)
-
-
-def test_a_group_of_samples_learns_a_bandit(table):
-    # Two actions, the second pays: exact expected gradient, so no chance is involved.
-    model = table(3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    chances = []
-    for _ in range(20):
-        distribution = torch.softmax(model.table[0], 0)
-        chances.append(distribution[1].item())
-        advantages = group_advantages([0.0, 1.0, 0.0], [0, 0, 0])
-        samples = [sample(model, [0, a], [0, 1], [0, advantages[a]]) for a in range(3)]
-        policy_gradient_step(model, optimizer, pad(samples), FREE)
-    assert all(b > a for a, b in pairwise(chances))
-    assert chances[-1] > 0.9

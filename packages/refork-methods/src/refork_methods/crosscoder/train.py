@@ -300,6 +300,7 @@ def _select(
     scores = model.score_weights()
     if model.activation == "topk":
         return fired(values, top_k(values, scores, model.k)), None
+    # A little below the last cut: values under this guess need not be sorted.
     active, state.cut = batch_top_k(values, scores, model.k * len(values), 0.9 * state.cut)
     return active, None
 
@@ -361,7 +362,7 @@ def _follow(model: CrossCoder, plan: TrainSettings, state: State) -> None:
     assert plan.threshold_start is not None
     if model.activation != "batch_topk" or state.step < plan.threshold_start:
         return
-    if model.threshold < 0:
+    if model.threshold < 0:  # never set before
         model.threshold.fill_(state.cut)
     else:
         model.threshold.mul_(plan.threshold_decay).add_((1 - plan.threshold_decay) * state.cut)

@@ -83,6 +83,7 @@ class KeptAnswers:
         """Write a batch of predictions; where the model could not be reached it is asked again next time."""
         items = []
         for target, one in predictions:
+            # A server that failed may answer next time; a model that gave no tag would give none again.
             if one.text is None and one.tries and not one.raw and one.error != NO_TAG:
                 continue
             told = asdict(one) | {"cost": one.cost.to_json()}
@@ -236,6 +237,7 @@ def _predictions(
         kept.keep_predictions([(due[n], one) for n, one in zip(part, said, strict=True)])
         found |= dict(zip(part, said, strict=True))
     progress("predicting", len(found), len(due))
+    # What is kept may have gaps; an interrupted evaluation is judged on the first ones without any.
     whole = next((n for n in range(len(due)) if n not in found), len(due))
     return [found[n] for n in range(whole)]
 

@@ -113,6 +113,7 @@ class RoundChances:
 def round_chances(noise: Sequence[NoiseKey], generated: Int[np.ndarray, "rows"], g: int) -> RoundChances:
     """The numbers of the rounds that begin after ``generated`` tokens; a pure function of the address."""
     own = [replace(key, stream=_stream(key.stream)) for key in noise]
+    # No two rounds of an answer begin at one token, so the numbers of each are used by no other.
     lanes = 2 * g + 1
     found = uniforms(own, lanes, np.asarray(generated, dtype=np.int64) * lanes)
     return RoundChances(found[:, :g], found[:, g : 2 * g], found[:, 2 * g])

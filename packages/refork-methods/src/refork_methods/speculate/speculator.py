@@ -75,6 +75,7 @@ class Outcome:
         every = frozenset().union(*ends.values())
         kept = np.arange(drafts.tokens.shape[1]) < accepted[:, None]
         hits = kept & np.isin(drafts.tokens, list(every)) if every else kept & False
+        # From the last to the first, so that of several ends in a row the first one is what stays.
         for row, place in np.argwhere(hits)[::-1].tolist():
             if int(drafts.tokens[row, place]) in ends[id(branches.settings[row])]:
                 accepted[row], ended[row] = place + 1, True
@@ -465,6 +466,7 @@ class ModelSpeculator:
             return
         drafts, accepted = self._settled
         self._settled = None
+        # The decoder keeps fewer than were accepted where a stop string or a limit ends the answer.
         self._count(Outcome.of(branches, drafts, np.minimum(accepted, kept_tokens - 1), self.eos))
 
     def pays(self, requests: int, greedy: float) -> bool:
@@ -573,6 +575,7 @@ class ModelSpeculator:
             if sampling is None:
                 if len(self._known) > _KNOWN:
                     self._known.clear()
+                # What ends an answer changes no law: rows that differ in that alone are drawn together.
                 plain = branches.settings[row]
                 sampling = plain.but(
                     stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1)
@@ -603,6 +606,7 @@ class ModelSpeculator:
             confidence, _greedy([branches.settings[r] for r in rows]), int(limits.max())
         )
         for place, row in enumerate(rows.tolist()):
+            # Forced tokens are said whatever the drafter thinks of them.
             sure = len(branches.settings[row].forced) - int(branches.generated[row])
             if sure > 0:
                 survival[place, :sure] = 1.0

@@ -320,6 +320,7 @@ class _Run:
         """The order of an epoch's sequences."""
         if epoch not in self._orders:
             drawn = np.random.default_rng([self.plan.seed, 0, epoch]).permutation(len(self.learn))
+            # A batch may begin in the epoch before, so that order is kept too.
             self._orders = {k: v for k, v in self._orders.items() if k == epoch - 1} | {epoch: drawn}
         return self._orders[epoch]
 

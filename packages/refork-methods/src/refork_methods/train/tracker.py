@@ -25,22 +25,6 @@ class Tracker(Protocol):
 
 
 @final
-class Recorded:
-    """Keeps everything in memory: ``steps`` is a list of (step, metrics)."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[int, Json]] = []
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Keep a step; one that is logged again replaces what was known of it and all later ones."""
-        self.steps = [item for item in self.steps if item[0] < step]
-        self.steps.append((step, dict(metrics)))
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-@final
 class JsonLines:
     """One JSON object per step in a file. A resumed run drops the lines that it is about to write again."""
 

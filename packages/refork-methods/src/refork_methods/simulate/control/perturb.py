@@ -146,6 +146,7 @@ class Perturb:
         return whole.having(items), kind
 
 
+# Instruction and answer of one turn ask several times, and must be told the same.
 @lru_cache(maxsize=4096)
 def _numbers(noise: NoiseKey) -> tuple[float, float, float]:
     """Whether, what and where: three numbers in (0, 1) of a turn."""

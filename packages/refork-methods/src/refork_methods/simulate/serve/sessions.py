@@ -59,6 +59,7 @@ class Rounds:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         if self._thread is None:
+            # One thread: a model answers one batch at a time.
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="refork-world")
         while self._waiting:
             part = self._next()
@@ -300,6 +301,7 @@ class Worlds:
         served = self.world(session.world)
         if served.rounds.gauges()["waiting"] >= self.settings.waiting + self.settings.width:
             raise too_busy("too many steps wait for this world", 1.0)
+        # Two steps at once would both be answered from the state before.
         async with session.lock:
             if turn is not None and turn != session.turn:
                 if session.last is not None and session.last[:2] == (turn, action):
