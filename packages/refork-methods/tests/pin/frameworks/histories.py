@@ -104,7 +104,7 @@ def caller():
 
 def talk(graph, count, words=0):
     """So many turns of a user with a graph or agent, the rule in the first."""
-    told = [MAIL_RULE, *(f"turn {n} " + "word " * words for n in range(1, count))]
+    told = [MAIL_RULE, *(f"turn {n}" + " word" * words for n in range(1, count))]
     for number, text in enumerate(told):
         asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
         graph.invoke({"messages": asked}, THREAD)
