@@ -13,6 +13,7 @@ from refork_methods.gate.planted import planted_records
 from refork_methods.gate.policy import Choice, after, refined
 from refork_methods.gate.records import Record
 from refork_methods.gate.replay import (
+    adjust,
     check_calibration,
     check_prediction,
     compare,
@@ -247,6 +248,18 @@ class TestComparison:
         *_, ends = held_out
         found = compare(ends, "dp", np.random.default_rng(0), others=("stop",))
         assert "stop" not in found.best.means
+
+    def test_many_cells_share_one_false_discovery_rate(self, held_out):
+        *_, ends = held_out
+        one = compare(ends, "dp", np.random.default_rng(0), resamples=100)
+        from dataclasses import replace
+
+        cells = {n: replace(one, p=p) for n, p in enumerate((0.001, 0.02, 0.04, 0.9))}
+        found = adjust(cells)
+        assert [cell.p_adjusted for cell in found.values()] == pytest.approx([0.004, 0.04, 0.04 * 4 / 3, 0.9])
+        assert [cell.succeeded for cell in found.values()] == [True, True, False, False]
+        with pytest.raises(BadInput, match="no comparison"):
+            adjust({})
 
     def test_what_is_refused(self, held_out):
         *_, ends = held_out

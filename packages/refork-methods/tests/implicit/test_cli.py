@@ -63,7 +63,7 @@ def scored(folders, chats):
 
 def test_score_writes_what_the_other_verbs_read(folders, chats, scored, tmp_path):
     pair = ("--policy", folders / "rl", "--reference", folders / "sft", "--beta", "0.5")
-    shown = json.loads(run("score", chats, *pair, "--json"))
+    shown = json.loads(run("score", chats, *pair, "--chunked", "--json"))
     assert len(list((tmp_path / "logprobs").rglob("*.npy"))) == 12, "kept by default"
     kept = [json.loads(line) for line in scored.read_text().splitlines()]
     assert [item["id"] for item in shown] == [f"c{i}" for i in range(6)]
@@ -112,6 +112,16 @@ def test_a_tree_is_scored_in_place(folders, policy, reference):
         assert a["scores"]["sum"] == pytest.approx(b["scores"]["sum"], abs=1e-5)
     with Tree.open(file, "r") as tree:
         assert {p.name for p in tree.producers()} >= {"implicit-advantage"}
+
+
+def test_merge(folders):
+    out = folders / "between"
+    pair = ("--policy", folders / "rl", "--reference", folders / "sft")
+    shown = json.loads(run("merge", *pair, "--out", out, "--alpha", "0.5", "--method", "ties", "--json"))
+    assert shown["method"] == "ties"
+    assert LocalPolicy.load(str(out)).card.weights
+    with pytest.raises(BadInput, match="merge method"):
+        run("merge", *pair, "--out", folders / "x", "--method", "emr")
 
 
 def test_bad_usage(chats, folders):

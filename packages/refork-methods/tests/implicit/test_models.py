@@ -1,4 +1,4 @@
-"""Pairs of models: cache, refusals, chat files."""
+"""Pairs of models: chunked log-probs, cache, refusals, merged references."""
 
 from __future__ import annotations
 
@@ -7,14 +7,57 @@ import json
 import numpy as np
 import pytest
 import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from refork.errors import BadInput
+from refork.errors import BadInput, CannotDo
 from refork.policies.local import LocalPolicy
 from refork_methods.implicit import aggregate
 from refork_methods.implicit import pair as pair_module
+from refork_methods.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
+from refork_methods.implicit.merge import merge_reference, merged_tensor
 from refork_methods.implicit.pair import ImplicitPair
 from refork_methods.implicit.score import score_chats
 from support.implicit_policies import make_policy
+
+
+@pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (100, 1000)])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_chunks_change_nothing(rows, words, softcap):
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(n, 8, generator=generator) * 3 for n in (11, 41))
+    bias, targets = torch.randn(41, generator=generator), torch.randint(41, (11,), generator=generator)
+    logits = 0.5 * (hidden @ weight.T + bias)
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    wanted = torch.log_softmax(logits.double(), -1)[torch.arange(11), targets]
+    found = chunked_logprobs(hidden, Head(weight, bias, 0.5, softcap), targets, rows=rows, words=words)
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_a_model_in_chunks_is_the_model(policy):
+    sequences = [np.arange(5, 40, dtype=np.int32), np.array([7, 8], dtype=np.int32)]
+    for mine, plain in zip(model_logprobs(policy, sequences), policy.logprobs(sequences), strict=True):
+        assert np.abs(mine - plain).max() < 1e-5
+
+
+def test_a_soft_capped_model_in_chunks(policy):
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=policy.decoder.backbone.vocabulary, hidden_size=16, intermediate_size=32,
+        num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+        max_position_embeddings=64, final_logit_softcapping=0.05, pad_token_id=0,
+    )  # fmt: skip
+    capped = LocalPolicy(Gemma2ForCausalLM(config).eval(), policy.codec.tokenizer, name="capped")
+    sequence = [np.arange(5, 30, dtype=np.int32)]
+    assert head_of(capped.model).softcap == 0.05
+    assert np.abs(model_logprobs(capped, sequence)[0] - capped.logprobs(sequence)[0]).max() < 1e-5
+
+
+def test_a_head_that_does_more_is_refused():
+    odd = make_policy(5)
+    odd.model.lm_head.register_forward_hook(lambda module, given, out: out * out)
+    with pytest.raises(CannotDo, match="does more than"):
+        model_logprobs(odd, [np.arange(5, 20, dtype=np.int32)])
 
 
 def test_identical_weights_are_refused(policy):
@@ -118,3 +161,63 @@ def test_chat_files(policy, reference, messages, tmp_path):
         score_chats(file, pair, actions="nobody")
     with pytest.raises(BadInput, match="template knows only"):
         pair.render(messages, "template", "every")
+
+
+# -- merging ------------------------------------------------------------------------------------
+
+
+def test_merged_tensors():
+    reference, policy = torch.zeros(10), torch.arange(1.0, 11.0)
+    assert torch.equal(merged_tensor(reference, policy, 0.0, "ties"), reference)
+    assert torch.equal(merged_tensor(reference, policy, 1.0), policy)
+    assert torch.equal(merged_tensor(reference, policy, 0.5), policy / 2)
+    kept = merged_tensor(reference, policy, 0.5, "ties", 0.2)
+    assert kept.tolist() == [0.0] * 8 + [4.5, 5.0]
+    half = merged_tensor(torch.zeros(10_000), torch.ones(10_000), 1.0, "ties", 0.3)
+    assert half.sum() == 10_000, "equal sizes are kept together"
+
+
+def test_dare_keeps_the_difference_on_average():
+    size = 20_000
+    made = [
+        merged_tensor(
+            torch.zeros(size), torch.ones(size), 1.0, "dare", 0.2, torch.Generator().manual_seed(seed)
+        )
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], made[2])
+    assert set(made[0].tolist()) == {0.0, 5.0}
+    # Standard error 0.014; 5 of them: a false alarm has a chance below 1e-6, and the seed is fixed.
+    assert float(made[0].mean()) == pytest.approx(1.0, abs=0.07)
+
+
+def test_merging_refuses_what_does_not_fit(tmp_path):
+    with pytest.raises(BadInput, match="shape"):
+        merged_tensor(torch.zeros(2), torch.zeros(3), 0.5)
+    with pytest.raises(BadInput, match="merge method"):
+        merged_tensor(torch.zeros(2), torch.zeros(2), 0.5, "emr")
+    with pytest.raises(BadInput, match="alpha"):
+        merged_tensor(torch.zeros(2), torch.zeros(2), 1.5)
+    (tmp_path / "x").write_text("")
+    with pytest.raises(BadInput, match="holds something"):
+        merge_reference("a", "b", tmp_path, 0.5)
+
+
+@pytest.mark.parametrize("method", ["linear", "ties", "dare"])
+def test_a_merged_reference_is_a_usual_folder(policy, reference, tmp_path, method):
+    for item, name in ((policy, "policy"), (reference, "reference")):
+        item.model.save_pretrained(tmp_path / name)
+        item.codec.tokenizer.save_pretrained(tmp_path / name)
+    out = tmp_path / "between"
+    merge_reference(str(tmp_path / "policy"), str(tmp_path / "reference"), out, 0.4, method=method)
+    found = LocalPolicy.load(str(out))
+    assert found.codec.digest == reference.codec.digest
+    name = "model.layers.0.mlp.up_proj.weight"
+    own, far, near = (m.model.get_parameter(name) for m in (found, policy, reference))
+    if method == "linear":
+        assert torch.allclose(own, 0.4 * far + 0.6 * near, atol=1e-6)
+    else:
+        moved = float((own != near).float().mean())
+        assert moved == pytest.approx(0.2, abs=0.05)
+    assert found.card.weights not in (policy.card.weights, reference.card.weights)

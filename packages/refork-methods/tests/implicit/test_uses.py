@@ -1,4 +1,4 @@
-"""Aggregation, attribution, best of N, prediction, values: pure functions."""
+"""Aggregation, attribution, best of N, prediction, signal: pure functions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from refork_methods.implicit.aggregate import (
 )
 from refork_methods.implicit.attribute import decisive_step, step_accuracy
 from refork_methods.implicit.choose import best_of, select_best
-from refork_methods.implicit.points import win_chance
 from refork_methods.implicit.predict import bootstrap_auroc, predict_success, tune
+from refork_methods.implicit.signal import advise, win_chance
 
 NAN = float("nan")
 POLICY = [-9.0, -1.0, -2.0, -0.5, -9.0, -3.0, -1.0]
@@ -265,6 +265,21 @@ def test_rules_are_not_chosen_on_the_data_they_are_reported_on():
     assert areas == {"sum/sum": 1.0, "min/max": 0.5}
     with pytest.raises(BadInput, match="1 trajectories to report on were also used"):
         tune(grid, [0, 0, 1, 1], tuned_on=["a", "b"], reported_on=["b", "c"])
+
+
+# -- signal -------------------------------------------------------------------------------------
+
+
+def test_advice():
+    go = advise([0.1, -0.1], branch_below=-0.5, stop_fall=1.0)
+    assert (go.advice, go.step) == ("go on", None)
+    branch = advise([0.1, -0.7, NAN, 0.2], branch_below=-0.5, stop_fall=1.0)
+    assert (branch.advice, branch.step) == ("branch", 1)
+    stop = advise([0.5, -0.7, -0.4], branch_below=-0.5, stop_fall=1.0)
+    assert (stop.advice, stop.fall) == ("stop", pytest.approx(1.1))
+    assert advise([], branch_below=-0.5, stop_fall=1.0).advice == "go on"
+    with pytest.raises(BadInput, match="below 0"):
+        advise([], branch_below=0.5, stop_fall=1.0)
 
 
 def test_value_of_a_point():

@@ -210,6 +210,8 @@ def test_refusals():
         evolve(SelectionHead.zero(("a", "b"), 4), env(), SMALL)
     with pytest.raises(BadInput, match="are not the head's"):
         reinforce(SelectionHead.zero(("a", "b"), 4), env())
+    with pytest.raises(CannotDo, match="worker rows"):
+        reinforce(SelectionHead.zero(WORKERS, 4, ("thinker",)), env())
     silent = OneByOne(lambda *_: Episode(1.0, (0,)), WORKERS, 5, 1)
     with pytest.raises(BadInput, match="taken from a record"):
         reinforce(ZERO, silent, ReinforceSettings(1, 4))

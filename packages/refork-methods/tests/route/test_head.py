@@ -49,6 +49,15 @@ def test_an_opted_out_worker_is_renormalised_away_and_never_chosen():
         head().choose(STATES, {"a", "new"})
 
 
+def test_roles_are_a_softmax_of_their_own():
+    rows = np.random.default_rng(2).normal(size=(6, 5))
+    both = SelectionHead(rows, NAMES, ("worker", "thinker", "verifier"))
+    assert np.allclose(both.probabilities(STATES), SelectionHead(rows[:3], NAMES).probabilities(STATES))
+    assert np.allclose(both.role_probabilities(STATES).sum(axis=1), 1)
+    with pytest.raises(CannotDo, match="no roles"):
+        head().role_probabilities(STATES)
+
+
 def test_raw_lines():
     calls = [{"function": {"name": "f", "arguments": "{}"}}]
     talk = [*TALK, {"role": "assistant", "content": None, "tool_calls": calls}]

@@ -63,6 +63,24 @@ class StepCounts:
         }  # fmt: skip
 
 
+def fit_kernel(steps: Iterable[Record], changed_only: bool = False) -> Kernel:
+    """The refine kernel of recorded steps: posterior rates of fixing a wrong and breaking a right candidate.
+
+    A step leads from step s to s + 1 of one draw. ``changed_only`` counts those whose artifact changed, by
+    SHA-256.
+
+    Raises: BadInput for no step with both outcomes, or a step without an artifact where it must have changed.
+    Source: arXiv:2606.24453.
+    """
+    counts = count_steps(steps, changed_only=changed_only)
+    if not counts.pairs:
+        raise BadInput(
+            f"no refinement step has both outcomes ({counts.lost} lack one)",
+            hint='number the steps of a draw: "step": 0, 1, ...; separate draws are no refinements',
+        )
+    return counts.kernel()
+
+
 def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> StepCounts:
     """Count what every refinement step did. Raises BadInput for a step without an artifact, where needed."""
     found = {"wrong": 0, "fixed": 0, "right": 0, "broken": 0}
@@ -134,10 +152,11 @@ def fit_critics(
     prices: Mapping[str, float] | None = None,
     *,
     critics: Sequence[str] | None = None,
+    kernel: Kernel | None = None,
     changed_only: bool = False,
 ) -> CriticModel:
     """The model of :func:`fit`, whose ``meta`` holds its warnings."""
-    return fit(records, prices, critics=critics, changed_only=changed_only).model
+    return fit(records, prices, critics=critics, kernel=kernel, changed_only=changed_only).model
 
 
 def fit(
@@ -145,6 +164,7 @@ def fit(
     prices: Mapping[str, float] | None = None,
     *,
     critics: Sequence[str] | None = None,
+    kernel: Kernel | None = None,
     changed_only: bool = False,
 ) -> Fit:
     """Fit prior, critics and kernel on records; each rate is a Beta posterior under the uniform prior.
@@ -152,8 +172,7 @@ def fit(
     Candidates without an outcome are dropped and counted; a critic's failed calls say nothing of it. The
     prior is the rate of right among draws, refinements left out. ``prices`` stand in for measured costs. A
     rate from fewer than five records keeps its mean and gets half the evidence, so a wider interval. The
-    kernel is fitted on the refinement steps, from step s to s + 1 of one draw (``changed_only``: those whose
-    artifact changed, by SHA-256); where there are none it is drawing anew.
+    kernel is ``kernel``, else fitted on the refinement steps, else (there are none) drawing anew.
 
     Raises: BadInput for no record with an outcome, only right or only wrong ones, a critic judged in one of
         the two only, an unknown critic, an unknown price.
@@ -180,8 +199,9 @@ def fit(
     prior = _rate(sum(bool(r.right) for r in draws), len(draws))
     warnings = _warnings(fits, len(right), len(wrong), kept.dropped)
     steps = count_steps(everything, changed_only=changed_only)
-    source = "steps" if steps.pairs else "resample"
-    kernel = steps.kernel() if steps.pairs else Kernel.resample(prior)
+    source = "given" if kernel is not None else "steps" if steps.pairs else "resample"
+    if kernel is None:
+        kernel = steps.kernel() if steps.pairs else Kernel.resample(prior)
     if source == "steps" and min(steps.wrong, steps.right) < FEWEST:
         warnings += (f"the kernel rests on {steps.wrong} steps from wrong, {steps.right} from right ones",)
     meta = _meta(kept, fits, warnings) | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from refork.decide import BestRule, against_rules, brier, calibration_error
 from refork.decide.calibrate import Reliability, reliability
 from refork.errors import BadInput
-from refork.stats import paired_difference
+from refork.stats import benjamini_hochberg, paired_difference
 from refork.stats.means import t_difference
 from refork.stats.power import detectable_difference
 from refork.stats.results import Array, Interval
@@ -386,6 +386,8 @@ def merged(replays: Sequence[Replay]) -> Replay:
 
 # A replayed policy beside every simple rule, and its promises beside what happened.
 
+Key = TypeVar("Key")
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -439,6 +441,27 @@ def compare(
         detectable_difference(mine.utilities - rule, level=level),
         len(mine.instances),
     )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One of many comparisons: its p adjusted for their number, and whether it stands."""
+
+    comparison: Comparison
+    p_adjusted: float
+    succeeded: bool
+
+
+def adjust(cells: Mapping[Key, Comparison], rate: float = 0.05) -> dict[Key, Cell]:
+    """Comparisons of many cells at a false discovery rate. Raises BadInput for none."""
+    if not cells:
+        raise BadInput("there is no comparison to adjust")
+    adjusted = benjamini_hochberg(np.array([one.p for one in cells.values()]), rate)
+    return {
+        name: Cell(one, float(p), bool(found))
+        for (name, one), p, found in zip(cells.items(), adjusted.p, adjusted.rejected, strict=True)
+    }
 
 
 @final

@@ -27,6 +27,7 @@ Token = Annotated[str, typer.Option(help="sum (exact), mean, last, min, max, min
 StepOf = Annotated[str, typer.Option("--step", help="sum (exact), mean, last, min, max or bottom10.")]
 Success = Annotated[float, typer.Option(help="The least outcome that counts as a success.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of tie breaking and of the bootstrap.")]
+Folder = Annotated[str, typer.Option(help="Folder or hub id of the checkpoint, with or without hf:.")]
 
 
 def _local(spec: str) -> Any:
@@ -37,7 +38,7 @@ def _local(spec: str) -> Any:
 
 
 def _pair(
-    policy: str | None, reference: str | None, beta: float, cache: Path | None, longest: int
+    policy: str | None, reference: str | None, beta: float, cache: Path | None, chunked: bool, longest: int
 ) -> ImplicitPair | None:
     from refork.errors import BadInput
     from refork_methods.implicit.pair import ImplicitPair
@@ -46,7 +47,9 @@ def _pair(
         return None
     if policy is None or reference is None:
         raise BadInput("a pair needs both --policy and --reference")
-    return ImplicitPair(_local(policy), _local(reference), beta=beta, cache=cache, longest=longest)
+    return ImplicitPair(
+        _local(policy), _local(reference), beta=beta, cache=cache, chunked=chunked, longest=longest
+    )
 
 
 @app.command()
@@ -63,6 +66,7 @@ def score(
         str, typer.Option(help="assistant, every or every-but-human (flat only).")
     ] = "assistant",
     longest: Annotated[int, typer.Option(help="Tokens; longer trajectories lose their beginning.")] = 16_384,
+    chunked: Annotated[bool, typer.Option("--chunked", help="Read the vocabulary in chunks.")] = False,
     cache: Annotated[
         Path | None, typer.Option(help="Folder that keeps log-probs; default: in Refork's home.")
     ] = None,
@@ -86,7 +90,7 @@ def score(
         raise BadInput("name either a file of chat logs or a --tree")
     with LiveProgress() as live:
         kept = None if no_cache else cache or home() / "logprobs"
-        pair = _pair(policy, reference, beta, kept, longest)
+        pair = _pair(policy, reference, beta, kept, chunked, longest)
         if tree is not None:
             with Tree.open(existing(tree)) as store:
                 items = scored_tree(store, pair, beta=beta, progress=live)
@@ -248,3 +252,35 @@ def attribute(
             f"{hit['mean_error']:.2f} steps off on average ({hit['as_text']:.3f} if compared as text)"
         )
     _warn(report["warnings"])
+
+
+@app.command()
+def merge(
+    policy: Folder,
+    reference: Folder,
+    out: Annotated[Path, typer.Option(help="New folder for the merged reference.")],
+    alpha: Annotated[float, typer.Option(help="0: the reference, 1: the policy.")] = 0.4,
+    method: Annotated[str, typer.Option(help="linear, ties or dare.")] = "linear",
+    density: Annotated[float, typer.Option(help="Share of the difference that ties and dare keep.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of what dare keeps.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a reference between two checkpoints, for a pair that is too far apart.
+
+    Example: refork implicit merge --policy runs/rl --reference runs/base --alpha 0.4 --out runs/between
+    """
+    from refork_methods.implicit.merge import MERGE_METHODS, merge_reference
+
+    chosen = next((name for name in MERGE_METHODS if name == method), None)
+    if chosen is None:
+        from refork.errors import BadInput
+
+        raise BadInput(f"unknown merge method {method!r}", hint=f"known: {', '.join(MERGE_METHODS)}")
+    folder = merge_reference(
+        policy.removeprefix("hf:"), reference.removeprefix("hf:"), out, alpha,
+        method=chosen, density=density, seed=seed,
+    )  # fmt: skip
+    if as_json:
+        print_json({"folder": str(folder), "alpha": alpha, "method": method, "density": density})
+    else:
+        typer.echo(str(folder))

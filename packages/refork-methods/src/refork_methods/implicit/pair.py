@@ -17,6 +17,7 @@ from refork.progress import Progress, silent
 from refork.tree.score import Producer
 from refork.types import FloatArray, IntArray, Json, Message
 from refork_methods.implicit.aggregate import PairLogprobs, pair_logprobs
+from refork_methods.implicit.chunked import model_logprobs
 from refork_methods.implicit.render import (
     Actions,
     ActionTokens,
@@ -39,7 +40,8 @@ class ImplicitPair:
     """Two checkpoints with one tokenizer, as a grader of steps.
 
     ``beta`` is the price of divergence the policy was trained with; where it is not known, scores compare
-    within this pair only. ``cache``: a folder that keeps log-probs per (weights, tokens).
+    within this pair only. ``cache``: a folder that keeps log-probs per (weights, tokens). ``chunked``
+    reads the vocabulary in chunks instead of whole rows.
 
     Raises:
         WrongTokenizer: the vocabularies differ.
@@ -53,6 +55,7 @@ class ImplicitPair:
         *,
         beta: float = 1.0,
         cache: Path | None = None,
+        chunked: bool = False,
         longest: int = LONGEST,
     ) -> None:
         difference = vocabulary_difference(policy.codec, reference.codec)
@@ -72,7 +75,7 @@ class ImplicitPair:
             raise BadInput(f"a limit of {longest} tokens leaves nothing to score", where="longest")
         self.policy, self.reference = policy, reference
         self.beta = check_beta(beta)
-        self.cache = cache
+        self.cache, self.chunked = cache, chunked
         contexts = [c for p in (policy, reference) if (c := p.card.context) is not None]
         self.longest = min([longest, *contexts])
 
@@ -155,7 +158,8 @@ class ImplicitPair:
         for start in range(0, len(open_), _AT_ONCE):
             rows = open_[start : start + _AT_ONCE]
             part = [sequences[row] for row in rows]
-            for row, value in zip(rows, model.logprobs(part), strict=True):
+            values = model_logprobs(model, part) if self.chunked else model.logprobs(part)
+            for row, value in zip(rows, values, strict=True):
                 found[row] = value
                 _write(files[row], value)
             progress(stage, len(found), len(sequences))

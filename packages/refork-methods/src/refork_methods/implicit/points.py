@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
 from refork.growing.selector import Candidates
@@ -14,6 +13,7 @@ from refork.tree.node import Trajectory
 from refork.tree.tree import Tree
 from refork_methods.implicit.aggregate import token_advantages
 from refork_methods.implicit.on_tree import model_pairs, recorded_pair, walk_steps
+from refork_methods.implicit.signal import win_chance
 from refork_methods.implicit.soft_values import Floats
 
 if TYPE_CHECKING:
@@ -84,20 +84,3 @@ class ImplicitValues:
         """Usefulness of one more rollout from each point, [n] in [0, 1]."""
         chance = win_chance(self.totals(candidates), self.prior, self.scale)
         return np.asarray(4 * chance * (1 - chance) if self.value == "mixed" else chance)
-
-
-def win_chance(total: ArrayLike, prior: float, scale: float = 1.0) -> Floats:
-    """A value in (0, 1) of points whose running sum is ``total``, for selectors that expect a success rate.
-
-    logistic(logit(prior) + total / scale): ``prior`` where nothing was gained. NaN stays NaN. Ours: the
-    sum is a difference of values, not of log-odds, so only the order is meant; ``scale`` is in its unit.
-
-    Raises:
-        BadInput: prior outside (0, 1), or a scale that is not above 0.
-    """
-    from scipy.special import expit, logit
-
-    if not 0 < prior < 1 or scale <= 0:
-        raise BadInput("the prior must lie in (0, 1) and the scale be above 0", where="value of a point")
-    found: NDArray[np.float64] = expit(logit(prior) + np.asarray(total, dtype=np.float64) / scale)
-    return found

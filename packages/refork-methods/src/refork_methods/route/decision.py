@@ -286,18 +286,27 @@ def head_chooser(head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
     Raises: Mismatch or WrongWeights for another backbone or format; BadInput for an open worker that the head
     was never fitted on (fit again with its outcomes, or opt it out).
     """
+    read = head_reader(head, backbone, pool)
+    return lambda messages: in_pool_order(head, read(messages), pool)
+
+
+def head_reader(
+    head: SelectionHead, backbone: RouterBackbone, pool: WorkerPool
+) -> Callable[[Sequence[Message]], Float[np.ndarray, "1 d"]]:
+    """What a head reads of a conversation, all three checked. Raises: as :func:`head_chooser`."""
     head.require(backbone)
     head.mask(pool.open)
     if head.offsets is not None:
         backbone.settle(head.offsets, head.matrices)
+    return lambda messages: backbone.states([list(messages)])
 
-    def choose(messages: Sequence[Message]) -> Float[np.ndarray, "workers"]:
-        state = backbone.states([list(messages)])
-        # The head's workers stand in its own order, and it need not know one that has opted out.
-        known = dict(zip(head.workers, head.probabilities(state, open=pool.open)[0], strict=True))
-        return np.array([known.get(name, 0.0) for name in pool.names])
 
-    return choose
+def in_pool_order(
+    head: SelectionHead, state: Float[np.ndarray, "1 d"], pool: WorkerPool
+) -> Float[np.ndarray, "workers"]:
+    """A head's chances over the workers of a pool; 0 for one that it does not know."""
+    known = dict(zip(head.workers, head.probabilities(state, open=pool.open)[0], strict=True))
+    return np.array([known.get(name, 0.0) for name in pool.names])
 
 
 @final

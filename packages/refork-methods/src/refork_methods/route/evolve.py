@@ -12,7 +12,7 @@ import torch
 from cmaes import SepCMA  # type: ignore[import-untyped]
 from jaxtyping import Float
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput, CannotDo, Mismatch
 from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
 from refork.progress import Progress, silent
@@ -262,7 +262,7 @@ def _open(
     about: Json = {
         # A longer run of the same settings goes on where the shorter one ended.
         "settings": {key: value for key, value in asdict(plan).items() if key != "iterations"},
-        "start": content_hash([start.digest, start.workers, (), start.matrices]),
+        "start": content_hash([start.digest, start.workers, start.roles, start.matrices]),
         "environment": {"name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns},
     }
     file = folder / STATE if folder is not None else None
@@ -383,13 +383,16 @@ def reinforce(
     """Raise the expected reward of drawn workers by its score-function gradient.
 
     A rollout's advantage is its reward minus the mean of the others' in the batch, the same for all its
-    turns. Trains the head only: offsets stay as they are.
+    turns. Trains the head only: roles and offsets stay as they are.
 
-    Raises: BadInput for an environment with other workers, or a choice whose state was not seen.
+    Raises: BadInput for an environment with other workers, or a choice whose state was not seen; CannotDo for
+    a head with roles.
     """
     plan = settings or ReinforceSettings()
     if rollouts.workers != start.workers:
         raise BadInput(f"the environment's workers {rollouts.workers} are not the head's {start.workers}")
+    if start.roles:
+        raise CannotDo("REINFORCE trains worker rows only", hint="evolve a head with roles")
     scale = start.rms or 1.0
     w = torch.tensor(start.weights / scale, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([w], lr=plan.learning_rate)

@@ -29,18 +29,19 @@ def softmax(scores: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionHead:
-    """A bias-free map ``weights`` [L, d]: one row scores one worker.
+    """A bias-free map ``weights`` [L + roles, d]: the first L rows score workers, the others roles.
 
-    ``format`` and ``backbone`` (the digest of its weights) say whose states these are; None where the states
-    are plain features of a table. ``offsets`` are singular-value
-    offsets of that backbone's ``matrices``, None where it is as it was.
+    Workers and roles are two independent softmaxes over the same state. ``format`` and ``backbone`` (the
+    digest of its weights) say whose states these are; None where the states are plain features of a table.
+    ``offsets`` are singular-value offsets of that backbone's ``matrices``, None where it is as it was.
 
     Raises: BadInput for shapes that do not fit, weights that are not finite, names given twice, one worker.
-    Source: arXiv:2606.21228.
+    Source: arXiv:2606.21228 (workers), arXiv:2512.04695 (three role rows).
     """
 
     weights: Float[np.ndarray, "rows d"]
     workers: tuple[str, ...]
+    roles: tuple[str, ...] = ()
     format: StateFormat | None = None
     backbone: str | None = None
     matrices: tuple[str, ...] = ()
@@ -49,20 +50,21 @@ class SelectionHead:
     def __post_init__(self) -> None:
         if len(self.workers) < 2:
             raise BadInput(f"{len(self.workers)} workers leave nothing to choose")
-        if len(set(self.workers)) != len(self.workers) or not all(self.workers):
-            raise BadInput(f"names must be distinct and not empty: {self.workers}")
+        for names in (self.workers, self.roles):
+            if len(set(names)) != len(names) or not all(names):
+                raise BadInput(f"names must be distinct and not empty: {names}")
         shape = self.weights.shape
-        if len(shape) != 2 or shape[0] != len(self.workers) or shape[1] < 1:
-            raise BadInput(f"weights {shape} for {len(self.workers)} workers")
+        if len(shape) != 2 or shape[0] != len(self.workers) + len(self.roles) or shape[1] < 1:
+            raise BadInput(f"weights {shape} for {len(self.workers)} workers and {len(self.roles)} roles")
         if not np.isfinite(self.weights).all():
             raise BadInput("the head's weights are not finite")
         if (self.offsets is None) != (not self.matrices):
             raise BadInput("offsets and the matrices they belong to go together")
 
     @classmethod
-    def zero(cls, workers: Sequence[str], width: int) -> SelectionHead:
+    def zero(cls, workers: Sequence[str], width: int, roles: Sequence[str] = ()) -> SelectionHead:
         """A head of zeros: every worker has the same chance."""
-        return cls(np.zeros((len(workers), width)), tuple(workers))
+        return cls(np.zeros((len(workers) + len(roles), width)), tuple(workers), tuple(roles))
 
     @property
     def digest(self) -> str:
@@ -92,8 +94,8 @@ class SelectionHead:
         """Root mean square of the weights."""
         return float(np.sqrt(np.mean(np.square(self.weights))))
 
-    def scores(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n workers"]:
-        """Scores of all workers. Raises BadInput for states of another width or not finite."""
+    def scores(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n rows"]:
+        """Scores of all rows. Raises BadInput for states of another width or not finite."""
         h = np.asarray(states, dtype=np.float64)
         if h.ndim != 2 or h.shape[1] != self.width:
             raise BadInput(f"states {h.shape} for a head of width {self.width}")
@@ -126,10 +128,16 @@ class SelectionHead:
         """
         return np.asarray(self._masked(states, open).argmax(axis=1))
 
+    def role_probabilities(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n roles"]:
+        """The chance of every role. Raises CannotDo for a head without roles."""
+        if not self.roles:
+            raise CannotDo("this head has no roles", hint="make one with role rows")
+        return softmax(self.scores(states)[:, len(self.workers) :])
+
     def _masked(
         self, states: Float[np.ndarray, "n d"], open_: Collection[str] | None
     ) -> Float[np.ndarray, "n workers"]:
-        return np.where(self.mask(open_), self.scores(states), -np.inf)
+        return np.where(self.mask(open_), self.scores(states)[:, : len(self.workers)], -np.inf)
 
     def mask(
         self,
@@ -193,8 +201,7 @@ class HeadCard:
 
     ``measured`` are the workers' own mean rewards in the table it was fitted on, over queries; None for one
     started cold. ``queries`` are digests of the tasks of the fitted queries: none of theirs is ever a test.
-    ``fit`` tells how it was trained and what came out. ``roles`` stands in every stored card and is empty:
-    heads with rows for roles are no longer read.
+    ``fit`` tells how it was trained and what came out.
     """
 
     workers: tuple[str, ...]
@@ -255,7 +262,7 @@ def save_head(folder: Path, head: SelectionHead, card: HeadCard) -> HeadCard:
     from safetensors.numpy import save
 
     written = HeadCard(
-        head.workers, (), card.measured, card.queries, card.fit, card.backbone_name, head.backbone,
+        head.workers, head.roles, card.measured, card.queries, card.fit, card.backbone_name, head.backbone,
         head.format, head.format.digest if head.format is not None else None, head.matrices, head.digest,
     )  # fmt: skip
     try:
@@ -284,13 +291,14 @@ def load_head(folder: Path) -> tuple[SelectionHead, HeadCard]:
     except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"there is no selection head to read: {error}", where=where) from error
     card = from_json(HeadCard, told, where)
-    if card.version != VERSION or card.roles or "head" not in tensors:
+    if card.version != VERSION or "head" not in tensors:
         raise BadInput(f"a head of version {card.version} cannot be read here", where=where)
     if card.format is not None and card.format.digest != card.format_digest:
         raise Mismatch("the card's format was changed, or is of another version", where=where)
     head = SelectionHead(
-        tensors["head"], card.workers, card.format, card.backbone, card.matrices, tensors.get("offsets")
-    )
+        tensors["head"], card.workers, card.roles, card.format, card.backbone, card.matrices,
+        tensors.get("offsets"),
+    )  # fmt: skip
     if head.digest != card.digest:
         raise Mismatch("the head's tensors are not those its card was written with", where=where)
     return head, card

@@ -132,7 +132,7 @@ def train_route(
     told = trial(heads, tests, runs, plan.seed)
     report: Json = {"evolved": made.to_json(), "rival": other, "trial": told}
     if folder is not None:
-        before = card or HeadCard(start.workers)
+        before = card or HeadCard(start.workers, start.roles)
         fit = {"stage": 2, "settings": asdict(plan), "result": report, "before": before.fit}
         save_head(folder, made.head, replace(before, fit=fit))
     return report

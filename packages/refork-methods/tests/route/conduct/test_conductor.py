@@ -7,6 +7,7 @@ import pytest
 from refork.chat import ChatModel, ScriptedChat
 from refork.errors import BadInput, ServerError
 from refork_methods.route.conduct.conductor import Conductor
+from refork_methods.route.conduct.execute import OrchestrationMemory
 from refork_methods.route.pool import Price, Worker, WorkerPool
 
 
@@ -76,3 +77,11 @@ def test_it_may_ask_itself_as_deep_as_it_is_let() -> None:
         Conductor(writer, pool(), rounds=0)
     with pytest.raises(BadInput, match="self"):
         Conductor(writer, WorkerPool.of("self", "B"), rounds=2)
+
+
+def test_memory_goes_through_the_workflows_of_a_conversation() -> None:
+    memory = OrchestrationMemory()
+    conductor = Conductor(ScriptedChat(["[A][x][[]]"] * 2), pool(), memory=memory)
+    conductor.run("one")
+    conductor.run("two")
+    assert memory.begin() == 3

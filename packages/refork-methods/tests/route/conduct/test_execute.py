@@ -12,7 +12,7 @@ from refork.chat import Reply, ScriptedChat
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Cost
 from refork.types import Json, Message
-from refork_methods.route.conduct.execute import execute, visible
+from refork_methods.route.conduct.execute import MOST_ROUNDS, OrchestrationMemory, Tool, execute
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
 
@@ -146,25 +146,46 @@ def test_steps_have_draws_of_their_own_and_the_cache_saves_calls() -> None:
     assert seen == [15, 16, 15, 16]
 
 
-PLAN = Plan(("A", "B", "A"), ("one", "two", "three"), ((), (), (2,)))
-OUTPUTS = {1: "o1", 2: "o2"}
+def call(name: str, arguments: str, number: str = "1") -> Message:
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": number, "function": function}]}
 
 
-def test_isolation_decides_what_a_step_sees() -> None:
-    def seen(isolation: str, step: int = 3) -> list[int]:
-        return [one.step for one in visible(PLAN, step, OUTPUTS, isolation)]  # type: ignore[arg-type]
+def test_tools_run_and_their_faults_are_answers() -> None:
+    def crash(arguments: Json) -> str:
+        raise RuntimeError("the tool broke")
 
-    assert seen("granted") == [2]
-    assert seen("workflow") == [1, 2]  # its own first step, and what it was granted
-    assert seen("shared") == [1, 2]
-    assert seen("granted", 2) == []
-    assert seen("workflow", 2) == []
-    assert seen("shared", 2) == [1]
-    with pytest.raises(BadInput, match="isolation"):
-        seen("open")
+    replies: list[str | Message] = [
+        call("look", '{"b": 1, "a": 2}'),
+        call("look", "[1]"),
+        call("none", "{}"),
+        call("crash", "{}"),
+        "found it",
+    ]
+    worker = ScriptedChat(replies, "A")
+    tools = [Tool("look", lambda arguments: f"saw {sorted(arguments)}"), Tool("crash", crash)]
+    memory = OrchestrationMemory()
+    done = execute(Plan(("A",), ("go",), ((),)), pool_of(worker, echo("B")), tools=tools, memory=memory)
+    assert done.answer == "found it"
+    assert done.calls == 5
+    said = [m["content"] for m in worker.asked[-1] if m["role"] == "tool"]
+    assert said[0] == "saw ['a', 'b']"
+    assert said[1].startswith("error: arguments")
+    assert "no tool 'none'" in said[2]
+    assert "broke" in said[3]
+    assert [record.arguments for record in done.steps[0].tools] == ['{"a":2,"b":1}']
 
 
-def test_own_history_stands_in_the_order_of_the_steps() -> None:
-    plan = Plan(("A", "B", "A"), ("one", "two", "three"), ((), (), (2, 1)))
-    assert [s.step for s in visible(plan, 3, OUTPUTS)] == [2, 1]
-    assert [s.step for s in visible(plan, 3, OUTPUTS, "workflow")] == [1, 2]
+def test_a_worker_that_only_calls_tools_fails() -> None:
+    worker = ScriptedChat(lambda messages: call("look", "{}"), "A")
+    done = execute(
+        Plan(("A",), ("go",), ((),)), pool_of(worker, echo("B")), tools=[Tool("look", lambda arguments: "")]
+    )
+    assert done.answer is None
+    assert f"{MOST_ROUNDS} rounds" in str(done.steps[0].error)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    twice = [Tool("look", lambda arguments: "")] * 2
+    with pytest.raises(BadInput, match="one name"):
+        execute(Plan(("A",), ("go",), ((),)), pool_of(echo("A"), echo("B")), tools=twice)

@@ -20,7 +20,7 @@ from refork.errors import BadInput
 from refork.policies.base import Cost
 from refork.types import Json, Message
 from refork_methods.route.conduct.coins import Coins, SeededCoins, every_outcome
-from refork_methods.route.conduct.execute import Execution, Isolation, execute
+from refork_methods.route.conduct.execute import Execution, Isolation, OrchestrationMemory, execute
 from refork_methods.route.conduct.plan import Plan
 from refork_methods.route.pool import Worker, WorkerPool
 
@@ -56,7 +56,7 @@ def vote(accuracy: float, copies: float, isolation: Isolation, coins: Coins, dra
     """One vote, run by the engine under an isolation; the plan grants no step the answer of another."""
     pool = WorkerPool(tuple(Worker(n, chat=Voter(n, accuracy, copies, coins)) for n in VOTERS))
     plan = Plan(VOTERS, (QUESTION,) * len(VOTERS), ((),) * len(VOTERS))
-    return execute(plan, pool, isolation=isolation, draw=draw)
+    return execute(plan, pool, memory=OrchestrationMemory(isolation), draw=draw)
 
 
 def majority(execution: Execution) -> str | None:

@@ -11,7 +11,7 @@ from refork.chat import ChatModel, Reply
 from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost, total_cost
 from refork.types import Finish, Json, Message
-from refork_methods.route.conduct.execute import Execution, execute
+from refork_methods.route.conduct.execute import Execution, OrchestrationMemory, Tool, execute
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.pool import Price, Worker, WorkerPool
 
@@ -96,8 +96,8 @@ def reply_of(done: Conducted) -> Reply:
 class Conductor:
     """Plans with ``writer`` and runs the plan with ``pool``.
 
-    ``rounds`` above 1 offers the conductor itself as the worker ``self``, so many plans deep. ``price`` is
-    the writer's.
+    ``rounds`` above 1 offers the conductor itself as the worker ``self``, so many plans deep. ``memory`` is
+    that of the conversation; plans inside plans are workflows of it too. ``price`` is the writer's.
 
     Raises: BadInput for no round, or a worker of the name ``self`` where that stands for the conductor.
     """
@@ -109,6 +109,8 @@ class Conductor:
         *,
         rounds: int = 1,
         price: Price | None = None,
+        memory: OrchestrationMemory | None = None,
+        tools: Sequence[Tool] = (),
         most: int = MOST_STEPS,
     ) -> None:
         if rounds < 1:
@@ -116,7 +118,8 @@ class Conductor:
         if rounds > 1 and SELF in pool.names:
             raise BadInput(f"a worker is named {SELF!r}, which stands for the conductor")
         self.writer, self.pool, self.rounds = writer, pool, rounds
-        self._price, self._most = price, most
+        self._price = price
+        self._memory, self._tools, self._most = memory, tuple(tools), most
 
     @property
     def name(self) -> str:
@@ -146,7 +149,7 @@ class Conductor:
             plan = Plan.parse(said.text, pool.open).validate(pool, self._most)
         except BadInput as fault:
             return Conducted(said.text, fault=fault.what, cost=cost)
-        execution = execute(plan, pool, draw=draw, most=self._most)
+        execution = execute(plan, pool, memory=self._memory, tools=self._tools, draw=draw, most=self._most)
         return Conducted(said.text, plan, execution, cost=cost)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, final
 
@@ -15,13 +15,19 @@ from refork.types import Json, Message
 from refork_methods.route.conduct.plan import MOST_STEPS, Plan
 from refork_methods.route.pool import Bill, WorkerPool
 
-# What a worker of a workflow is shown.
+# What a worker of a workflow is shown, and what a conversation remembers from one workflow to the next.
 #
 # Inside a workflow a worker sees its own earlier steps and what the plan grants it, nothing else; otherwise
-# the first worker's path steers all others. Source: arXiv:2606.21228.
+# the first worker's path steers all others. Across the workflows of one conversation, tool calls are shared.
+#
+# Source: arXiv:2606.21228, isolation inside a workflow and shared tool history across them; keys, order
+# and the byte cap are ours, since none are stated.
 
 #: ``granted``: the access list alone. ``workflow``: that and the worker's own steps. ``shared``: every step.
 Isolation: TypeAlias = Literal["granted", "workflow", "shared"]
+Sharing: TypeAlias = Literal["conversation", "nothing"]
+#: Bytes of tool calls that a conversation keeps.
+MOST_BYTES = 64_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +62,133 @@ def visible(
     return tuple(EarlierStep(s, plan.subtasks[s - 1], outputs[s]) for s in steps if s in outputs)
 
 
+def canonical(arguments: Json) -> str:
+    """Arguments of a tool call as JSON with sorted keys: equal calls have equal text."""
+    return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRecord:
+    """One tool call of a workflow and what came back."""
+
+    tool: str
+    arguments: str
+    workflow: int
+    result: str
+
+    @property
+    def bytes(self) -> int:
+        """Its size in UTF-8."""
+        return sum(len(part.encode()) for part in (self.tool, self.arguments, self.result))
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "tool": self.tool,
+            "arguments": json.loads(self.arguments),
+            "workflow": self.workflow,
+            "result": self.result,
+        }
+
+
+@final
+class OrchestrationMemory:
+    """The memory of one conversation, keyed by tool, canonical arguments and workflow.
+
+    ``isolation`` is how the workers of a workflow see each other, ``share`` whether a workflow is shown the
+    tool calls of those before it. Above ``most_bytes`` the oldest calls are forgotten; ``forgotten`` counts
+    them, those that were too large to keep at all included.
+
+    Raises: BadInput for an unknown isolation or sharing, or a negative cap.
+    """
+
+    def __init__(
+        self,
+        isolation: Isolation = "workflow",
+        share: Sharing = "conversation",
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        if isolation not in ("granted", "workflow", "shared") or share not in ("conversation", "nothing"):
+            raise BadInput(
+                f"isolation {isolation!r}, share {share!r}",
+                hint="isolation: granted, workflow or shared; share: conversation or nothing",
+            )
+        if most_bytes < 0:
+            raise BadInput(f"a cap of {most_bytes} bytes", hint="0 or more")
+        self.isolation: Isolation = isolation
+        self.share: Sharing = share
+        self.most_bytes = most_bytes
+        self.forgotten = 0
+        self._workflows = 0
+        self._calls: dict[tuple[str, str, int], ToolRecord] = {}
+
+    def begin(self) -> int:
+        """The number of a new workflow, from 1."""
+        self._workflows += 1
+        return self._workflows
+
+    def remember(self, workflow: int, tool: str, arguments: Json, result: str) -> ToolRecord:
+        """Keep a tool call; the same call again in the same workflow replaces its result.
+
+        Raises: BadInput for a workflow that was not begun.
+        """
+        if not 1 <= workflow <= self._workflows:
+            raise BadInput(f"workflow {workflow} was not begun")
+        record = ToolRecord(tool, canonical(arguments), workflow, result)
+        key = (tool, record.arguments, workflow)
+        self._calls.pop(key, None)
+        self._calls[key] = record
+        while self.bytes > self.most_bytes:
+            self._calls.pop(next(iter(self._calls)))
+            self.forgotten += 1
+        return record
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all calls that are kept."""
+        return sum(record.bytes for record in self._calls.values())
+
+    def before(self, workflow: int) -> tuple[ToolRecord, ...]:
+        """The calls of earlier workflows that this one is shown, oldest first; never its own."""
+        if self.share == "nothing":
+            return ()
+        return tuple(record for record in self._calls.values() if record.workflow < workflow)
+
+
 # Run a plan: every step asks its worker, in order, with exactly the context that the plan grants.
 
+#: Rounds of tool calls that one step may take.
+MOST_ROUNDS = 8
 #: Replies by (worker, context, draw): a call that was made is not paid for again.
 ReplyCache = dict[tuple[str, str, int], Reply]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that workers may call: its name, JSON schema of its arguments, and what it does."""
+
+    name: str
+    run: Callable[[Json], str] = field(repr=False)
+    parameters: Json = field(default_factory=lambda: {"type": "object"})
+    description: str = ""
+
+    @property
+    def schema(self) -> Json:
+        """As an OpenAI function schema."""
+        about = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": about}
 
 
 @dataclass(frozen=True, slots=True)
 class StepRun:
     """One step as it ran. ``output`` None: it failed, and ``error`` says how.
 
-    ``earlier_steps`` are the earlier steps in its context, ``messages`` the whole context as it was sent.
-    ``calls`` counts answers of workers, those of a workflow inside included; ``prices`` has the money of each
-    answer of this step's worker. ``inside`` is the workflow of a conductor that the step asked.
+    ``earlier_steps`` are the earlier steps in its context, ``messages`` the whole context as it was sent
+    first.
+    ``calls`` counts answers of workers, tool rounds and those of a workflow inside included; ``prices`` has
+    the money of each answer of this step's worker. ``inside`` is the workflow of a conductor that the step
+    asked.
     """
 
     step: int
@@ -81,6 +201,7 @@ class StepRun:
     calls: int = 0
     cost: Cost = field(default_factory=Cost)
     prices: tuple[float | None, ...] = ()
+    tools: tuple[ToolRecord, ...] = ()
     inside: Json | None = None
 
     def to_json(self) -> Json:
@@ -94,6 +215,7 @@ class StepRun:
             "error": self.error,
             "calls": self.calls,
             "cost": self.cost.to_json(),
+            "tools": [record.to_json() for record in self.tools],
             **({} if self.inside is None else {"inside": self.inside}),
         }
 
@@ -149,7 +271,8 @@ def execute(
     plan: Plan,
     pool: WorkerPool,
     *,
-    isolation: Isolation = "granted",
+    memory: OrchestrationMemory | None = None,
+    tools: Sequence[Tool] = (),
     draw: int = 0,
     most: int = MOST_STEPS,
     cache: ReplyCache | None = None,
@@ -157,19 +280,23 @@ def execute(
 ) -> Execution:
     """Run the steps of a plan in order.
 
-    By default a step's context is exactly what its access list grants. What is shown stands as turns before
-    the subtask: each earlier subtask as the user's, its output as the assistant's. A step that
+    Without ``memory`` a step's context is exactly what its access list grants. What is shown stands as
+    turns before the subtask: each earlier subtask as the user's, its output as the assistant's. A step that
     sees a failed one is not run; a failure ends nothing else. ``draw`` numbers repeated runs; each step has a
     draw of its own, so a worker asked twice is not bound to its first answer. ``cache`` remembers replies of
     all workers but those ``uncached``.
 
     Raises:
-        BadInput: the plan cannot run with this pool, or an unknown isolation.
+        BadInput: the plan cannot run with this pool, or two tools have one name.
 
     Source: arXiv:2512.04388 (steps, access, last output); context as turns is ours.
     """
     plan.validate(pool, most)
-    run = _Run(pool, isolation, cache if cache is not None else {}, uncached)
+    named = {tool.name: tool for tool in tools}
+    if len(named) < len(tools):
+        raise BadInput("two tools have one name")
+    workflow = memory.begin() if memory is not None else 0
+    run = _Run(pool, named, memory, workflow, cache if cache is not None else {}, uncached)
     outputs: dict[int, str] = {}
     done: list[StepRun] = []
     for step in range(1, len(plan) + 1):
@@ -180,9 +307,14 @@ def execute(
     return Execution(plan, tuple(done))
 
 
-def messages_for(subtask: str, earlier_steps: Sequence[EarlierStep]) -> list[Message]:
-    """The context of a step: what is shown as turns, then the subtask."""
+def messages_for(
+    subtask: str, earlier_steps: Sequence[EarlierStep], earlier: Sequence[ToolRecord] = ()
+) -> list[Message]:
+    """The context of a step: earlier tool calls, then what is shown as turns, then the subtask."""
     found: list[Message] = []
+    if earlier:
+        lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in earlier]
+        found.append({"role": "system", "content": "\n".join(["Earlier tool calls:", *lines])})
     for one in earlier_steps:
         found += [{"role": "user", "content": one.subtask}, {"role": "assistant", "content": one.output}]
     return [*found, {"role": "user", "content": subtask}]
@@ -192,14 +324,18 @@ def messages_for(subtask: str, earlier_steps: Sequence[EarlierStep]) -> list[Mes
 @dataclass(frozen=True, slots=True)
 class _Run:
     pool: WorkerPool
-    isolation: Isolation
+    tools: Mapping[str, Tool]
+    memory: OrchestrationMemory | None
+    workflow: int
     cache: ReplyCache
     uncached: frozenset[str]
 
     def step(self, plan: Plan, step: int, outputs: Mapping[int, str], draw: int) -> StepRun:
         worker, subtask = plan.model_id[step - 1], plan.subtasks[step - 1]
-        shown = visible(plan, step, outputs, self.isolation)
-        messages = tuple(messages_for(subtask, shown))
+        isolation = "granted" if self.memory is None else self.memory.isolation
+        shown = visible(plan, step, outputs, isolation)
+        earlier = () if self.memory is None else self.memory.before(self.workflow)
+        messages = tuple(messages_for(subtask, shown, earlier))
         # A step that would miss an answer it was granted is not asked: its own would be of another question.
         failed = [other for other in plan.access_list[step - 1] if other not in outputs]
         if failed:
@@ -208,21 +344,34 @@ class _Run:
         return self._ask(StepRun(step, worker, subtask, shown, messages, None), draw)
 
     def _ask(self, bare: StepRun, draw: int) -> StepRun:
+        said: list[Reply] = []
+        used: list[ToolRecord] = []
+        messages = list(bare.messages)
+        output: str | None = None
+        error: str | None = None
         try:
-            said = self._reply(bare.worker, bare.messages, draw)
+            for _ in range(MOST_ROUNDS):
+                said.append(self._reply(bare.worker, messages, draw))
+                if said[-1].finish == "error":
+                    error = said[-1].text or "the answer is an error"
+                    break
+                calls = said[-1].message.get("tool_calls") or []
+                if not calls:
+                    output = said[-1].text
+                    break
+                messages.append(said[-1].message)
+                messages += [self._use(call, used) for call in calls]
+            else:
+                error = f"still calling tools after {MOST_ROUNDS} rounds"
         except UserError as failure:
-            return replace(bare, error=str(failure))
-        failed = said.finish == "error"
-        inside = (said.note or {}).get("workflow")
+            error = str(failure)
+        worker = self.pool[bare.worker]
+        inside = next((one.note["workflow"] for one in said if one.note and "workflow" in one.note), None)
         return replace(
-            bare,
-            output=None if failed else said.text,
-            error=(said.text or "the answer is an error") if failed else None,
-            inside=inside,
-            calls=1 if inside is None else int(inside.get("calls", 0)),
-            cost=said.cost,
-            prices=(self.pool[bare.worker].bill(said.cost),),
-        )
+            bare, output=output, error=error, tools=tuple(used), inside=inside,
+            calls=len(said) if inside is None else int(inside.get("calls", 0)),
+            cost=total_cost([one.cost for one in said]), prices=tuple(worker.bill(one.cost) for one in said),
+        )  # fmt: skip
 
     def _reply(self, worker: str, messages: Sequence[Message], draw: int) -> Reply:
         if worker in self.uncached:
@@ -235,7 +384,33 @@ class _Run:
 
     def _call(self, worker: str, messages: Sequence[Message], draw: int) -> Reply:
         began = time.monotonic()
-        reply = self.pool.call(worker, messages, draw=draw)
+        schemas = [tool.schema for tool in self.tools.values()]
+        reply = self.pool.call(worker, messages, tools=schemas, draw=draw)
         if reply.cost.seconds is not None:
             return reply
         return replace(reply, cost=replace(reply.cost, seconds=time.monotonic() - began))
+
+    def _use(self, call: Json, used: list[ToolRecord]) -> Message:
+        """Run one tool call; a fault is the tool's answer."""
+        asked = call.get("function") or {}
+        name, given = str(asked.get("name") or ""), asked.get("arguments") or {}
+        try:
+            arguments = json.loads(given) if isinstance(given, str) else given
+            if not isinstance(arguments, dict):
+                raise ValueError("arguments must be an object")
+            if name not in self.tools:
+                raise ValueError(f"there is no tool {name!r}")
+            result = self._result(name, arguments)
+            if self.memory is not None:
+                used.append(self.memory.remember(self.workflow, name, arguments, result))
+            else:
+                used.append(ToolRecord(name, canonical(arguments), 0, result))
+        except (ValueError, UserError) as error:
+            result = f"error: {error}"
+        return {"role": "tool", "tool_call_id": str(call.get("id") or ""), "content": result}
+
+    def _result(self, name: str, arguments: Json) -> str:
+        try:
+            return self.tools[name].run(arguments)
+        except Exception as error:  # a tool is the user's code: whatever it raises is what the worker is told
+            raise BadInput(f"{type(error).__name__}: {error}") from error

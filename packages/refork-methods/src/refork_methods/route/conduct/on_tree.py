@@ -73,6 +73,8 @@ def _drafts(step: StepRun, parent: str, key: str) -> tuple[NewNode, NewNode]:
     known = [price for price in step.prices if price is not None]
     money = sum(known) if step.prices and len(known) == len(step.prices) else None
     extra: Json = {"step": step.step, "calls": step.calls}
+    if step.tools:
+        extra["tools"] = [one.to_json() for one in step.tools]
     if step.inside is not None:
         extra["inside"] = step.inside
     cost = Cost(step.cost.tokens_in, step.cost.tokens_out, step.cost.seconds, money)
