@@ -17,7 +17,7 @@ from refork import (
     plant_prompt,
 )
 from refork.errors import BadInput
-from refork.forking.recorded import change_in_words, pairs, recorded_arm, recorded_effect
+from refork.forking.recorded import change_in_words, pairs, recorded_arm, recorded_pair
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},
@@ -44,7 +44,7 @@ def forked():
 def test_an_effect_is_found_again(forked):
     tree, _, _, _, control, other = forked
     told = compare(control, other)
-    again = recorded_effect(tree, control.record.id, other.record.id)
+    again = compare(*recorded_pair(tree, control.record.id, other.record.id))
     same = (
         "what",
         "before_text",
@@ -75,7 +75,7 @@ def test_arms_of_different_points_are_refused(forked):
     tree, *_, other = forked
     start = next(record for record in tree.forks())
     with pytest.raises(BadInput, match="different points"):
-        recorded_effect(tree, start.id, other.record.id)
+        recorded_pair(tree, start.id, other.record.id)
     with pytest.raises(BadInput, match="no fork"):
         recorded_arm(tree, "none")
 

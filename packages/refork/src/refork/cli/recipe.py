@@ -197,6 +197,7 @@ class _Recipe:
             given[self.file] = None if found.file is None else RecipeText(found.file, found.rest)
         elif self.set is not None and found.rest:
             given[self.set] = [*_items(found.rest), *(given[self.set] or ())]
+        # Options and keys may come in any order, so what was given is known only here.
         token = CHOSEN.set(found.given)
         try:
             return self.call(**given)

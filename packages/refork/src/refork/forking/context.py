@@ -191,6 +191,7 @@ def _replay(
     """Act the turns from ``start`` again, each with its luck, and check every answer."""
     for i in range(start, len(turns)):
         turn = turns[i]
+        # A world's chance belongs to the draw that met it: where another draw goes on, its luck begins anew.
         if turn.world_rng != luck and turn.seed is not None:
             episode.reseed(turn.seed)
         luck = turn.world_rng

@@ -84,6 +84,7 @@ class Episodes:
         if self._saved is not None:
             return self.world.restore(recorded_task(self.trajectory, self.world), self._saved)
         episode, self.origin = live_episode(self.tree, self.trajectory, self.world)
+        # One replay serves all draws where the world can save its state; None is remembered as no.
         if not self._tried:
             self._saved, self._tried = episode.snapshot(), True
         return episode

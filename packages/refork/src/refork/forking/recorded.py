@@ -9,7 +9,6 @@ from typing import Any
 from refork.errors import BadInput
 from refork.forking.arm import Fork
 from refork.forking.change import Diff
-from refork.forking.effect import Effect, compare
 from refork.tree.node import Node, Point
 from refork.tree.score import ForkRecord
 from refork.tree.tree import Tree
@@ -46,15 +45,6 @@ def recorded_pair(tree: Tree, control: str, changed: str) -> tuple[Fork, Fork]:
     if (base.record.node, base.record.token) != (other.record.node, other.record.token):
         raise BadInput("these arms start at different points", where=f"forks {control[:12]}, {changed[:12]}")
     return base, other
-
-
-def recorded_effect(tree: Tree, control: str, changed: str, score: str = "success") -> Effect:
-    """The effect of a recorded change, from the draws that are on the tree now.
-
-    Raises:
-        BadInput: no such arm, arms of different points, or fewer than two graded pairs.
-    """
-    return compare(*recorded_pair(tree, control, changed), score)
 
 
 def pairs(records: Iterable[ForkRecord]) -> list[Pair]:

@@ -19,8 +19,8 @@ from refork.types import Json
 _Bands = tuple[list[float], list[float]]
 
 
-def arm_summary(arm: Fork, score: str = "success", common: int = 5) -> Json:
-    """One arm alone: draws, graded, errors, success with interval, most common first texts."""
+def arm_summary(arm: Fork, score: str = "success") -> Json:
+    """One arm alone: draws, graded, errors, success with interval, the five most common first texts."""
     values = graded(arm.values(score))
     known = values[~np.isnan(values)]
     interval = stats.mean_interval(known) if len(known) else None
@@ -34,7 +34,7 @@ def arm_summary(arm: Fork, score: str = "success", common: int = 5) -> Json:
         "rate": interval.estimate if interval else None,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "most_common": starts.most_common(common),
+        "most_common": starts.most_common(5),
         "simulated": arm.simulated,
         "simulator": arm.simulator,
         "tokens": arm.tokens,

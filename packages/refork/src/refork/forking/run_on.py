@@ -107,7 +107,6 @@ class _Runner:
     policy: Policy
     producer: Producer | None
     judged: Callable[[Sequence[DrawRecord]], None] | None
-    snapshots: bool
 
     def key(self, branch: Branch, part: str) -> str:
         return f"{branch.fork}/{branch.noise.draw}{branch.attempt}/{branch.noise.turn}{part}"
@@ -150,6 +149,7 @@ class _Runner:
                 extra=extra | ({"ties": said.ties} if said.ties else {}) | odd,
             )
         )
+        # What the first turn alone was asked for must not reach the turns after it.
         branch.at, branch.keep = node, None
         branch.exclude_first = branch.max_tokens = branch.turn_limit = None
         branch.mid_turn, branch.generated = False, 0
@@ -191,6 +191,7 @@ class _Runner:
         if branch.turns_left is not None:
             branch.turns_left -= 1
         over = seen.done or branch.turns_left == 0
+        # An empty answer in the middle is recorded too: without its node two turns would read as one.
         if seen.text or not over:
             self.observe(writes, branch, seen, over)
         full = not over and self._full(branch)
@@ -218,7 +219,7 @@ class _Runner:
             rendered = replace(rendered, rewrites=True)
         delta = None if rendered.rewrites or not exact or over else rendered.tokens
         simulator = simulator_of(branch.episode)
-        snapshot = branch.episode.snapshot() if self.snapshots and branch.episode and not over else None
+        snapshot = branch.episode.snapshot() if branch.episode and not over else None
         branch.at = writes.node(
             NewNode(
                 kind="observation",
@@ -262,6 +263,7 @@ class _Runner:
             branch.tokens = join(branch.tokens, delta)
 
     def verdict(self, writes: _Writes, branch: Branch, seen: Observation, limit: str) -> None:
+        # Out of turns is a failure where somebody grades, and not known where nobody does: None is not 0.
         reward = seen.reward if seen.done else (0.0 if has_grade(branch.episode) else None)
         text = "ungraded" if reward is None else ("success" if reward >= 1.0 else "failure")
         extra = {"reward": reward, "reason": "world" if seen.done else limit}
@@ -379,8 +381,8 @@ def world_producer(name: str, version: str) -> Producer:
 
 def run_on(
     tree: Tree, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
-    producer: Producer | None = None, judge: Judge | None = None, snapshots: bool = True,
-    progress: Progress = silent, stage: str = "running on",
+    producer: Producer | None = None, judge: Judge | None = None, progress: Progress = silent,
+    stage: str = "running on",
     refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
 ) -> Totals:  # fmt: skip
     """Run branches to their ends, committing turns as they finish; returns what it used.
@@ -394,7 +396,7 @@ def run_on(
         tree.add_producer(known)
     judged = None if judge is None else partial(judge_draws, tree, judge)
     return run_to(
-        tree, branches, policy, settings, producer=producer, judged=judged, snapshots=snapshots,
+        tree, branches, policy, settings, producer=producer, judged=judged,
         progress=progress, stage=stage, refill=refill,
     )  # fmt: skip
 
@@ -402,11 +404,11 @@ def run_on(
 def run_to(
     ledger: Ledger, branches: Sequence[Branch], policy: Policy, settings: Sampling, *,
     producer: Producer | None = None, judged: Callable[[Sequence[DrawRecord]], None] | None = None,
-    snapshots: bool = True, progress: Progress = silent, stage: str = "running on",
+    progress: Progress = silent, stage: str = "running on",
     refill: Callable[[Sequence[DrawRecord]], Sequence[Branch]] | None = None,
 ) -> Totals:  # fmt: skip
     """:func:`run_on` into any ledger, which knows ``producer`` already; ``judged`` hears what was stored."""
-    runner = _Runner(ledger, policy, producer, judged, snapshots)
+    runner = _Runner(ledger, policy, producer, judged)
     totals = Totals()
     writes = _Writes()
     ended, begun = 0, len(branches)
@@ -433,6 +435,7 @@ def run_to(
     while live:
         still: list[Branch] = []
         waiting: list[Branch] = []
+        # Forced and banned first tokens are of the turn at the point; later turns go by the plain settings.
         opening = [b for b in live if b.noise.turn == 0]
         later = [b for b in live if b.noise.turn > 0]
         for group, sampling in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
@@ -442,6 +445,7 @@ def run_to(
                 totals.add(branch.fork, continuation)
                 if runner.action(writes, branch, continuation, sampling):
                     waiting.append(branch)
+                # A world is asked as soon as its turn is there; simulated ones answer in one batch, below.
                 if waiting and together(waiting[-1].episode) is None:
                     still += runner.answer(writes, [waiting.pop()])
                 if len(writes.new_nodes) >= _FLUSH:

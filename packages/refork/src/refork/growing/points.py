@@ -114,12 +114,15 @@ def trace(trajectory: Trajectory, inside: int) -> PointArrays:
     content = np.concatenate([_contents(s, n) for s, n in zip(steps, sizes, strict=True)])
     names = np.array([stream_of(s.node.id) for s in steps], dtype=np.uint64)
     spoken = np.array([s.node.kind == "action" for s in steps])
+    # A prefix's key is a running sum of hashes of (token, position): wrapping around is meant, and equal
+    # prefixes get equal keys whichever nodes record them.
     with np.errstate(over="ignore"):
         place = np.arange(total, dtype=np.uint64) * np.uint64(_ODD[2])
         key = np.cumsum(_mixed(content + place), dtype=np.uint64)
         edge = _mixed(names[which] + offset.astype(np.uint64) * np.uint64(_ODD[1]))
     entropy = np.concatenate([_per_unit(s.node.entropy, n) for s, n in zip(steps, sizes, strict=True)])
     logprob = np.concatenate([_per_unit(s.node.logprobs, n) for s, n in zip(steps, sizes, strict=True)])
+    # Summed from the end: what one more leaf from here would have to sample.
     after = np.cumsum(np.concatenate([_sampled(s, n) for s, n in zip(steps, sizes, strict=True)])[::-1])[::-1]
     offer = np.zeros(total + 1, dtype=bool)
     for i, step in enumerate(steps):

@@ -93,9 +93,11 @@ class Run:
             if not stage:
                 record.waiting, self._news = waiting, True
                 return
+            # The time up to now belongs to the stage before, whoever speaks next.
             if record.stage and self.telemetry is not None and (spoken := self._stages.get(record.stage)):
                 self.telemetry.stage(record.stage, now - spoken.last)
             known = self._stages.get(stage)
+            # Fewer done than before: the stage begins again, and its speed is counted anew.
             if known is None or done < known.done:
                 self._finish_stage(known)
                 made = self._open_stage(stage)

@@ -118,6 +118,7 @@ class SectionStack:
     def open(self, name: str, kind: Kind = "time", /, **attributes: Any) -> Section:
         """A section that does not run yet; :meth:`enter` lets it."""
         parent = self.top()
+        # Stages come from progress, not from nesting: what lies right under the run is put under the stage.
         if parent is not None and parent.kind == "run" and kind != "stage":
             parent = self.stage or parent
         section = Section(name, kind, parent, self._clock(), attributes)
@@ -137,6 +138,7 @@ class SectionStack:
         stack = self._stack()
         while stack and stack.pop() is not section:  # what was left open inside it, by an error
             continue
+        # Own time leaves out what ran inside, so that the rows of a profile add up to the whole.
         spent = now - section._since
         own = spent - section._inner
         section.spent += spent

@@ -211,6 +211,7 @@ class Sandbox:
                 os.close(fd)
             self.close()
             return SandboxResult("killed", error="the sandbox's process ended")
+        # From here on the other side is whatever the source is: every frame has a deadline and a cap.
         conversation = _Conversation(self.limits, call)
         ended: dict[str, Any] | None = None
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from refork import MatchJudge, Remove, Tree, compare, fork
 from refork.errors import BadChange, BadInput, CannotDo
-from refork.forking.recorded import recorded_effect
+from refork.forking.recorded import recorded_pair
 from refork.viewer.live.forking import Forking, ForkSetup, Wish, _batches
 from support.viewer_tree import grow, policy
 
@@ -56,7 +56,9 @@ def test_it_draws_what_the_library_draws(tree, tmp_path):
     assert told["effect"]["difference"] == pytest.approx(effect.difference, rel=1e-5)
     assert (told["control"], told["changed"]) == tuple(arm.record.id for arm in arms)
     with Tree.open(tree.file, "r") as stored:
-        assert recorded_effect(stored, told["control"], told["changed"]).difference == effect.difference
+        assert (
+            compare(*recorded_pair(stored, told["control"], told["changed"])).difference == effect.difference
+        )
 
 
 def test_a_control_alone_and_draws_that_exist(tree):

@@ -86,6 +86,7 @@ class Schedule:
             InternalError: a unit broke a worker's code; its traceback is quoted.
             CannotDo: workers cannot begin.
         """
+        # The head of the list is the next to be written: answers that come early wait behind it.
         self._open = [_Task(unit) for unit in self.units]
         self.pool.start()
         while self._open:
@@ -115,6 +116,7 @@ class Schedule:
                 self._take(event)
 
     def _hand_out(self, *, only_begun: bool) -> None:
+        # No further ahead, or one slow unit at the head would let answers pile up in memory.
         near = islice(self._open, _AHEAD * self.pool.size)
         wanting = [t for t in near if t.worker is None and t.answer is None]
         wanting = [t for t in wanting if t.begun or not only_begun]
@@ -146,6 +148,7 @@ class Schedule:
         self.roster.gives(event.worker, len(task.unit.draws), tokens=result.tokens, errors=failed)
 
     def _bury(self, task: _Task, why: str) -> None:
+        # A worker may die of its machine as well as of the unit, so one death condemns nothing.
         task.deaths += 1
         self.retried += 1
         if task.deaths < LIVES:
