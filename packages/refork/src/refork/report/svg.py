@@ -37,7 +37,9 @@ def line(x1: Number, y1: Number, x2: Number, y2: Number, class_: str) -> Markup:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
-def svg(width: Number, height: Number, name: str, *content: str, class_: str = "") -> Markup:
+def svg(
+    width: Number, height: Number, name: str, *content: str, class_: str = "", role: str = "img"
+) -> Markup:
     """A whole picture, ``name`` read aloud in its place; lengths in CSS pixels."""
     return tag(
         "svg",
@@ -45,7 +47,7 @@ def svg(width: Number, height: Number, name: str, *content: str, class_: str = "
         viewBox=f"0 0 {num(width)} {num(height)}",
         width=width,
         height=height,
-        role="img",
+        role=role,
         aria_label=name,
         class_=class_ or None,
     )
