@@ -197,6 +197,7 @@ def _area(
 ) -> Area:
     known = aurocs[np.isfinite(aurocs)]
     low, high = (float(v) for v in np.quantile(known, (0.025, 0.975)))
+    # In small samples the quantiles may miss the estimate itself.
     interval = Interval(estimate, min(low, estimate), max(high, estimate), 0.95, "bootstrap of prompts")
     excess = excess_se = None
     if ceiling is not None and ceilings is not None:

@@ -50,6 +50,7 @@ class Cases:
         kept, dense_units = np.unique(units, return_inverse=True)
         if self.refusals is None or self.rollouts is None or self.unit_prompts is None:
             return Cases(labels, dense, dense_units, None, None, None, self.no_ceiling)
+        # The prompt of a kept unit is itself kept, so every owner is found.
         owner = np.searchsorted(known, self.unit_prompts[kept])
         return Cases(labels, dense, dense_units, self.refusals[kept], self.rollouts[kept], owner, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,6 @@ class FittedProbe:
         groups: Sequence[str] | None = None,
         sources: Sequence[str] | None = None,
         *,
-        macro: Sequence[str] = ("benign",),
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Evaluation:
@@ -112,24 +112,16 @@ class FittedProbe:
 
         Raises: as :func:`refork_methods.probe.scores.evaluate`.
         """
-        return evaluate(
-            self.scores, self.cases, self.folds, groups, sources, macro=macro, resamples=resamples, seed=seed
-        )
+        return evaluate(self.scores, self.cases, self.folds, groups, sources, resamples=resamples, seed=seed)
 
     def save(self, file: Path, about: Json | None = None) -> None:
-        """Write the probe (not the cases) as safetensors; ``about`` is kept beside it as JSON."""
-        save_probe(file, self.probe, self.linear, about)
+        """Write the probe (not the cases) as one safetensors file; ``about`` is kept beside it as JSON."""
+        from safetensors.numpy import save_file
 
-
-def save_probe(file: Path, probe: FirstTokenProbe, linear: Fitted, about: Json | None = None) -> None:
-    """Write a probe's weight, bias and settings as one safetensors file."""
-    import json
-
-    from safetensors.numpy import save_file
-
-    settings = probe.to_json() | {"converged": linear.converged, "about": about or {}}
-    tensors = {"weight": np.ascontiguousarray(linear.weight), "bias": np.array([linear.bias])}
-    save_file(tensors, str(file), metadata={"format": _FORMAT, "probe": json.dumps(settings, sort_keys=True)})
+        settings = self.probe.to_json() | {"converged": self.linear.converged, "about": about or {}}
+        tensors = {"weight": np.ascontiguousarray(self.linear.weight), "bias": np.array([self.linear.bias])}
+        told = {"format": _FORMAT, "probe": json.dumps(settings, sort_keys=True)}
+        save_file(tensors, str(file), metadata=told)
 
 
 def load_probe(file: Path) -> tuple[FirstTokenProbe, Fitted, Json]:
@@ -137,8 +129,6 @@ def load_probe(file: Path) -> tuple[FirstTokenProbe, Fitted, Json]:
 
     Raises: BadInput where the file is missing, or is no probe of ours.
     """
-    import json
-
     from safetensors import SafetensorError, safe_open
 
     try:

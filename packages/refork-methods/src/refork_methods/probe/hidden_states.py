@@ -87,6 +87,7 @@ def _fill(
             told += len(part)
             progress(stage, told, len(spots))
     finally:
+        # Also where reading fails: what was read until then is not read again.
         store.flush()
 
 

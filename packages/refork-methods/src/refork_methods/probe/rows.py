@@ -15,6 +15,7 @@ from refork.policies.base import PolicyCard
 from refork.tree.node import Node
 from refork.tree.tree import Tree
 from refork.types import Json
+from refork_methods.probe.cases import Position
 from refork_methods.stance.label import forced_values
 from refork_methods.stance.marker import Marker, find_thinking
 from refork_methods.stance.prompts import Case, rollouts
@@ -88,6 +89,15 @@ class Rows:
         size = len(self.cases)
         refusals = np.bincount(self.owners, self.labels, size).astype(np.int64)
         return refusals, np.bincount(self.owners, minlength=size)
+
+    def sharing(self, part: Rows, position: Position) -> tuple[list[int], list[int]]:
+        """For each row of a part, refusals and rollouts among all that share what a reader there sees."""
+        by_token = position == "first_thinking"
+        seen: dict[tuple[int, int | None], list[int]] = {}
+        for row in self.rows:
+            seen.setdefault((row.case, row.token if by_token else None), []).append(int(row.refused))
+        groups = [seen[row.case, row.token if by_token else None] for row in part.rows]
+        return [sum(group) for group in groups], [len(group) for group in groups]
 
     def only(self, rows: Iterable[Row]) -> Rows:
         """The same prompts with some of the rollouts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -156,20 +156,6 @@ def _grade(tree: Tree, cases: Sequence[Case], policy: Policy, judge: Judge) -> N
     tree.add_scores(scores)
 
 
-def _shared(rows: Rows, every: Rows, position: Position) -> tuple[list[int], list[int]]:
-    """For each row, refusals and rollouts among all that share what a reader at the position sees."""
-    seen: dict[tuple[int, int | None], list[int]] = {}
-
-    def unit(row: Any) -> tuple[int, int | None]:
-        return row.case, row.token if position == "first_thinking" else None
-
-    for row in every.rows:
-        if position == "last_prompt" or row.token is not None:
-            seen.setdefault(unit(row), []).append(int(row.refused))
-    groups = [seen[unit(row)] for row in rows.rows]
-    return [sum(group) for group in groups], [len(group) for group in groups]
-
-
 def _position(
     folder: Path,
     recipe: ProbeRecipe,
@@ -187,7 +173,7 @@ def _position(
     probe = FirstTokenProbe(position, recipe.layer, recipe.recipe)
     try:
         fitted = probe.fit(
-            states, part.labels, prompts=part.prompts, counts=_shared(part, every, position),
+            states, part.labels, prompts=part.prompts, counts=every.sharing(part, position),
             first_tokens=[row.token for row in part.rows],
         )  # fmt: skip
     except BadInput as error:
@@ -206,7 +192,7 @@ def _text(recipe: ProbeRecipe, rows: Rows, every: Rows, policy: Policy) -> Json:
         return _nothing("no rollout has a thinking token")
     tokens = [str(row.token) for row in part.rows]
     probe = FirstTokenProbe("first_thinking", recipe.layer, recipe.recipe)
-    counts = _shared(part, every, "first_thinking")
+    counts = every.sharing(part, "first_thinking")
     try:
         fitted = text_control(tokens, part.labels, prompts=part.prompts, probe=probe, counts=counts)
     except BadInput as error:

@@ -18,6 +18,8 @@ from refork_methods.probe.cases import FEWEST, Cases
 
 #: A source counts in a macro mean from so many refusals on.
 SOURCE_REFUSALS: Final = 20
+#: The group in which every source counts alike, however many rows it has.
+MACRO: Final = "benign"
 
 
 @final
@@ -67,17 +69,15 @@ def evaluate(
     groups: Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
     *,
-    macro: Sequence[str] = ("benign",),
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation:
     """Out-of-fold scores (higher: refuse) judged over all rows and within each of ``groups`` (one per row).
 
-    In groups named by ``macro`` the mean over ``sources`` with at least 20 refusals is taken; where sources
-    are not given, the group is one.
+    In the group ``benign`` the mean over ``sources`` with at least 20 refusals is taken; where sources are
+    not given, the group is one.
 
-    Raises: BadInput for a group with one label, lengths that differ, or a macro group without a source
-        that counts.
+    Raises: BadInput for a group with one label, lengths that differ, or where no source of ``benign`` counts.
     Source: arXiv:2606.25013.
     """
     for names, what in ((groups, "groups"), (sources, "sources")):
@@ -99,7 +99,7 @@ def evaluate(
                 where="probe",
                 hint="within this group there is nothing to tell; evaluate without groups",
             )
-        if group in macro and origin is not None:
+        if group == MACRO and origin is not None:
             parts = {name: rows & (origin == name) for name in dict.fromkeys(origin[rows].tolist())}
             within[group], fewer = judged.macro(group, parts, seed)
             left_out |= fewer
@@ -138,6 +138,7 @@ class _Judged:
             elif complied < FEWEST:
                 left_out[f"{group}/{source}"] = f"{complied} compliances, {FEWEST} are needed"
             else:
+                # A seed for each source: their resamples must be independent for the mean's interval to hold.
                 kept[source] = self.within(rows, seed + 1 + number)
         if not kept:
             raise BadInput(

@@ -265,6 +265,7 @@ def _depths(
     while len(found) < resamples:
         rows = np.concatenate([rows_of[i] for i in rng.integers(len(rows_of), size=len(rows_of))])
         drawn = labels[rows]
+        # A class of one state has no spread of its own, and would seem further away than it is.
         if min(drawn.sum(), len(drawn) - drawn.sum()) < 2:
             continue
         at = _curve(part[rows], drawn) - off

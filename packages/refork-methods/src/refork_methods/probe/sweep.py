@@ -122,15 +122,11 @@ def prompt_sweep(
 
 def _first_area(plan: FirstTokenProbe, states: FloatArray, one: Rows, rows: Rows, resamples: int) -> Area:
     """The first thinking token's area; its ceiling counts rollouts that share prompt and token."""
-    shared: dict[tuple[int, int | None], list[int]] = {}
-    for row in rows.rows:
-        shared.setdefault((row.case, row.token), []).append(int(row.refused))
-    groups = [shared[row.case, row.token] for row in one.rows]
     probe = FirstTokenProbe("first_thinking", plan.layer, plan.recipe, plan.folds, plan.seed)
     fitted = probe.fit(
         states,
         one.labels,
         first_tokens=[row.token for row in one.rows],
-        counts=([sum(group) for group in groups], [len(group) for group in groups]),
+        counts=rows.sharing(one, "first_thinking"),
     )
     return area(fitted.scores, fitted.cases, resamples=resamples).area

@@ -9,7 +9,7 @@ import typer
 
 from refork.cli.common import AsJson, RunFolder, Seed, absolute, existing, print_json, spelled
 from refork.cli.recipe import Keys
-from refork_methods.probe.commands.probe import app
+from refork_methods.probe.commands.probe import app, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -262,15 +262,6 @@ def _say(table: Table) -> None:
     open_console(width=console.width if console.is_terminal else 160).print(table)
 
 
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, no_wrap=True)
-    return table
-
-
 def _spread(found: dict[str, float] | None, digits: int = 3) -> str:
     if found is None:
         return "-"
@@ -279,7 +270,7 @@ def _spread(found: dict[str, float] | None, digits: int = 3) -> str:
 
 def _variance_table(told: dict[str, Any]) -> Table:
     names = {"force_close": "forced", "free": "free", None: "complete"}
-    table = _table("kept", "mode", "V", "plug-in", "coin", "between", "groups", "out")
+    table = grid("kept", "mode", "V", "plug-in", "coin", "between", "groups", "out", no_wrap=True)
     for row in told["cuts"]:
         parts = row["parts"]
         between = _figure(parts["between"] if parts else None)
@@ -294,7 +285,7 @@ def _figure(value: float | None) -> str:
 
 
 def _cells_table(told: dict[str, Any]) -> Table:
-    table = _table("outcome before the turn", "performative", "meaningful")
+    table = grid("outcome before the turn", "performative", "meaningful", no_wrap=True)
     for side in ("locked", "wavering"):
         table.add_row(
             side, *(str(told["cells"][f"{side} {kind}"]) for kind in ("performative", "meaningful"))
@@ -341,7 +332,7 @@ def _missing(told: dict[str, Any]) -> None:
 
 
 def _plane_table(told: dict[str, Any]) -> Table:
-    table = _table("policy", "ASR", "ORR", "distance", "shift", "")
+    table = grid("policy", "ASR", "ORR", "distance", "shift", "", no_wrap=True)
     for row in (told["base"], *told["defences"]):
         own = row is told["base"]
         both = ", lowers both" if row["lowers_both"] else ""

@@ -144,17 +144,18 @@ def _print_fit(told: dict[str, Any]) -> None:
         typer.echo(note)
 
 
-def _table(*columns: str) -> Table:
+def grid(*columns: str, no_wrap: bool = False) -> Table:
+    """An empty table of the verbs, its columns named."""
     from rich.table import Table
 
     table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
     for name in columns:
-        table.add_column(name)
+        table.add_column(name, no_wrap=no_wrap)
     return table
 
 
 def _areas(probes: dict[str, Any]) -> Table:
-    table = _table("probe", "group", "AUROC", "AUROC*", "balanced", "")
+    table = grid("probe", "group", "AUROC", "AUROC*", "balanced", "")
     for name, probe in probes.items():
         parts = {"pooled": probe["pooled"], **probe["within"]} if probe["pooled"] else {}
         for group, part in parts.items():
@@ -173,7 +174,7 @@ def ceiling_words(part: dict[str, Any]) -> str:
 
 
 def _ceilings(groups: dict[str, Any]) -> Table:
-    table = _table("group", "prompts", "rollouts", "refused", "4q(1-q)", "AUROC*", "between")
+    table = grid("group", "prompts", "rollouts", "refused", "4q(1-q)", "AUROC*", "between")
     for name, part in groups.items():
         found = part["ceiling"]
         variance = "-" if part["variance"] is None else f"{part['variance']:.3f}"
