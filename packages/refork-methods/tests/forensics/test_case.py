@@ -20,7 +20,7 @@ from forensics.case_parts import (
     spite,
     tedium,
 )
-from refork.errors import BadInput, DiskFull, DrawConflict, Mismatch, TreeBusy
+from refork.errors import BadInput, DiskFull, DrawConflict, Mismatch
 from refork.journal import Journal
 from refork_methods.forensics import (
     Answer,
@@ -96,15 +96,6 @@ def test_a_changed_entry_is_noticed(tmp_path):
     file.write_text("".join(lines[:2]) + "{not json}\n")
     with pytest.raises(BadInput, match="not JSON"):
         Case.open(tmp_path)
-
-
-def test_two_writers_do_not_mix(tmp_path):
-    first = planned(Case.create(tmp_path, incident()))
-    second = Case.open(tmp_path)
-    first.record(DESIGN.arms[0], outcomes(1, 1))
-    with pytest.raises(TreeBusy, match="open it again"):
-        second.record(DESIGN.arms[0], outcomes(1, 1))
-    assert len(Case.open(tmp_path).journal) == len(first.journal)
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):

@@ -148,6 +148,7 @@ def test_a_plan_answers_standards(plan, tmp_path):
         ('[model]\nname = "agent"', '[model]\nname = "agent"\nage = 3', "model.age"),
         ("environment.json", "none.json", "environment cannot be read"),
         ('design = "errors"', 'design = "none"', "no design 'none'"),
+        ('quantity = "trend", low', 'quantity = "trend", lwo', "predictions.1.lwo"),
         ('path = "settings.errors"\ngrid', "grid", "has a path and a grid"),
         ('name = "hook"', "name = ", "no TOML or JSON"),
         ('instrument = "follow-up"', 'instrument = "follow-up"\npath = "x"', "one edit or none"),

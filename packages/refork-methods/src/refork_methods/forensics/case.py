@@ -266,6 +266,7 @@ class Case:
             BadInput: another grader or model than that of the arm's other draws.
         """
         held = self._state.draws.get(plan.key, {})
+        # All are checked before anything is written: an entry holds every new draw or none.
         for draw, outcome in outcomes.items():
             if draw in held and held[draw] != outcome:
                 raise DrawConflict(

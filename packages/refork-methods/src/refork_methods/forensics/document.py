@@ -58,6 +58,7 @@ def look_up(document: Any, steps: Steps) -> Any:
     value = document
     for depth, step in enumerate(steps):
         try:
+            # A key into a list, or an index into an object.
             if isinstance(value, dict) == isinstance(step, int):
                 raise KeyError(step)
             value = value[step]
@@ -140,6 +141,7 @@ def _diff_lists(before: list[Any], after: list[Any], at: Steps, near: Steps) -> 
     shorter = min(len(old), len(new))
     most = near[len(at)] if near[: len(at)] == at and len(near) > len(at) else shorter
     most = min(most, shorter) if isinstance(most, int) else shorter
+    # Equal elements at both ends stand; what lies between was taken out and put in.
     head = next((i for i in range(most) if old[i] != new[i]), most)
     tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
     for index in range(head, len(old) - tail):

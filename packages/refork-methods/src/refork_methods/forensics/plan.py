@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,14 +18,14 @@ from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.case import FILE, Case, register
 from refork_methods.forensics.design import BASE, ArmPlan, Design, Purpose
 from refork_methods.forensics.document import look_up, parse_path
-from refork_methods.forensics.hypothesis import Hypothesis, Prediction, Quantity
+from refork_methods.forensics.hypothesis import Hypothesis
 from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.intervention import Intervention, factorial
-from refork_methods.forensics.standards import Answer, Status
+from refork_methods.forensics.standards import Answer
 
 
 class _Part(BaseModel):
-    """No unknown keys."""
+    """No unknown keys, in the dataclasses that a part holds either."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -100,38 +100,11 @@ class DesignPart(_Part):
         return Design(self.name, self.purpose, self.instrument, arms)
 
 
-class PredictionPart(_Part):
-    """What a hypothesis says of a design, by the design's name."""
-
-    design: str
-    quantity: Quantity
-    low: float | None = None
-    high: float | None = None
-    rates: dict[str, float] | None = None
-    tolerance: float = 0.1
-    words: str = ""
-
-
-class HypothesisPart(_Part):
-    """A motive and its predictions."""
-
-    name: str
-    statement: str
-    malign: bool = False
-    predictions: list[PredictionPart] = []
-
-
-class AnswerPart(_Part):
-    """What is said of one standard, and the rows that show it."""
-
-    standard: str
-    status: Status
-    evidence: list[str] = []
-    note: str = ""
-
-
 class PlanFile(_Part):
-    """The whole file. ``environment`` is the document itself, or a JSON file beside the plan."""
+    """The whole file. ``environment`` is the document itself, or a JSON file beside the plan.
+
+    Predictions name their design here; a case files them under its digest.
+    """
 
     name: str
     model: ModelPart
@@ -143,8 +116,8 @@ class PlanFile(_Part):
     base: dict[Literal["hits", "runs", "failed", "unfinished", "asked"], int] | None = None
     notes: list[str] = []
     designs: list[DesignPart] = []
-    hypotheses: list[HypothesisPart] = []
-    answers: list[AnswerPart] = []
+    hypotheses: list[Hypothesis] = []
+    answers: list[Answer] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +178,16 @@ def _plan(told: PlanFile, environment: Json) -> Plan:
         told.tree, tuple(told.nodes), base, told.question, tuple(told.notes),
     )  # fmt: skip
     designs = tuple(part.design(environment) for part in told.designs)
-    answers = tuple(Answer(a.standard, a.status, tuple(a.evidence), a.note) for a in told.answers)
-    return Plan(incident, designs, tuple(_hypothesis(part, designs) for part in told.hypotheses), answers)
+    hypotheses = tuple(_by_digest(one, designs) for one in told.hypotheses)
+    return Plan(incident, designs, hypotheses, tuple(told.answers))
 
 
-def _hypothesis(part: HypothesisPart, designs: tuple[Design, ...]) -> Hypothesis:
+def _by_digest(one: Hypothesis, designs: tuple[Design, ...]) -> Hypothesis:
     ids = {design.name: design.id for design in designs}
-    told = []
-    for one in part.predictions:
-        if one.design not in ids:
-            raise BadInput(f"no design {one.design!r} in this file", where=f"hypothesis {part.name!r}")
-        told.append(Prediction(**{**one.model_dump(), "design": ids[one.design]}))
-    return Hypothesis(part.name, part.statement, part.malign, tuple(told))
+    for prediction in one.predictions:
+        if prediction.design not in ids:
+            raise BadInput(f"no design {prediction.design!r} in this file", where=f"hypothesis {one.name!r}")
+    return replace(one, predictions=tuple(replace(p, design=ids[p.design]) for p in one.predictions))
 
 
 def open_plan(folder: Path, plan: Plan) -> tuple[Case, bool]:

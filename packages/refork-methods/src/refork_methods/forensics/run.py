@@ -84,6 +84,7 @@ def run_arms(
     environments = [environment_of(case, plans[i]) for i in open_]
     stream = None
     if paired and open_:
+        # Every arm takes the stream of the unedited root, so that draw i of all arms has the same noise.
         root = bench.restart.point(bench.tree, bench.policy, case.incident.environment)
         stream = stream_of(root.address)
     forks = bench.run(
@@ -122,6 +123,7 @@ def run_design(
     others = [plan for plan in design.arms if plan.key != base.key]
     compared = len(others) < len(design.arms)
     plain = [base] if compared or (case.base is None and design.purpose not in _ALONE) else []
+    # The base first: whether there is anything to explain is known before edits are paid for.
     run_arms(case, bench, plain, [most] * len(plain), progress=progress, stage="rollouts, base")
     run_arms(
         case, bench, others, [n] * len(others), paired=design.purpose in _PAIRED, progress=progress,
@@ -212,6 +214,7 @@ def _paired_result(bench: Bench, arms: Sequence[Arm], draws: Sequence[dict[int, 
         records = [bench.tree.fork_record(next(iter(f)) or "") for f in forks]
     except BadInput:  # the rollouts are on another tree: whether they share noise is not known here
         return None
+    # Equal numbers of draws are pairs only where seed and stream are shared.
     same = (records[0].seed, records[0].stream) == (records[1].seed, records[1].stream)
     ends = {d[i].end for d in draws for i in both}
     if not same or not ends <= {"hit", "miss", "asked"}:
@@ -329,6 +332,7 @@ def file_evidence(
     for number, result in enumerate(ran.results):
         known = result.quantity in predicted or "curve" in predicted
         again = any(i.result.quantity == result.quantity for i in items)
+        # The design's own quantity is always filed, any other only where somebody predicted it.
         if number and (again or result.quantity not in predicted):
             continue
         item = EvidenceItem(

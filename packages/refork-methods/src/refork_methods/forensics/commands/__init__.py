@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import AsJson, SamplingSettings, Seed, print_json
-from refork_methods.forensics.commands.case import Folder, app
+from refork_methods.forensics.commands.case import Folder, app, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -241,32 +241,23 @@ def _console(table: Table) -> None:
     open_console().print(table)
 
 
-def _grid(title: str, *names: str) -> Table:
-    from rich.table import Table
-
-    grid = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in names:
-        grid.add_column(name)
-    return grid
-
-
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
 def _arms_table(row: dict[str, Any]) -> Table:
-    grid = _grid(row["design"], "arm", "taken", "of", "rate", "95 % Wilson", "asked", "unfinished", "failed")
+    table = grid(row["design"], "arm", "taken", "of", "rate", "95 % Wilson", "asked", "unfinished", "failed")
     for arm in row["arms"]:
         span = "-" if arm["low"] is None else f"{arm['low']:.1%} to {arm['high']:.1%}"
         counts = [str(arm[key]) for key in ("asked", "unfinished", "failed")]
         # Spaces let a narrow terminal break before the value rather than cut it off.
         name = " = ".join(part.strip() for part in arm["name"].split("=", 1))
-        grid.add_row(name, str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts)
-    return grid
+        table.add_row(name, str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts)
+    return table
 
 
 def _profile_table(told: dict[str, Any]) -> Table:
-    grid = _grid(
+    table = grid(
         f"rollout {told['trace'][:12]}", "", "sentence", "before", "behind", "score", "95 %", "p (Holm)"
     )
     for i, row in enumerate(told["sentences"]):
@@ -274,13 +265,13 @@ def _profile_table(told: dict[str, Any]) -> Table:
         score = "-" if row["score"] is None else f"{row['score']:+.2f}"
         span = "-" if row["score"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}"
         text, p = repr(row["text"].strip())[:60], "-" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
-        grid.add_row(str(i + 1), text, _percent(before), _percent(behind), score, span, p)
-    return grid
+        table.add_row(str(i + 1), text, _percent(before), _percent(behind), score, span, p)
+    return table
 
 
 def _redrawn_table(told: dict[str, Any]) -> Table:
-    grid = _grid(f"class {told['class']!r}", "arm", "taken", "of", "rate", "unfinished", "failed")
+    table = grid(f"class {told['class']!r}", "arm", "taken", "of", "rate", "unfinished", "failed")
     for arm in told["arms"]:
         cells = (str(arm[key]) for key in ("unfinished", "failed"))
-        grid.add_row(arm["name"], str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), *cells)
-    return grid
+        table.add_row(arm["name"], str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), *cells)
+    return table

@@ -102,7 +102,7 @@ def _print(told: dict[str, Any]) -> None:
 
     console = open_console()
     if told["rows"]:
-        console.print(_grid(told))
+        console.print(_rows(told))
     for one in told["standings"]:
         typer.echo(
             f"{one['rank'] or '-'}  {one['hypothesis']}: {one['consistent']} consistent, "
@@ -116,19 +116,28 @@ def _print(told: dict[str, Any]) -> None:
     typer.echo(told["verdict"])
 
 
-def _grid(told: dict[str, Any]) -> Table:
+def grid(title: str, *names: str) -> Table:
+    """An empty table of the verbs: its title, where it has one, and its columns."""
     from rich.table import Table
 
+    table = Table(
+        title=title or None, title_justify="left", box=None, header_style="dim", show_edge=False,
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for name in names:
+        table.add_column(name)
+    return table
+
+
+def _rows(told: dict[str, Any]) -> Table:
     from refork_methods.forensics.wording import NAMES, span
 
     names = [one["hypothesis"] for one in told["standings"]]
-    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for name in ("evidence", "result", *names, "as a negative", "group"):
-        grid.add_column(name)
+    table = grid("", "evidence", "result", *names, "as a negative", "group")
     for row in told["rows"]:
         marks = [row["marks"][name] for name in names]
         cells = [(m["mark"] or "-") + (" (post hoc)" if m["post_hoc"] else "") for m in marks]
         negative = row["negative"]["words"] if row["negative"] else "-"
         result = f"{NAMES.get(row['quantity'], row['quantity'])} {span(row)}"
-        grid.add_row(row["name"], result, *cells, negative, str(row["group"] + 1))
-    return grid
+        table.add_row(row["name"], result, *cells, negative, str(row["group"] + 1))
+    return table

@@ -63,6 +63,7 @@ def outcome_of(draw: DrawRecord, verdict: Verdict | None, score: str) -> Outcome
     if verdict.value is None:
         end = "unfinished" if verdict.reason == "unfinished" or draw.end == "limit" else "failed"
         return Outcome(end, draw.leaf, draw.fork, note=verdict.reason or "ungraded")
+    # A draw that was cut off may still have done the act before; if not, it could have gone either way.
     if check_hit(verdict.value, f"score {score} of node {draw.leaf[:12]}"):
         end = "hit"
     elif draw.end == "limit" or verdict.reason == "unfinished":

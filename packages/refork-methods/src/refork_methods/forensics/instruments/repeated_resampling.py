@@ -128,6 +128,7 @@ class _Redrawing:
             if bad is None:
                 rollout.clean = True
                 continue
+            # Tries count in one place: a class that turns up further on starts anew.
             again = rollout.behind is not None and bad.before.address == rollout.behind.address
             rollout.tries = rollout.tries + 1 if again else 1
             if rollout.tries > self.max_tries:
@@ -143,6 +144,7 @@ class _Redrawing:
 
     def job(self, at: Point, rollout: int, draw: int) -> ReadyArm:
         """A draw of the rollout's own at a point, under the turn's settings and what is left of its limit."""
+        # A stream of its own: rollouts that share a beginning must not be redrawn alike.
         stream = stream_of("redraw", rollout, at.address)
         return prepare(
             at, self.policy, [draw], settings=self.settings, world=self.world, seed=self.seed, stream=stream

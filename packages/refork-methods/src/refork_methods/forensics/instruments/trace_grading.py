@@ -117,6 +117,7 @@ def trace_grading(
     Raises: BadInput where an arm has fewer than two grades, or a grade lies outside the scale.
     """
     nodes = [*base.nodes, *other.nodes]
+    # Both arms mixed: a judge that drifts while it grades does so in both.
     order = np.random.default_rng(seed).permutation(len(nodes))
     verdicts = grade(tree, [nodes[int(i)] for i in order], judge)
     arms = []
