@@ -206,6 +206,7 @@ def call_graph(
 
 def _add(graph: "nx.DiGraph[str]", caller: str, callee: str, weight: float, line: int) -> None:
     old = graph.get_edge_data(caller, callee)
+    # Of several calls between two symbols the surest stands, with its line.
     if old is None or weight > old["weight"]:
         graph.add_edge(caller, callee, weight=weight, sure=weight == 1.0, line=line)
 

@@ -345,6 +345,7 @@ def _balanced(text: str, start: int) -> str:
                 at += 1
             elif letter == quote:
                 quote = ""
+        # An apostrophe inside a word opens no string.
         elif letter == '"' or (letter == "'" and text[at - 1] in "{[,: (\n"):
             quote = letter
         elif letter in "{[":
@@ -457,6 +458,7 @@ def read_reply(message: Message, finish: Finish = "stop") -> Reading:
         return plain
     if finish == "length":
         return NotRead("length", "the answer was cut off")
+    # Only now: where something stands as it should, nothing else in the text is guessed at.
     mended = _mended(text)
     if mended is not None:
         return mended

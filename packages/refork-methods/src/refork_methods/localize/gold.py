@@ -101,7 +101,9 @@ def _chunks(path: str, hunk: Hunk) -> list[GoldSpan]:
     found: list[GoldSpan] = []
     removed: list[int] = []
     added = 0
+    # A hunk without old lines names the line it stands behind, any other its first line.
     before = hunk.source_start - (1 if hunk.source_length else 0)
+    # None closes a run that goes on to the end of the hunk.
     for line in (*hunk, None):
         if line is not None and line.is_removed:
             removed.append(line.source_line_no)

@@ -15,6 +15,7 @@ from refork.errors import BadInput, CannotDo
 from refork_methods.localize.snapshot import QUIET, environment
 from refork_methods.localize.terms import words
 
+# Control characters, which neither a message nor a path holds.
 _RECORD, _UNIT = "\x1e", "\x1f"
 
 

@@ -119,6 +119,7 @@ class PythonImports:
                 if found is not None:
                     folders = (here,) if package is not None else ()
                     break
+                # Only a part of a namespace: a later root may still hold the package itself.
                 if here in self._folders:
                     spaces.append(here)
             else:

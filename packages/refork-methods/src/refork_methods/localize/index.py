@@ -55,6 +55,7 @@ def postings_of(names: Names, symbols: int) -> tuple[dict[str, int], dict[str, P
     sorted_place = np.fromiter((order[word] for word in words), np.int64, len(words))
     starts = np.concatenate([[0], np.cumsum([len(made) for made in spelled], dtype=np.int64)])
     flat = np.fromiter((word for made in spelled for word in made), np.int64, int(starts[-1]))
+    # Each name is split into words once; counts of words are then one product of sparse matrices.
     made_of = csr_matrix(
         (np.ones(len(flat), np.int64), sorted_place[flat] if len(flat) else flat, starts),
         shape=(len(names.vocabulary), len(words)),
@@ -144,6 +145,7 @@ class RepoIndex:
         facts = self.files.get(path)
         if facts is None or not 1 <= line <= max(1, facts.lines):
             return None
+        # Symbols stand by first line: the last that begins above and still holds the line is the innermost.
         starts = [symbol.start for symbol in facts.symbols[1:]]
         for symbol in reversed(facts.symbols[1 : 1 + bisect_right(starts, line)]):
             if symbol.end >= line:

@@ -182,6 +182,7 @@ class InjectionGate:
         """
         effect = self.effect(agent)
         known = self.fitted_on | set(effect.tasks)
+        # By its issue too: the same task may come under another name.
         for name in (task, case.meta.get("issue")):
             if name is not None and name in known:
                 raise BadInput(

@@ -330,6 +330,7 @@ def _span(
     mass = word_weights(texts[symbol.start - 1 : last], weights)
     heavy = max(float(mass.max(initial=0.0)), 1.0)
     frames = [one.frame.line for one in ranking.placed if one.path == symbol.path]
+    # A line that failing tests ran, or that a stack frame names, outweighs the words of any other.
     for line in range(symbol.start, last + 1):
         mass[line - symbol.start] += 5 * heavy * ranking.lines.get((symbol.path, line), 0.0)
         mass[line - symbol.start] += 5 * heavy * frames.count(line)

@@ -74,6 +74,7 @@ def refuse_leaks(
 
 
 def _squeezed(text: str) -> str:
+    # An issue may quote a line of the fix with another indentation, or wrapped.
     return "".join(text.split())
 
 
@@ -90,6 +91,7 @@ def _applied(patch: PatchSet, snapshot: Snapshot) -> bool:
                 if part.source_file.removeprefix("a/") in snapshot and _holds(text, old):
                     return False
                 continue
+            # A hunk that only adds has its old lines in both versions: they prove nothing.
             if not _holds(text, new) or (old and len(old) >= len(new) and _holds(text, old)):
                 return False
             judged += 1

@@ -1,8 +1,8 @@
 """The model loop: any chat model explores a snapshot with the tools until it gives a case file.
 
 Source: arXiv:2606.24820 (one tool call or the case file a turn, at most 20 turns, the five recovery parts).
-The paper's prompts, limits and repairs are not published; ours are in :mod:`.prompts`, :mod:`.loop_settings`
-and :mod:`.recovery`.
+The paper's prompts, limits and repairs are not published; ours are in :mod:`.prompts`, :mod:`.session`
+and :mod:`.calls`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ def mask_issue(text: str, names: Iterable[str] = (), paths: Iterable[str] = ()) 
             stand_in[name.lower()] = f"⟦name {count}⟧"
     if not stand_in:
         return text
+    # Longest first: a name within a longer one must not break it up.
     options = "|".join(re.escape(said) for said in sorted(stand_in, key=lambda one: (-len(one), one)))
     pattern = re.compile(rf"(?<![\w⟦])(?:{options})(?![\w⟧])", re.IGNORECASE)
     return pattern.sub(lambda hit: stand_in[hit.group().lower()], text)

@@ -251,6 +251,7 @@ class _Draw:
                 self.session.fail(node.error)
         else:
             reply = self.localizer.ask(self.session, self.draw)
+        # Taking the answer moves the number on, and its nodes belong to the turn that was asked.
         base = self._key("")
         if reply is None:
             self._add(drafts, self._failed())

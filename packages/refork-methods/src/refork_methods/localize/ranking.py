@@ -39,9 +39,8 @@ class Ranking:
     ``total``: the share of the chance that the fault lies there, all symbols together 1; not calibrated.
     ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
     word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository.
-    ``matched``:
-    what a symbol's body has of the issue's values, in words. ``lines``: suspicion by (path, line) from a
-    coverage spectrum.
+    ``matched``: what a symbol's body has of the issue's values, in words. ``lines``: suspicion by
+    (path, line) from a coverage spectrum.
     """
 
     total: Float[np.ndarray, "symbols"]
@@ -167,6 +166,7 @@ def pass_on(
     """
     if not evident.any():
         return np.zeros(odds.size), np.zeros(odds.size)
+    # Less the largest, so that exp cannot overflow; the shares do not depend on it.
     shown = np.where(evident, np.exp(odds - odds[evident].max()), 0.0)
     shown /= shown.sum()
     drawn = links @ diags(np.exp(settings.error_share * can_raise))

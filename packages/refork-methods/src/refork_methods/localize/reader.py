@@ -122,6 +122,7 @@ def _answer(child: subprocess.Popen[bytes] | None) -> _Part | None:
     if child is None or child.stdout is None:
         return None
     raw = child.stdout.read()
+    # Only what our own child wrote down its pipe is ever unpickled.
     return pickle.loads(raw) if child.wait() == 0 else None
 
 

@@ -105,6 +105,7 @@ def fit_context(
         return Context(tuple(first))
     made = _with(first, exchanges, len(exchanges) - 1)
     room = budget - counter(_with(first, exchanges, len(exchanges)))
+    # Four characters a token, as the counter that approximates has it; the loop corrects what is not so.
     size = max(4 * room // max(len(exchanges[-1].messages), 1), 200)
     kept = len(made) - len(exchanges[-1].messages)
     for _ in range(6):
@@ -280,6 +281,7 @@ class Session:
 
     def take(self, reply: Reply) -> Turn:
         """Fold one answer in; returns the turn it made."""
+        # Before the turn is added: all three change with it.
         number, final, collapsed = self.number, self.final, self.context().collapsed
         told = self._read(reply, number, final)
         message = repeatable(reply.message)

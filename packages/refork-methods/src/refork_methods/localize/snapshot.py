@@ -39,6 +39,7 @@ def why_not_path(path: str) -> str | None:
     """
     if not isinstance(path, str) or not path:
         return "it is empty"
+    # Nearly every path is plain ASCII: only the odd ones pay for looking at each letter.
     if _PLAIN.fullmatch(path) and ".." not in path and ".git" not in path.lower():
         return None
     if any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") for letter in path):
@@ -237,6 +238,7 @@ def load_commit(root: Path, commit: str) -> Loaded:
     if not root.is_dir():
         raise BadInput(f"{root} is not a directory")
     top = root.resolve()
+    # Git would take such a name for an option.
     if commit.startswith("-") or not commit.strip():
         raise BadInput(f"{commit!r} is not a commit")
     if not _git(top, "rev-parse", "--git-dir", check=False):
@@ -310,6 +312,7 @@ def _read(full: str, path: str, inside: bool, taken: _Taken) -> None:
         elif status.st_size > MAX_BYTES:
             taken.refused[path] = f"{status.st_size:,} bytes, more than {MAX_BYTES:,}"
         else:
+            # Since lstat it may have become a link, or have grown: neither is followed or cut in silence.
             descriptor = os.open(full, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
             with os.fdopen(descriptor, "rb") as source:
                 taken.take(path, source.read(MAX_BYTES + 1))
@@ -418,8 +421,7 @@ def _escaped(raw: bytes) -> str:
 # A repository as it is at one moment: text files under their repository paths, read once and never again.
 #
 # Everything downstream looks paths up in this table and nowhere else, so no path, however written, can
-# reach a
-# file outside it.
+# reach a file outside it.
 
 
 @final
@@ -497,6 +499,7 @@ class Snapshot:
         """SHA-256 over paths and bytes: equal snapshots, and only those, have the same."""
         total = hashlib.sha256()
         for path, raw in self._contents.items():
+            # Lengths come first, so that no two snapshots run together to the same bytes.
             total.update(f"{len(path.encode())}:{path}:{len(raw)}:".encode())
             total.update(raw)
         return total.hexdigest()

@@ -83,6 +83,7 @@ def _by_test(data: Json, place: str) -> dict[str, frozenset[Line]]:
     for path, body in files.items():
         for number, contexts in (body.get("contexts") or {}).items():
             for context in contexts:
+                # pytest-cov writes the phase behind the name: t.py::x|run.
                 test = str(context).rsplit("|", 1)[0]
                 if test:
                     lines.setdefault(test, set()).add((path.replace("\\", "/"), int(number)))

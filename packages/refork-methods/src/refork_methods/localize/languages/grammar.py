@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from refork.errors import install_command
 from refork_methods.localize.facts import FileFacts, Import, Kind
@@ -31,11 +31,11 @@ def _script(node: Node, line: int) -> list[Import]:
         first = given.named_child(0) if given is not None and given.named_child_count else None
         if first is None or first.type != "string":
             return []
-        return [Import(_node_text(first).strip("\"'`"), line, kind="dynamic")]
+        return [Import(_text(first).strip("\"'`"), line, kind="dynamic")]
     source = node.child_by_field_name("source")
     if source is None:
         return []
-    module = _node_text(source).strip("\"'")
+    module = _text(source).strip("\"'")
     names: list[tuple[str, str]] = []
     waiting = [child for child in node.named_children if child.type in ("import_clause", "export_clause")]
     star = node.type == "export_statement" and not waiting
@@ -44,11 +44,11 @@ def _script(node: Node, line: int) -> list[Import]:
         if here.type in ("import_specifier", "export_specifier"):
             name, alias = here.child_by_field_name("name"), here.child_by_field_name("alias")
             if name is not None:
-                names.append((_node_text(name), _node_text(alias if alias is not None else name)))
+                names.append((_text(name), _text(alias if alias is not None else name)))
         elif here.type == "identifier":
-            names.append(("default", _node_text(here)))
+            names.append(("default", _text(here)))
         elif here.type == "namespace_import":
-            names.append(("*", _node_text(here).removeprefix("*").replace(" as ", "").strip()))
+            names.append(("*", _text(here).removeprefix("*").replace(" as ", "").strip()))
         else:
             waiting += here.named_children
     return [Import(module, line, tuple(names), kind="star" if star else "from" if names else "import")]
@@ -58,14 +58,12 @@ def _go(node: Node, line: int) -> list[Import]:
     path, name = node.child_by_field_name("path"), node.child_by_field_name("name")
     if path is None:
         return []
-    module = _node_text(path).strip('"`')
-    return [
-        Import(module, line, ((module, _node_text(name) if name is not None else module.rsplit("/", 1)[-1]),))
-    ]
+    module = _text(path).strip('"`')
+    return [Import(module, line, ((module, _text(name) if name is not None else module.rsplit("/", 1)[-1]),))]
 
 
 def _java(node: Node, line: int) -> list[Import]:
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", _node_text(node), flags=re.DOTALL).strip().rstrip(";").split()
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", _text(node), flags=re.DOTALL).strip().rstrip(";").split()
     if text[0] == "package":
         return [Import("".join(text[1:]), line, kind="package")]
     static = "static" in text
@@ -80,7 +78,7 @@ def _java(node: Node, line: int) -> list[Import]:
 
 def _include(node: Node, line: int) -> list[Import]:
     path = node.child_by_field_name("path")
-    text = _node_text(path) if path is not None else ""
+    text = _text(path) if path is not None else ""
     if len(text) < 3 or text[0] not in '"<':
         return []
     # The level says how it is looked for: 1 beside the file first (quotes), 0 in the include folders only.
@@ -93,7 +91,7 @@ def _rust(node: Node, line: int) -> list[Import]:
         if node.child_by_field_name("body") is not None or name is None:
             return []
         path = _path_attribute(node)
-        return [Import(_node_text(name), line, ((path, path),) if path else (), kind="mod")]
+        return [Import(_text(name), line, ((path, path),) if path else (), kind="mod")]
     argument = node.child_by_field_name("argument")
     if argument is None:
         return []
@@ -107,7 +105,7 @@ def _rust(node: Node, line: int) -> list[Import]:
 def _path_attribute(node: Node) -> str:
     """The file that ``#[path = "..."]`` before a module names; empty without."""
     before = node.prev_named_sibling
-    told = re.match(r'#\[\s*path\s*=\s*"([^"]+)"', _node_text(before)) if before is not None else None
+    told = re.match(r'#\[\s*path\s*=\s*"([^"]+)"', _text(before)) if before is not None else None
     return told[1] if told is not None else ""
 
 
@@ -121,24 +119,22 @@ def _used(node: Node, prefix: str) -> list[tuple[str, str]]:
         return [pair for child in node.named_children for pair in _used(child, prefix)]
     if node.type == "scoped_use_list":
         path, inner = node.child_by_field_name("path"), node.child_by_field_name("list")
-        below = under(_node_text(path)) if path is not None else prefix
+        below = under(_text(path)) if path is not None else prefix
         return _used(inner, below) if inner is not None else []
     if node.type == "use_as_clause":
         path, alias = node.child_by_field_name("path"), node.child_by_field_name("alias")
-        return (
-            [(under(_node_text(path)), _node_text(alias))] if path is not None and alias is not None else []
-        )
+        return [(under(_text(path)), _text(alias))] if path is not None and alias is not None else []
     if node.type == "use_wildcard":
-        return [(under(_node_text(node)), "*")]
+        return [(under(_text(node)), "*")]
     if node.type == "self":
         return [(prefix or "self", prefix.rpartition("::")[2])]
     if node.type in ("identifier", "scoped_identifier", "crate", "super"):
-        text = under(_node_text(node))
+        text = under(_text(node))
         return [(text, text.rpartition("::")[2])]
     return []
 
 
-def _node_text(node: Node) -> str:
+def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -152,8 +148,7 @@ _READERS: dict[str, Callable[[Node, int], list[Import]]] = {
 #
 # Captures: ``def.KIND`` with its ``name`` is a symbol; ``scope`` with its ``name`` qualifies the symbols
 # inside it and is none itself; ``owner`` names the type that a method belongs to; ``base`` what a class
-# derives from;
-# ``import`` and ``call`` (the called expression) speak for themselves.
+# derives from; ``import`` and ``call`` (the called expression) speak for themselves.
 
 _SCRIPT = """
 (function_declaration name: (identifier) @name) @def.function
@@ -347,6 +342,7 @@ def _definitions(reading: Reading, matches: list[_Capture], language: str) -> li
     places: list[tuple[int, int, int]] = []
     around: list[tuple[int, int, str]] = []  # last byte, position (-1: a scope), name
     for kind, match, node in _labelled(matches):
+        # What ended before this node does not hold it.
         while around and around[-1][0] <= node.start_byte:
             around.pop()
         prefix, name = _name(match, language)
@@ -378,6 +374,7 @@ def _labelled(matches: list[_Capture]) -> list[tuple[Kind | None, _Capture, Node
             old = told.get(nodes[0].id)
             if label == "scope":
                 told.setdefault(nodes[0].id, (None, match, nodes[0]))
+            # A constant that is given a function matches twice; it is the function.
             elif label.startswith("def.") and (old is None or old[0] == "variable"):
                 told[nodes[0].id] = (cast("Kind", label[4:]), match, nodes[0])
     return sorted(told.values(), key=lambda one: (one[2].start_byte, -one[2].end_byte))
@@ -493,6 +490,7 @@ def _callee(text: str) -> str:
 def _inner(places: list[tuple[int, int, int]], byte: int) -> int:
     """The position of the innermost symbol that holds a byte; 0 is the module."""
     at = bisect_right(places, (byte, 1 << 60, 0))
+    # Bounded, for files with thousands of symbols: nothing is nested that deep.
     for start, end, place in reversed(places[max(0, at - 200) : at]):
         if start <= byte < end:
             return place
@@ -503,7 +501,3 @@ def _undecorated(text: str) -> str:
     """A comment's text without its marks."""
     plain = [re.sub(r"^\s*(?:/\*\*?!?|//[/!]?|\*(?!/))\s?|\s*\*/\s*$", "", line) for line in text.split("\n")]
     return "\n".join(plain).strip()
-
-
-def _text(node: Any) -> str:
-    return (node.text or b"").decode("utf-8", "replace")

@@ -36,7 +36,7 @@ class Definition:
 @final
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a symbol's parts lie; positions as in :class:`SearchHits`."""
+    """Where a symbol's parts lie; lines as in :class:`Definition`."""
 
     header: int
     doc_lines: tuple[int, int]
