@@ -89,6 +89,14 @@ def test_latent_scaling_over_chunks_is_the_closed_form_on_everything(which):
             assert getattr(found, f"error_{side.lower()}")[i] == pytest.approx(wanted, nan_ok=True)
 
 
+def test_a_feature_that_alone_is_what_a_model_says_has_a_factor_of_one():
+    model = made()
+    with torch.no_grad():
+        model.W_dec[torch.arange(20) != 9] = 0.0
+    found = latent_scaling(model, pairs())
+    assert found.rebuilt_a[9] == pytest.approx(1.0, abs=1e-6)
+
+
 def test_latent_scaling_needs_one_width():
     with pytest.raises(BadInput, match="their widths are"):
         latent_scaling(made((6, 7)), pairs(widths=(6, 7)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.crosscoder.sweep import Cell, Sweep, above_random, halves, same_norm
+from refork_methods.crosscoder.sweep import Cell, Sweep, above_random, cells_of, halves, same_norm
 from refork_methods.crosscoder.trials import Outcomes, Trials, gain
 
 
@@ -71,6 +71,9 @@ def test_wrong_sweeps_are_refused():
         Sweep(np.zeros(4), ())
     with pytest.raises(BadInput, match="has scores"):
         Sweep(np.zeros(4), (Cell("c", (0,), 1.0, np.zeros(5)),))
+    assert cells_of([7, 3], [1, 2], [0, 4]) == [((7,), 0.0), ((7,), 4.0), ((7, 3), 0.0), ((7, 3), 4.0)]
+    with pytest.raises(BadInput, match="not 3 ranked"):
+        cells_of([7, 3], [3], [1])
 
 
 def test_controls_have_the_norm_of_what_they_control():

@@ -69,3 +69,27 @@ def test_rnn_reads_the_whole_past_and_nothing_else():
     after = made.factors(changed, hidden)
     assert torch.equal(before[:, :2], after[:, :2])
     assert not torch.allclose(before[:, 2:], after[:, 2:])
+
+
+@pytest.mark.parametrize("modes", [2, 3])
+def test_only_a_sequential_head_can_follow_one_of_several_modes(modes):
+    """M equally likely first tokens, each with one successor: a parallel drafter accepts 1 / M at best."""
+    successors = torch.arange(modes) + modes
+    size = 2 * modes
+    target = torch.nn.functional.one_hot(successors, size).double()
+    generator = torch.Generator().manual_seed(0)
+    parallel = torch.softmax(torch.randn(500, size, generator=generator).double() * 4, -1)
+    overlap = torch.minimum(target[None], parallel[:, None]).sum(-1).mean(-1)
+    assert float(overlap.max()) <= 1 / modes + 1e-12
+    on_successors = target.mean(0)
+    assert float(torch.minimum(target, on_successors).sum(-1).mean()) == pytest.approx(1 / modes)
+
+    made = SequentialHead("markov", modes, size, WIDTH).double()
+    with torch.no_grad():
+        made.markov_w1.weight.zero_()
+        made.markov_w1.weight[:modes] = torch.eye(modes).double()
+        made.markov_w2.weight.zero_()
+        made.markov_w2.weight[successors, torch.arange(modes)] = 40.0
+    bias, _ = made.step(1, torch.arange(modes), torch.zeros(modes, WIDTH).double())
+    drafted = torch.softmax(bias.detach(), -1)
+    assert float(torch.minimum(target, drafted).sum(-1).min()) > 1 - 1e-12

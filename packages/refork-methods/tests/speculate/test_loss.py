@@ -10,6 +10,7 @@ from refork_methods.speculate.loss import (
     LossWeights,
     confidence_loss,
     draft_loss,
+    l1_distance,
     position_weights,
 )
 
@@ -27,6 +28,22 @@ def test_weights_decay_with_the_block_or_a_constant_of_their_own():
     for bad in (0.0, -1.0):
         with pytest.raises(BadInput):
             position_weights(7, bad)
+
+
+def test_gradient_of_total_variation():
+    """By hand: d L1 / d z_j = q_j (s_j - sum_v q_v s_v), s = sign(q - p)."""
+    p, _ = laws(0)
+    logits = torch.randn(6, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    logits.requires_grad_(True)
+    q = torch.softmax(logits, -1)
+    l1_distance(p, q).sum().backward()
+    with torch.no_grad():
+        sign = torch.sign(q - p)
+        wanted = q * (sign - (q * sign).sum(-1, keepdim=True))
+    assert torch.allclose(logits.grad, wanted, atol=1e-14)
+    assert torch.autograd.gradcheck(
+        lambda z: l1_distance(p, torch.softmax(z, -1)), logits.detach().requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("label", [0.1, 0.5, 0.93])

@@ -10,6 +10,7 @@ with random directions of the same norm are ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -218,3 +219,19 @@ def above_random(
     low, high = np.quantile(drawn, [tail, 1 - tail])
     estimate = float(top.mean() - np.quantile(randoms.mean(axis=1), quantile))
     return stats.Interval(estimate, float(low), float(high), level, "bootstrap over prompts")
+
+
+def cells_of(
+    ranked: Sequence[int], sizes: Sequence[int], alphas: Sequence[float]
+) -> list[tuple[tuple[int, ...], float]]:
+    """The settings of a grid: the first ``size`` of the ranked features, times ``alpha``.
+
+    Raises:
+        BadInput: an empty grid, or a size that is not 1 to the number of ranked features.
+    """
+    if not sizes or not alphas:
+        raise BadInput("a grid needs sizes and alphas", where="sweep")
+    for size in sizes:
+        if not 1 <= size <= len(ranked):
+            raise BadInput(f"there are not {size} ranked features but {len(ranked)}", where="sweep")
+    return [(tuple(ranked[:size]), float(alpha)) for size in sizes for alpha in alphas]

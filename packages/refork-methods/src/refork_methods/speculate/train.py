@@ -21,7 +21,7 @@ from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import save_draft
-from refork_methods.speculate.config import DraftConfig, HeldOut, draft_config
+from refork_methods.speculate.config import DraftConfig, DraftKind, HeldOut, draft_config
 from refork_methods.speculate.data import (
     Example,
     Features,
@@ -167,6 +167,7 @@ def train_draft(
     config: DraftConfig | None = None,
     settings: DraftTraining | None = None,
     *,
+    kind: DraftKind = "dspark",
     out: Path | None = None,
     progress: Progress = silent,
 ) -> TrainedDraft:
@@ -182,7 +183,7 @@ def train_draft(
         DiskFull: ``out`` cannot be written.
     """
     plan = settings or DraftTraining()
-    shape = config or draft_config(target)
+    shape = config or draft_config(target, kind)
     # The drafter is trained for these weights whatever the config said before.
     shape = shape.but(target=target.card.weights, tokenizer=target.card.tokenizer)
     run = _Run(target, tuple(data), shape, plan, out)
