@@ -78,8 +78,8 @@ def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
     talk(agent_graph(node(numbering()), agent, overwrite=False), 20, 40)
     compactor = LangMemCompactor(numbering(), 350, None, 60)
     context, fired = [], 0
-    for number, text in enumerate(20, 40):
-        question = agent.asked[number]
+    for number, question in enumerate(agent.asked):
+        text = question.messages[-1].text
         result = compactor.compact([*context, {"role": "user", "content": text, "id": f"u{number}"}])
         fired += result.fired
         real = from_langchain(question.messages)
