@@ -102,9 +102,13 @@ def caller():
     return LangChainChat(ScriptedChat(say))
 
 
+def told(count, words=0):
+    """What a user says in so many turns, the rule first."""
+    return [MAIL_RULE, *(f"turn {n}" + " word" * words for n in range(1, count))]
+
+
 def talk(graph, count, words=0):
-    """So many turns of a user with a graph or agent, the rule in the first."""
-    told = [MAIL_RULE, *(f"turn {n}" + " word" * words for n in range(1, count))]
-    for number, text in enumerate(told):
+    """So many turns of a user with a graph or agent."""
+    for number, text in enumerate(told(count, words)):
         asked = to_langchain([{"role": "user", "content": text, "id": f"u{number}"}])
         graph.invoke({"messages": asked}, THREAD)

@@ -8,7 +8,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
 from pin.frameworks.histories import MAIL as BUFFER
-from pin.frameworks.histories import THREAD, numbering, talk, talker
+from pin.frameworks.histories import THREAD, numbering, talk, talker, told
 from refork.chat import ScriptedChat
 from refork.compaction import Compactor
 from refork.errors import BadInput
@@ -78,8 +78,7 @@ def test_rounds_are_those_of_a_graph_that_keeps_the_whole_history():
     talk(agent_graph(node(numbering()), agent, overwrite=False), 20, 40)
     compactor = LangMemCompactor(numbering(), 350, None, 60)
     context, fired = [], 0
-    for number, question in enumerate(agent.asked):
-        text = question.messages[-1].text
+    for number, (text, question) in enumerate(zip(told(20, 40), agent.asked, strict=True)):
         result = compactor.compact([*context, {"role": "user", "content": text, "id": f"u{number}"}])
         fired += result.fired
         real = from_langchain(question.messages)
