@@ -32,6 +32,9 @@ ASKING = {
     "langchain": lambda say: LangChainMiddlewareCompactor(ScriptedChat(say), SIX, TWO),
     "langchain, trimmed": lambda say: LangChainMiddlewareCompactor(ScriptedChat(say), SIX, TWO, 150),
     "agent-framework": lambda say: AgentFrameworkCompactor(summary(lambda shown: say([{"content": shown}]))),
+    "agent-framework, budget": lambda say: AgentFrameworkCompactor(
+        strategies(lambda shown: say([{"content": shown}]))[6]
+    ),
 }
 #: Compactors that fire on a dozen turns and ask nobody.
 SILENT = {
