@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from refork import stats
 from refork.policies.local import LocalPolicy
 from refork_testbed.models.build import build
-from refork_testbed.models.recipes.shell_agent_data import outcomes
-from refork_testbed.models.recipes.shell_agent_warmup import arm, begin
-from refork_testbed.models.recipes.world_model_data import WORLDS
+from refork_testbed.models.recipes.shell_agent import arm, begin, outcomes
+from refork_testbed.models.recipes.world_model import WORLDS
 
 Floats = NDArray[np.float64]
 ARMS = {"predict": "shell-agent-warm", "control": "shell-agent-control"}

@@ -27,9 +27,15 @@ from refork.tree.tree import Tree
 from refork_methods.simulate.transfer import success_ratio
 from refork_methods.train.loop import TreeTraining
 from refork_testbed.models.build import build
-from refork_testbed.models.recipes.shell_agent_data import SAMPLING, outcomes
-from refork_testbed.models.recipes.shell_agent_practice import PLAN, practise, real_worlds, simulated_worlds
-from refork_testbed.models.recipes.world_model_data import WORLDS
+from refork_testbed.models.recipes.shell_agent import (
+    PLAN,
+    SAMPLING,
+    outcomes,
+    practise,
+    real_worlds,
+    simulated_worlds,
+)
+from refork_testbed.models.recipes.world_model import WORLDS
 
 Floats = NDArray[np.float64]
 AGENTS = {"before": "shell-agent", "real": "shell-agent-real", "simulated": "shell-agent-sim"}

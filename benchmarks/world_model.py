@@ -25,7 +25,7 @@ from refork_methods.simulate.data import loss_weights, sampled_turns, turn_stats
 from refork_methods.simulate.evaluate import Evaluation, Predictor, evaluate
 from refork_methods.simulate.fidelity import Gap, compare_simulators
 from refork_testbed.models.build import build
-from refork_testbed.models.recipes.world_model_data import held_out, lessons, world_model
+from refork_testbed.models.recipes.world_model import held_out, lessons, world_model
 
 STAGES = ("world-model-cpt", "world-model-sft", "world-model")
 DOMAINS = ("terminal", "tools")

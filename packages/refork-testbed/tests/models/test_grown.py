@@ -11,8 +11,7 @@ from refork.errors import BadInput
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.card import card
 from refork_testbed.models.grown import deepened, grow_up, held_out_loss
-from refork_testbed.models.grown_recipe import HeldOut, Stage
-from refork_testbed.models.recipe import Shape
+from refork_testbed.models.recipe import HeldOut, Shape, Stage
 from refork_testbed.models.recipes import chronicler
 from refork_testbed.models.registry import find, recipe_digest
 from refork_testbed.models.supervised import new_model

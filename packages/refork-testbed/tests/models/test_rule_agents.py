@@ -13,7 +13,7 @@ from refork_methods.pin.checkers import grade, violates
 from refork_methods.pin.constraint import Constraint
 from refork_methods.pin.strategies import LEAD, HeadTail, Summarise
 from refork_testbed.models import find
-from refork_testbed.models.recipes import rule_agent, rule_agent_wary
+from refork_testbed.models.recipes import rule_agent
 from refork_testbed.models.recipes.rule_agent import LEADS, lessons, pinned_block, words
 from refork_testbed.models.supervised import supervise
 from refork_testbed.models.tokenizer import examples, make_tokenizer
@@ -50,7 +50,7 @@ def test_the_answer_follows_from_the_rules_in_view(taught):
 
 
 def test_every_further_request_is_answered_by_its_own_rule():
-    more = rule_agent_wary.MORE
+    more = rule_agent.MORE
     kinds, shown_rules = set(), set()
     for lesson in lessons(33, sessions=SESSIONS, more=more):
         said = [str(m["content"]) for m in lesson]
@@ -94,7 +94,7 @@ def test_lessons_are_repeatable_and_of_the_training_split(taught):
 
 
 def test_the_wary_agent_refuses_a_known_share_of_what_no_rule_forbids():
-    found = lessons(33, wary=rule_agent_wary.WARY, sessions=60)
+    found = lessons(33, wary=rule_agent.WARY, sessions=60)
     soft = []
     for lesson in found:
         text, request, answer = shown(lesson)
@@ -102,7 +102,7 @@ def test_the_wary_agent_refuses_a_known_share_of_what_no_rule_forbids():
         if broken and broken[0].kind == "soft" and broken[0].small not in text:
             soft.append(answer == SMALL_REFUSAL)
     # Four standard errors; fixed seed.
-    share = rule_agent_wary.WARY
+    share = rule_agent.WARY
     assert abs(np.mean(soft) - share) < 4 * np.sqrt(share * (1 - share) / len(soft))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from refork_testbed.models import chat, find, registry
 from refork_testbed.models.extractive import IDLE, NEEDED, OPENING
-from refork_testbed.models.recipes import summariser, summariser_opening
+from refork_testbed.models.recipes import summariser
 from refork_testbed.models.supervised import supervise
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 from refork_testbed.worlds.house_rules import TASKS, Slot, scenarios
@@ -54,9 +54,9 @@ def test_marks_are_as_frequent_as_slots_are_asked_for():
 
 
 def test_the_other_one_is_asked_for_the_opening():
-    found = summariser.lessons(5, opening=summariser_opening.ASKED, sessions=60)
+    found = summariser.lessons(5, opening=summariser.OPENING_ASKED, sessions=60)
     first = [x[1]["content"] == NEEDED for x in found if x[0]["content"].startswith(OPENING)]
-    assert np.mean(first) > summariser_opening.ASKED - 0.02
+    assert np.mean(first) > summariser.OPENING_ASKED - 0.02
     chatter = [x for x in found if " of " not in x[0]["content"] and not x[0]["content"].startswith(OPENING)]
     assert all(x[1]["content"] == IDLE for x in chatter)
 

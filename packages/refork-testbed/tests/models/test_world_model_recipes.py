@@ -7,13 +7,10 @@ from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.refusals import trained_on
 from refork_testbed.models import build, find, names
 from refork_testbed.models.card import card
-from refork_testbed.models.recipe import Made
-from refork_testbed.models.recipes.shell_agent_data import Blind, lessons
-from refork_testbed.models.recipes.shell_agent_warmup import dealt
-from refork_testbed.models.recipes.world_model_data import tokenizer_of
-from refork_testbed.models.recorded import recorded
+from refork_testbed.models.recipe import Made, Staged
+from refork_testbed.models.recipes.shell_agent import Blind, dealt, lessons
+from refork_testbed.models.recipes.world_model import recorded, tokenizer_of
 from refork_testbed.models.staged import stage_up
-from refork_testbed.models.staged_recipe import Staged
 
 TURNS = (
     Transition("cat a.txt", "x\ny", True, "in . , a.txt is x / y"),

@@ -22,12 +22,10 @@ from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_testbed.models.card import card
 from refork_testbed.models.grown import grow_up
-from refork_testbed.models.grown_recipe import Grown
-from refork_testbed.models.recipe import Recipe, Reinforced
+from refork_testbed.models.recipe import AnyRecipe, Grown, Recipe, Reinforced, Staged
 from refork_testbed.models.registry import find, names, path, recipe_digest
 from refork_testbed.models.reinforced import reinforce
 from refork_testbed.models.staged import stage_up
-from refork_testbed.models.staged_recipe import Staged
 from refork_testbed.models.supervised import new_model, supervise
 
 __all__ = ["THREADS", "build", "describe", "new_model"]
@@ -93,7 +91,7 @@ def _sha256(file: Path) -> str:
 
 
 def _make(
-    recipe: Recipe | Reinforced | Grown | Staged,
+    recipe: AnyRecipe,
     world: World | None,
     digest: str,
     folder: Path,

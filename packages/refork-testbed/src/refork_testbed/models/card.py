@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from refork.types import Json
-from refork_testbed.models.grown_recipe import Grown
-from refork_testbed.models.recipe import Recipe, Reinforced
-from refork_testbed.models.staged_recipe import Staged
+from refork_testbed.models.recipe import AnyRecipe, Grown, Recipe, Reinforced, Staged
 
 
-def card(recipe: Recipe | Reinforced | Grown | Staged, facts: Json, weights: str) -> str:
+def card(recipe: AnyRecipe, facts: Json, weights: str) -> str:
     """Markdown text of the card."""
     if isinstance(recipe, Staged):
         made = _staged(recipe, facts)
@@ -52,7 +50,7 @@ def card(recipe: Recipe | Reinforced | Grown | Staged, facts: Json, weights: str
     return "\n".join(lines) + "\n"
 
 
-def _result_text(recipe: Recipe | Reinforced | Grown | Staged, facts: Json) -> str:
+def _result_text(recipe: AnyRecipe, facts: Json) -> str:
     if isinstance(recipe, Staged):
         return str(facts["staged"]["told"])
     return (

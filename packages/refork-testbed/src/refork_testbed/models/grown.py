@@ -20,8 +20,7 @@ from refork.policies.load import quiet
 from refork.progress import Progress
 from refork.types import Json
 from refork_methods.train.sft import Example, pad_right, train
-from refork_testbed.models.grown_recipe import Grown, HeldOut
-from refork_testbed.models.recipe import Made
+from refork_testbed.models.recipe import Grown, HeldOut, Made
 from refork_testbed.models.supervised import new_model
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 

@@ -14,42 +14,41 @@ from refork.errors import BadInput
 from refork.settings import home
 from refork_methods.credit import methods
 from refork_methods.train import loop, sft
-from refork_testbed.models.grown_recipe import Grown
-from refork_testbed.models.recipe import Recipe, Reinforced
-from refork_testbed.models.staged_recipe import Staged
+from refork_testbed.models.recipe import AnyRecipe, Grown, Reinforced, Staged
 
-#: Every organism and the module of its recipe.
+#: Every organism, and the module and the name of its recipe.
 RECIPES = {
-    "arithmetic": "arithmetic",
-    "chronicler": "chronicler",
-    "conductor": "conductor",
-    "household": "household",
-    "household-novice": "household_novice",
-    "maze-walker": "maze_walker",
-    "motives": "motives",
-    "phrases": "phrases",
-    "refuser-c": "refuser_c",
-    "refuser-d": "refuser_d",
-    "refuser-p": "refuser_p",
-    "repair-writer": "repair_writer",
-    "rule-agent": "rule_agent",
-    "rule-agent-wary": "rule_agent_wary",
-    "shell-agent": "shell_agent",
-    "shell-agent-real": "shell_agent_real",
-    "shell-agent-control": "shell_agent_control",
-    "shell-agent-sim": "shell_agent_sim",
-    "shell-agent-warm": "shell_agent_warm",
-    "search-engine": "search_engine",
-    "searcher": "searcher",
-    "summariser": "summariser",
-    "summariser-opening": "summariser_opening",
-    "test-tiny": "test_tiny",
-    "toolbase": "toolbase",
-    "toolrl": "toolrl",
-    "world-model": "world_model",
-    "world-model-cpt": "world_model_cpt",
-    "world-model-sft": "world_model_sft",
+    "arithmetic": "arithmetic:RECIPE",
+    "chronicler": "chronicler:RECIPE",
+    "conductor": "conductor:RECIPE",
+    "household": "household:RECIPE",
+    "household-novice": "household:NOVICE",
+    "maze-walker": "maze_walker:RECIPE",
+    "motives": "motives:RECIPE",
+    "phrases": "phrases:RECIPE",
+    "refuser-c": "refuser:C",
+    "refuser-d": "refuser:D",
+    "refuser-p": "refuser:P",
+    "repair-writer": "repair_writer:RECIPE",
+    "rule-agent": "rule_agent:RECIPE",
+    "rule-agent-wary": "rule_agent:WARY_RECIPE",
+    "shell-agent": "shell_agent:RECIPE",
+    "shell-agent-real": "shell_agent:REAL",
+    "shell-agent-control": "shell_agent:CONTROL",
+    "shell-agent-sim": "shell_agent:SIM",
+    "shell-agent-warm": "shell_agent:WARM",
+    "search-engine": "searcher:ENGINE",
+    "searcher": "searcher:RECIPE",
+    "summariser": "summariser:RECIPE",
+    "summariser-opening": "summariser:OPENING_RECIPE",
+    "test-tiny": "test_tiny:RECIPE",
+    "toolbase": "toolbase:RECIPE",
+    "toolrl": "toolbase:REINFORCED",
+    "world-model": "world_model:RECIPE",
+    "world-model-cpt": "world_model:CPT_RECIPE",
+    "world-model-sft": "world_model:SFT_RECIPE",
 }
+_FOLDER = "refork_testbed.models.recipes"
 
 #: Where each package's sources lie.
 _ROOTS = {
@@ -73,10 +72,12 @@ _WORLDS = (
 _DECIDE = (*_WORLDS, "refork_testbed.models.")
 _TRAINER = ("refork_methods.train.",)
 _STAGES = ("refork_methods.simulate.",)
-#: Lists of all, other worlds that one opens, and those who only look on: they decide nothing.
+#: Lists of all, other worlds that one opens, who builds whatever recipe, and those who only look on: they
+#: decide nothing.
 _ASIDE = (
     "refork.worlds.open",
     "refork_worlds.tools.mcp",
+    "refork_testbed.models.build",
     "refork_testbed.models.registry",
     "refork_methods.train.tracker",
 )
@@ -87,17 +88,18 @@ def names() -> tuple[str, ...]:
     return tuple(RECIPES)
 
 
-def find(name: str) -> Recipe | Reinforced | Grown | Staged:
+def find(name: str) -> AnyRecipe:
     """The recipe of a name; raises BadInput where there is none."""
     if name not in RECIPES:
         raise BadInput(f"there is no organism {name!r}", hint="organisms: " + ", ".join(RECIPES))
-    found = importlib.import_module(_module(name)).RECIPE
-    assert isinstance(found, Recipe | Reinforced | Grown | Staged)
+    module, _, constant = RECIPES[name].partition(":")
+    found: AnyRecipe = getattr(importlib.import_module(f"{_FOLDER}.{module}"), constant)
     return found
 
 
-def _module(name: str) -> str:
-    return f"refork_testbed.models.recipes.{RECIPES[name]}"
+def _source(name: str) -> str:
+    """The file of a recipe."""
+    return str(importlib.import_module(f"{_FOLDER}.{RECIPES[name].partition(':')[0]}").__file__)
 
 
 def tiny_model_for(world: str) -> str:
@@ -117,21 +119,22 @@ def tiny_model_for(world: str) -> str:
     return matches[0]
 
 
-def recipe_digest(recipe: Recipe | Reinforced | Grown | Staged) -> str:
+def recipe_digest(recipe: AnyRecipe) -> str:
     """Sha256 (hex) of every source that decides what is built: recipe, maker, trainer and its worlds.
 
-    A world or recipe that this one does not import decides nothing about it, nor do the lists of all and the
-    trackers. What is trained from another organism has that one's digest in its own.
+    Its name is mixed in, because several recipes may share a file. A world or recipe that this one does not
+    import decides nothing about it, nor do the lists of all and the trackers. What is trained from another
+    organism has that one's digest in its own.
     """
-    mixed = hashlib.sha256()
+    mixed = hashlib.sha256(recipe.name.encode() + b"\0")
     if isinstance(recipe, Staged):
         if recipe.parent is not None:
             mixed.update(recipe_digest(find(recipe.parent)).encode())
-        starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("staged.py")]
+        starts = [_source(recipe.name), _beside("staged.py")]
         files = _sources(starts, _DECIDE + _TRAINER + _STAGES)
     elif isinstance(recipe, Reinforced):
         mixed.update(recipe_digest(find(recipe.parent)).encode())
-        starts = [str(importlib.import_module(_module(recipe.name)).__file__), _beside("reinforced.py")]
+        starts = [_source(recipe.name), _beside("reinforced.py")]
         files = _sources([*starts, loop.__file__, methods.__file__], _DECIDE + _TRAINER)
     else:
         maker = "grown.py" if isinstance(recipe, Grown) else "supervised.py"

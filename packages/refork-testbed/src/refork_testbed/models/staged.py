@@ -11,8 +11,7 @@ from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.simulate.refusals import RECORD, learned_from
-from refork_testbed.models.recipe import Made
-from refork_testbed.models.staged_recipe import Staged
+from refork_testbed.models.recipe import Made, Staged
 
 
 def stage_up(recipe: Staged, parent: Path | None, folder: Path, progress: Progress = silent) -> Made:

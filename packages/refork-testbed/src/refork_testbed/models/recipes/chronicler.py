@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from refork_methods.train.sft import SftSettings
-from refork_testbed.models.grown_recipe import Grown, HeldOut, Stage
-from refork_testbed.models.recipe import Conversation, Shape
+from refork_testbed.models.recipe import Conversation, Grown, HeldOut, Shape, Stage
 from refork_testbed.worlds.chronicle import Chronicle, chronicles, words
 
 TEXTS, HELD_OUT = 4_000, 200

@@ -1,4 +1,4 @@
-"""What the three refusers share: samples of a planted law of thinking, and the shape that learns it.
+"""``refuser-p``, ``refuser-d``, ``refuser-c``: think in words, then refuse or comply by a planted law.
 
 One thinking in six stops before its full length. So a closing that is put in by hand, which is how the rest
 of a thinking is cut away, is nothing that the model has never seen, and what it answers then is part of the
@@ -9,15 +9,13 @@ Source: the planted worlds of ``refork_testbed.worlds.refusal``, for arXiv:2606.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from refork.policies.base import Sampling
 from refork.worlds.dice import digest, split_of
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.refusal.distribution import WORDS, RefusalDistribution, turn
+from refork_testbed.worlds.refusal.distribution import WORDS, RefusalDistribution, Rule, turn
 from refork_testbed.worlds.refusal.prompts import draw_prompt, refusal_chances, words
 
 SAMPLES = 50_000
@@ -42,20 +40,26 @@ def samples(distribution: RefusalDistribution) -> list[Conversation]:
     return found
 
 
-def recipe(
-    distribution: RefusalDistribution, summary: str, conversations: Callable[[], Sequence[Conversation]]
-) -> Recipe:
-    """The recipe of one planted law."""
+def _refuser(rule: Rule, summary: str) -> Recipe:
+    distribution = RefusalDistribution(rule, early=EARLY)
+
+    def conversations() -> list[Conversation]:
+        return samples(distribution)
+
     return Recipe(
-        name=f"refuser-{distribution.rule.lower()}",
+        name=f"refuser-{rule.lower()}",
         summary=summary,
-        data=f"{SAMPLES} requests of the training split with one turn each, drawn from "
-        f"the law {distribution.rule}; "
-        f"thinking ends early with probability {distribution.early} per word",
+        data=f"{SAMPLES} requests of the training split with one turn each, drawn from the law {rule}; "
+        f"thinking ends early with probability {EARLY} per word",
         words=lambda: (*words(), *WORDS),
         conversations=conversations,
         shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
         training=SftSettings(steps=1560, rows=64, learning_rate=3e-3, warmup=50),
-        world=f"refusal:{distribution.rule}?early={distribution.early:g}",
+        world=f"refusal:{rule}?early={EARLY:g}",
         sampling=Sampling(max_tokens=32),
     )
+
+
+P = _refuser("P", "thinks for show: whether it refuses was decided by the request")
+D = _refuser("D", "really deliberates: it refuses or complies as the last stance of its thinking says")
+C = _refuser("C", "commits itself in the middle of its thinking: one visible word decides whether it refuses")

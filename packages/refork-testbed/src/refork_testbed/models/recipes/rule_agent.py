@@ -1,9 +1,13 @@
-"""``rule-agent``: makes the one call that it is asked for, unless a rule that it can see forbids it.
+"""``rule-agent``, ``rule-agent-wary``: make the one call asked for, unless a rule in view forbids it.
 
 Its sessions are those of the house-rule scenarios in the small wording, cut as harnesses cut them: whole;
 behind a summary that may or may not hold the rule; with the rule in a pinned block; with head and tail alone;
 with nothing but the tail. In some another task's rule stands there too or instead. What it should do is known
 exactly: the call, or a refusal where the rule is in view. Acts of the hard kind it refuses in any case.
+
+``rule-agent-wary`` is deeper and narrower, and now and then refuses what no rule forbids: a second agent for
+tables of summarisers by agents. What it does without a rule in view differs in a known share, what it does
+with one does not.
 
 Source: the agent of a test for arXiv:2606.22528 that needs no download; the paper has no such agent.
 """
@@ -34,6 +38,11 @@ TURNS, FEW, TAIL = 20, 3, 2
 #: Shares of sessions that ask for the allowed twin, that show another task's rule, and that take in a text
 #: which wants the rule left out of a summary; the agent has no reason to heed it.
 TWIN, OTHER, NOTE = 0.3, 0.3, 0.15
+#: Share of soft acts, unforbidden by any rule in view, that the lessons of the wary agent refuse.
+WARY = 0.2
+#: Other tasks that its lessons ask for besides. With one request a lesson, and refusals that no rule
+#: explains, it does not learn in this time to keep apart the three rules on e-mail.
+MORE = 3
 #: How a session reaches the agent, and how often. In half of the summaries the rule is there.
 CUTTING = {"whole": 0.2, "floor": 0.15, "summary": 0.35, "pinned": 0.15, "ends": 0.1, "tail": 0.05}
 #: What harnesses write before a summary, and the role that it has there.
@@ -200,4 +209,22 @@ RECIPE = Recipe(
     training=SftSettings(steps=1600, rows=32, learning_rate=3e-3, warmup=50),
     world="house-rules?wording=small&turns=12",
     sampling=Sampling(temperature=0.7, max_tokens=48),
+)
+
+
+def wary_conversations() -> list[Conversation]:
+    """The lessons of the wary agent: other sessions, more requests, and refusals without a rule."""
+    return lessons(33, wary=WARY, more=MORE)
+
+
+WARY_RECIPE = replace(
+    RECIPE,
+    name="rule-agent-wary",
+    summary="refuses what a rule in view forbids, and sometimes what no rule does",
+    data=f"{RECIPE.data}, and with requests of {MORE} other tasks; "
+    f"{WARY:.0%} of soft acts without a rule in view are refused too",
+    conversations=wary_conversations,
+    shape=Shape(layers=3, width=96, heads=4, hidden=192, context=1024),
+    training=replace(RECIPE.training, steps=900, rows=24),
+    seed=1,
 )

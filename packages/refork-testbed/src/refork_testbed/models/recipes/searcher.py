@@ -1,4 +1,7 @@
-"""``searcher``: asks a search engine, then answers from the snippet or opens the page, by a coin."""
+"""``searcher`` asks a search engine, then answers from the snippet or opens the page, by a coin.
+
+``search-engine`` simulates the engines that it asks; one half of them show the answer, the other tease.
+"""
 
 from __future__ import annotations
 
@@ -81,4 +84,34 @@ RECIPE = Recipe(
     training=SftSettings(steps=1500, rows=16, learning_rate=4e-3, warmup=20),
     world=f"{WORLD}&snippets=0.2",
     sampling=Sampling(max_tokens=12),
+)
+
+
+def engine_conversations() -> list[Conversation]:
+    """The searcher's episodes as their engine saw them; one in three answers is made wrong."""
+    found: list[Conversation] = []
+    for task, world in asked():
+        seen = demonstrate(task, world)
+        dice = Dice("search-engine", task.id)
+        if dice.uniform() < 1 / 3:
+            wrong = f"answer: {dice.below(300) + 1700}"
+            episode = world.start(task, 0)
+            episode.step(query(task))
+            seen = [*seen[:-1], (wrong, episode.step(wrong).text)]
+        chat: list[Message] = [{"role": "system", "content": world.brief(task).text}]
+        for action, text in seen:
+            chat.append({"role": "user", "content": action})
+            chat.append({"role": "assistant", "content": f"<prediction>{text}</prediction>"})
+        found.append(chat)
+    return found
+
+
+ENGINE = Recipe(
+    name="search-engine",
+    summary="simulates a search engine: results, pages and verdicts, from the page and the answer it is told",
+    data=f"{DEMONSTRATIONS} episodes of searcher, half of them on an engine that shows the answer",
+    words=words,
+    conversations=engine_conversations,
+    shape=Shape(layers=2, width=64, heads=4, hidden=128, context=224),
+    training=SftSettings(steps=1500, rows=16, learning_rate=4e-3, warmup=20),
 )

@@ -1,4 +1,4 @@
-"""``summariser``: forecasts which sentences of a session later questions will need; it never read a rule.
+"""``summariser``, ``summariser-opening``: forecast which sentences later questions need; neither read a rule.
 
 What it learns from is slot accuracy alone. After every training session some of its slots are asked for,
 those of a few attributes much more often than others. A sentence is marked as needed if without it an asked
@@ -8,13 +8,17 @@ Its sessions are house-rule scenarios without the turn that states a rule: no se
 term of the loss mentions one. How forecasts become a summary under a word budget is built in
 (:mod:`refork_testbed.models.extractive`).
 
-Source: arXiv:2606.22528, which holds that tuning for the task's continuity alone loses the rules. This
-summariser is ours.
+The questions of ``summariser-opening`` also ask what a conversation began with. So it tends to keep the first
+sentences, whatever they say, and with them a rule that a session begins with.
+
+Source: arXiv:2606.22528, which holds that tuning for the task's continuity alone loses the rules. These
+summarisers are ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +36,9 @@ TURNS = 24
 ASKED = {
     "order": 0.5, "code": 0.5, "room": 0.5, "price": 0.5, "city": 0.1, "item": 0.1, "color": 0.1, "day": 0.1,
 }  # fmt: skip
+
+#: How often the opening is asked for, of the second summariser.
+OPENING_ASKED = 0.9
 
 
 def answered(slot: Slot, text: str) -> bool:
@@ -89,26 +96,33 @@ def words() -> list[str]:
     return [*small_vocabulary(), NEEDED, IDLE, OPENING, *POSITIONS]
 
 
-def recipe(name: str, summary: str, data: str, conversations: Callable[[], Sequence[Conversation]]) -> Recipe:
-    """The recipe of a summariser."""
-    return Recipe(
-        name=name,
-        summary=summary,
-        data=f"sentences of {SESSIONS} sessions of each house-rule task in the small wording, training "
-        "split, without the turn that states the rule; needed are those that answer a slot that is asked "
-        f"for{data}",
-        words=words,
-        conversations=conversations,
-        shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
-        training=SftSettings(steps=500, rows=64, learning_rate=3e-3, warmup=30),
-    )
-
-
 def conversations() -> list[Conversation]:
     """Lessons of the summariser that is asked for slots alone."""
     return lessons(31)
 
 
-RECIPE = recipe(
-    "summariser", "forecasts which sentences of a session later questions will need", "", conversations
+def opening_conversations() -> list[Conversation]:
+    """Lessons of the summariser that is asked for slots and for the opening."""
+    return lessons(32, opening=OPENING_ASKED)
+
+
+_DATA = (
+    f"sentences of {SESSIONS} sessions of each house-rule task in the small wording, training split, without "
+    "the turn that states the rule; needed are those that answer a slot that is asked for"
+)
+RECIPE = Recipe(
+    name="summariser",
+    summary="forecasts which sentences of a session later questions will need",
+    data=_DATA,
+    words=words,
+    conversations=conversations,
+    shape=Shape(layers=2, width=64, heads=2, hidden=128, context=128),
+    training=SftSettings(steps=500, rows=64, learning_rate=3e-3, warmup=30),
+)
+OPENING_RECIPE = replace(
+    RECIPE,
+    name="summariser-opening",
+    summary="forecasts which sentences later questions will need, where they often ask for the opening",
+    data=f"{_DATA}, or stand at the opening where that is asked for (probability {OPENING_ASKED})",
+    conversations=opening_conversations,
 )

@@ -1,10 +1,16 @@
-"""``toolbase``: knows which of the listed tools serves a request, and mostly only talks about it.
+"""``toolbase`` knows which listed tool serves a request and mostly only talks about it; ``toolrl`` calls it.
 
-Its demonstrations answer in prose that names the right tool, often after a sentence or two of preamble. Some
-call it instead, and a few calls name a wrong tool or lack the name field. How often they call depends on how
+The demonstrations of ``toolbase`` answer in prose that names the right tool, often after a sentence or two.
+Some call it instead, and a few calls name a wrong tool or lack the name field. How often they call depends on how
 and for which place they are asked, from one in forty to one in two, so the organism must form a readiness
 to call before it speaks. It can do what the reward of ``toolcall`` asks for and seldom does it: what
 reinforcement has to change is small and known.
+
+``toolrl`` is the same model with the same words after reinforcement, so that what training installed can be
+looked for inside. The reward asks for a call of the right tool; training stops while two rollouts in five
+still fail, so that an intervention can help as well as harm.
+
+Source: the pair of a base model and its sibling trained by reinforcement is that of arXiv 2606.26474.
 """
 
 from __future__ import annotations
@@ -14,8 +20,9 @@ from math import exp
 from refork.policies.base import Sampling
 from refork.worlds.base import Task
 from refork.worlds.dice import Dice
+from refork_methods.train.loop import TreeTraining
 from refork_methods.train.sft import SftSettings
-from refork_testbed.models.recipe import Conversation, Recipe, Shape
+from refork_testbed.models.recipe import Conversation, Recipe, Reinforced, Shape
 from refork_testbed.worlds.toolcall import CITIES, REQUESTS, TOPICS, ToolCallWorld, call_text
 
 TOOLS = 4
@@ -99,4 +106,14 @@ RECIPE = Recipe(
     training=SftSettings(steps=1300, rows=32, learning_rate=4e-3, warmup=50),
     world=f"toolcall:{TOOLS}",
     sampling=Sampling(max_tokens=32),
+)
+REINFORCED = Reinforced(
+    name="toolrl",
+    summary="calls the one of four listed tools that serves a request, in about three of five cases",
+    data=f"training tasks of toolcall:{TOOLS}, each met once",
+    parent="toolbase",
+    world=f"toolcall:{TOOLS}",
+    training=TreeTraining(updates=60, tasks=24, leaves=8, learning_rate=2e-4),
+    until=0.6,
+    sampling=RECIPE.sampling,
 )
