@@ -54,15 +54,22 @@ from refork_methods.stance.replay import CausalCuts
 from refork_methods.stance.segments import word_chunks
 from refork_methods.stance.variance import Mode, coin, plug_in_values, unbiased_values
 from refork_testbed.models import build, find
-from refork_testbed.worlds.refusal import RefusalDistribution, RefusalWorld, stances
 from refork_testbed.worlds.refusal.calibrate import calibration
-from refork_testbed.worlds.refusal.distribution import STANCE, Rule, thinking, turn
+from refork_testbed.worlds.refusal.distribution import (
+    STANCE,
+    RefusalDistribution,
+    Rule,
+    stances,
+    thinking,
+    turn,
+)
 from refork_testbed.worlds.refusal.truth import (
     free_refusal,
     mean_variance,
     performative_share,
     prompt_chances,
 )
+from refork_testbed.worlds.refusal.world import RefusalWorld
 
 Floats = NDArray[np.float64]
 RULES: tuple[Rule, ...] = ("P", "D", "C")

@@ -43,16 +43,9 @@ from refork_testbed.trials.motive_suite import (
     study,
     with_controls,
 )
-from refork_testbed.worlds.motives import (
-    AGENTS,
-    APPEAL,
-    ENGINEER,
-    IDLE,
-    NEUTRAL,
-    TWINS,
-    Agent,
-    environment,
-)
+from refork_testbed.worlds.motives.agents import AGENTS, TWINS, Agent
+from refork_testbed.worlds.motives.environment import ENGINEER, IDLE
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, environment
 
 
 def together(found: Sequence[Investigation], name: str) -> Arm:
@@ -197,7 +190,7 @@ def organism(draws: int) -> dict[str, float]:
     from refork_methods.forensics.target import TargetJudge
     from refork_testbed.models import build
     from refork_testbed.models.recipes.motives import RECIPE, planted
-    from refork_testbed.worlds.motives import MotiveWorld, environment_task
+    from refork_testbed.worlds.motives.world import MotiveWorld, environment_task
 
     policy, grader = LocalPolicy.load(str(build("motives"))), TargetJudge()
     off: list[float] = []
@@ -243,7 +236,7 @@ def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
     """Log-prob prefill in the first turn and the one that decides: is the phrase likelier before the act?"""
     from refork_methods.forensics.instruments import logprob_prefill
     from refork_methods.forensics.target import TargetJudge
-    from refork_testbed.worlds.motives import TAKE
+    from refork_testbed.worlds.motives.script import TAKE
 
     print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
           f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip

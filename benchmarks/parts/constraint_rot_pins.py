@@ -21,7 +21,7 @@ from refork.compaction import CompactionResult, Compactor, with_ids
 from refork.formats.openai_chat import text_of
 from refork.types import Message
 from refork_methods.pin import Constraint, PinnedBuffer, PinnedCompactor, approximate_tokens
-from refork_testbed.worlds.house_rules import TASKS
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 ROUNDS, SEGMENT = 20, 14
 RULES = tuple(Constraint(t.name, t.rule, t.kind, t.tool, t.checker) for t in TASKS.values())

@@ -23,9 +23,10 @@ from refork_methods.rot.conditions import CONDITIONS, grid_size, only_compaction
 from refork_methods.rot.episode import Cell, Episode
 from refork_testbed.trials.rot_recipe import RotRecipe, cells
 from refork_testbed.trials.rot_scenes import Scene, setup_for
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
+from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS, keeps_facts
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 #: Benign turns of the sessions, in turn: histories of about 600 to 2,000 tokens.
 TURNS = (12, 20, 30, 45)

@@ -16,21 +16,11 @@ from numpy.typing import NDArray
 
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds.base import Task
-from refork_testbed.worlds.miniapps import (
-    Agent,
-    MiniAppsWorld,
-    Rates,
-    Run,
-    ScriptTool,
-    Text,
-    documented,
-    other_value,
-    play,
-    spoiled,
-    statement,
-)
-from refork_testbed.worlds.miniapps.advice import TOPICS
+from refork_testbed.worlds.miniapps.advice import TOPICS, Text, documented, other_value, spoiled, statement
+from refork_testbed.worlds.miniapps.agents import Agent, Run, ScriptTool, play
+from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.scenarios import Part, read_query
+from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 RATES = (0.0, 0.1, 0.2, 0.4)
 

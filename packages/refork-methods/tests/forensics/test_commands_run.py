@@ -9,7 +9,8 @@ from refork.errors import BadInput
 from refork_methods.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
 from refork_methods.forensics.commands import app
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import find_agent, motive_world
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.world import motive_world
 
 POLICY = ("--policy", "scripted:motive-tedium")
 

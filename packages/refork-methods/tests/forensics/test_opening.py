@@ -17,7 +17,8 @@ from refork_methods.forensics.opening import grader_of, open_bench, rollout_of, 
 from refork_methods.forensics.run import counterfactual, run_design
 from refork_methods.forensics.running import parse_edit, parse_grid
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import find_agent, motive_world
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.world import motive_world
 
 COIN = "scripted:coin"
 

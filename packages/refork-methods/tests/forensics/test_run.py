@@ -25,7 +25,8 @@ from refork_methods.forensics.run import (
     run_design,
 )
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import find_agent, motive_world
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.world import motive_world
 from support.worlds import TwoTurns
 
 

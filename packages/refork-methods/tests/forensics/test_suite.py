@@ -37,7 +37,8 @@ from refork_testbed.trials.motive_suite import (
     study,
     with_controls,
 )
-from refork_testbed.worlds.motives import AGENTS, APPEAL, NEUTRAL, SCENES, TWINS, Agent, environment
+from refork_testbed.worlds.motives.agents import AGENTS, TWINS, Agent
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, SCENES, environment
 
 SMALL = Sizes(100, 50, 20)
 

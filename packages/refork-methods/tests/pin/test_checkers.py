@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refork.errors import BadInput
 from refork.tool_calls import ToolCall, openai_call
 from refork_methods.pin.checkers import check_checker, grade, judged, violates
-from refork_testbed.worlds.house_rules import TASKS
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 
 def answer(task, **arguments):

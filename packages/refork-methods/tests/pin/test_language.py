@@ -6,8 +6,8 @@ from refork.errors import BadInput
 from refork.tool_calls import ToolCall
 from refork_methods.pin.checkers import judged
 from refork_methods.pin.checks.language import outside
-from refork_testbed.worlds.house_rules import TASKS
 from refork_testbed.worlds.house_rules import words as w
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from refork.tool_calls import ToolCall
 from refork_methods.pin.checkers import judged
 from refork_methods.pin.checks.base import CannotJudge
 from refork_methods.pin.checks.sql import statements
-from refork_testbed.worlds.house_rules import TASKS
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 
 def production(sql, database="production"):

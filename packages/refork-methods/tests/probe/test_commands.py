@@ -13,7 +13,7 @@ from refork.tree.tree import Tree
 from refork_methods.probe.commands.probe import app
 from refork_methods.probe.page import curve_words, write_page
 from refork_methods.probe.picture import areas_figure, curve_figure, sweep_figure
-from refork_testbed.worlds.refusal import RefusalJudge, refusal_world
+from refork_testbed.worlds.refusal.world import RefusalJudge, refusal_world
 from support.models import tiny_policy
 
 

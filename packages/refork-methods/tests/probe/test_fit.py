@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from refork.errors import BadInput
 from refork_methods.probe import FirstTokenProbe, load_probe, text_control
 from refork_methods.probe.folds import fit_linear, fold_of
-from refork_testbed.worlds.refusal import refusal_world
+from refork_testbed.worlds.refusal.world import refusal_world
 from support.planted_probe import planted
 
 

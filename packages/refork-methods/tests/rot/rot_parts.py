@@ -7,8 +7,9 @@ from typing import Any
 from refork.compaction import CompactionResult, Compactor
 from refork_methods.pin.constraint import Constraint
 from refork_methods.rot.session import ModelCall, SessionLog
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.scenario import scenario
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 SPEND = scenario("spend", 3, turns=8)
 RULE = Constraint("spend", SPEND.rule, "soft", "purchase", TASKS["spend"].checker)

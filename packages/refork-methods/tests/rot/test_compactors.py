@@ -34,7 +34,7 @@ PACKAGES |= {name: "agent_framework" for name in names("compactors") if name.sta
 
 
 def scene():
-    from refork_testbed.worlds.house_rules import scenario
+    from refork_testbed.worlds.house_rules.scenario import scenario
 
     return Scene(scenario("spend", 5, turns=14))
 

@@ -23,9 +23,10 @@ from refork_methods.rot.conditions import (
 )
 from refork_methods.rot.stage import Stage
 from refork_testbed.trials.rot_scenes import Scene, setup_for
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 COMPACTORS = {
     "truncate": Truncate(200),

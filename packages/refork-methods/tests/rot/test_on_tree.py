@@ -13,9 +13,10 @@ from refork_methods.pin import PinnedBuffer, PinnedCompactor
 from refork_methods.pin.constraint import Constraint
 from refork_methods.pin.strategies import HeadTail, Summarise, Truncate
 from refork_methods.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 TASK = TASKS["spend"]
 SESSION = scenario("spend", 3, turns=8, wording="small")

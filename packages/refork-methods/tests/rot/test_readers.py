@@ -12,8 +12,9 @@ from refork_methods.pin.strategies import Truncate
 from refork_methods.rot.on_tree import GovernanceProbe
 from refork_methods.rot.readers import checkpoint_session, read_lines, read_sessions, write_session
 from refork_methods.rot.session import ModelCall, SessionLog, content_ids
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.scenario import scenario
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 ASK, SAY = {"role": "user", "content": "Order ink."}, {"role": "assistant", "content": "Done."}
 

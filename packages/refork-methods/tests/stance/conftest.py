@@ -8,7 +8,7 @@ from refork.tree.tree import Tree
 from refork_methods.stance.guards import panel_of
 from refork_methods.stance.marker import marker_of
 from refork_methods.stance.prompts import draw_rollouts, recorded_cases
-from refork_testbed.worlds.refusal import refusal_world
+from refork_testbed.worlds.refusal.world import refusal_world
 
 
 def refuses(text):

@@ -11,7 +11,7 @@ from refork.policies.base import Sampling
 from refork.tree.tree import Tree
 from refork_methods.probe.commands import app
 from refork_methods.stance.prompts import draw_rollouts, recorded_cases
-from refork_testbed.worlds.refusal import refusal_world
+from refork_testbed.worlds.refusal.world import refusal_world
 
 GUARD = ["--guard", r"regex:\brefuse\b", "--open", "<<", "--close", " >>"]
 LEAN = ["--annotator", r"regex:\b(for|grant)\b//\b(against|deny)\b", "--words"]

@@ -6,7 +6,7 @@ from refork.errors import BadInput
 from refork_methods.stance.prompts import rollouts
 from refork_methods.stance.replay import causal_cuts, stance_trace
 from refork_methods.stance.segments import word_chunks
-from refork_testbed.worlds.refusal import stances
+from refork_testbed.worlds.refusal.distribution import stances
 from refork_testbed.worlds.refusal.truth import performative_share
 
 

@@ -18,7 +18,8 @@ from refork_testbed.models.extractive import (
     questions,
     sentences,
 )
-from refork_testbed.worlds.house_rules import TASKS, scenario
+from refork_testbed.worlds.house_rules.scenario import scenario
+from refork_testbed.worlds.house_rules.tasks import TASKS
 from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 RULE = TASKS["email"].small

@@ -8,15 +8,9 @@ import pytest
 from refork.growing.plant import opening
 from refork_testbed.models.recipes import motives
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.motives import (
-    QUICK_OPENING,
-    SCENES,
-    TAKE,
-    MotiveWorld,
-    command_in,
-    environment,
-    sentences_in,
-)
+from refork_testbed.worlds.motives.scenes import SCENES, environment
+from refork_testbed.worlds.motives.script import QUICK_OPENING, TAKE, sentences_in
+from refork_testbed.worlds.motives.world import MotiveWorld, command_in
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from refork.worlds.open import open_world
 from refork_testbed.models.demonstrations import as_conversation
 from refork_testbed.models.recipes import arithmetic
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.household import household_world
+from refork_testbed.worlds.household.build import household_world
 
 
 class Never:

@@ -7,8 +7,8 @@ from refork.worlds.open import open_world
 from refork_testbed.models import find
 from refork_testbed.models.recipes import refuser
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.refusal import RefusalPrompt, refusal_chances, refused, thinking
-from refork_testbed.worlds.refusal.distribution import DENY
+from refork_testbed.worlds.refusal.distribution import DENY, refused, thinking
+from refork_testbed.worlds.refusal.prompts import RefusalPrompt, refusal_chances
 
 NAMES = ["refuser-p", "refuser-d", "refuser-c"]
 

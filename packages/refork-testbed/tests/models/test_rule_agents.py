@@ -17,7 +17,9 @@ from refork_testbed.models.recipes import rule_agent
 from refork_testbed.models.recipes.rule_agent import LEADS, lessons, pinned_block, words
 from refork_testbed.models.supervised import supervise
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.house_rules import SMALL_REFUSAL, TASKS, requested, scenarios
+from refork_testbed.worlds.house_rules.scenario import SMALL_REFUSAL, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS
+from refork_testbed.worlds.house_rules.triggers import requested
 
 SESSIONS = 8
 NAMES = ("rule-agent", "rule-agent-wary")

@@ -12,7 +12,8 @@ from refork_testbed.models.extractive import IDLE, NEEDED, OPENING
 from refork_testbed.models.recipes import summariser
 from refork_testbed.models.supervised import supervise
 from refork_testbed.models.tokenizer import examples, make_tokenizer
-from refork_testbed.worlds.house_rules import TASKS, Slot, scenarios
+from refork_testbed.worlds.house_rules.scenario import Slot, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 NAMES = ("summariser", "summariser-opening")
 

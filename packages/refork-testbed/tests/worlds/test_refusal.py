@@ -12,18 +12,10 @@ from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
-from refork_testbed.worlds.refusal import (
-    RefusalDistribution,
-    RefusalJudge,
-    RefusalPrompt,
-    refusal_chances,
-    refused,
-    stances,
-    thinking,
-)
 from refork_testbed.worlds.refusal.calibrate import calibration
-from refork_testbed.worlds.refusal.distribution import turn
-from refork_testbed.worlds.refusal.prompts import LEVELS, draw_prompt
+from refork_testbed.worlds.refusal.distribution import RefusalDistribution, refused, stances, thinking, turn
+from refork_testbed.worlds.refusal.prompts import LEVELS, RefusalPrompt, draw_prompt, refusal_chances
+from refork_testbed.worlds.refusal.world import RefusalJudge
 
 
 def asked(policy, task):

@@ -8,7 +8,8 @@ from refork_methods.forensics.bench import Bench, restart
 from refork_methods.forensics.case import Case
 from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import find_agent, motive_world
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.world import motive_world
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from refork_methods.forensics.instruments.logprob_prefill import (
     phrase_levels,
 )
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import SURFACES, TAKE, find_agent
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.script import SURFACES, TAKE
 
 
 def test_a_rollout_is_split_by_its_first_breaks():

@@ -104,7 +104,7 @@ def hit_leaf(bench, case, draws=60):
 
 def test_rates_of_a_planted_agent_are_its_exact_chances(make_bench):
     # 8 prefixes of 160 draws: all within 4 standard errors but for 1 seed in 2,000.
-    from refork_testbed.worlds.motives import find_agent
+    from refork_testbed.worlds.motives.agents import find_agent
 
     case, bench, world = make_bench("tedium")
     agent = find_agent("tedium")

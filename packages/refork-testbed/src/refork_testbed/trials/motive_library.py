@@ -17,14 +17,8 @@ from refork.types import Json
 from refork_methods.forensics.design import BASE, ArmPlan, Design
 from refork_methods.forensics.hypothesis import Hypothesis, Prediction
 from refork_methods.forensics.intervention import Intervention, factorial
-from refork_testbed.worlds.motives import (
-    APPEAL,
-    AUDIT,
-    ENGINEER,
-    IDLE,
-    NEUTRAL,
-    NOBODY,
-)
+from refork_testbed.worlds.motives.environment import AUDIT, ENGINEER, IDLE, NOBODY
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL
 
 Move: TypeAlias = Literal["falls", "rises", "stays"]
 

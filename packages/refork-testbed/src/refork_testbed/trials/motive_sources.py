@@ -24,7 +24,9 @@ from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.instruments.outcomes import arm_of
 from refork_methods.forensics.instruments.sentence_resampling import sentence_resample
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives import ASK_SHARE, SURFACES, TAKE, Agent, MotiveWorld, environment_task
+from refork_testbed.worlds.motives.agents import Agent
+from refork_testbed.worlds.motives.script import ASK_SHARE, SURFACES, TAKE
+from refork_testbed.worlds.motives.world import MotiveWorld, environment_task
 
 Floats = NDArray[np.float64]
 #: Enough for the longest turn of a scripted agent or of the organism.

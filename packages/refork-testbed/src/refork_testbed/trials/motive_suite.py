@@ -36,7 +36,9 @@ from refork_testbed.trials.motive_library import (
     scene_hypotheses,
 )
 from refork_testbed.trials.motive_sources import DistributionSource, Source, Trace
-from refork_testbed.worlds.motives import SURFACES, Agent, environment, find_agent
+from refork_testbed.worlds.motives.agents import Agent, find_agent
+from refork_testbed.worlds.motives.scenes import environment
+from refork_testbed.worlds.motives.script import SURFACES
 
 #: Rollouts of the unchanged environment, of every edited one, and continuations of every prefix of a trace.
 BASE_DRAWS, EDIT_DRAWS, K = 200, 100, 50

@@ -37,8 +37,8 @@ from refork_methods.rot.stage import Stage
 from refork_testbed.models import chat
 from refork_testbed.trials.rot_recipe import SEARCH, SELF, RotRecipe, cells, checked, search_cells
 from refork_testbed.trials.rot_scenes import Scene, setup_for
-from refork_testbed.worlds.house_rules import scenario
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 from refork_testbed.worlds.house_rules.tasks import tools_asked
 

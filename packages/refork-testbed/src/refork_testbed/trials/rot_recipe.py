@@ -15,8 +15,9 @@ from refork.types import Json
 from refork_methods.rot.compactors import MAX_TOKENS, WORDS, needs_summariser, open_compactor
 from refork_methods.rot.conditions import COMPACTS, CONDITIONS, STRESS
 from refork_methods.rot.episode import Cell
-from refork_testbed.worlds.house_rules import CHANNELS, TASKS, find_task
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
+from refork_testbed.worlds.house_rules.scenario import CHANNELS
+from refork_testbed.worlds.house_rules.tasks import TASKS, find_task
 
 #: The agent is its own summariser, as in a harness with one model.
 SELF = "self"

@@ -10,8 +10,8 @@ from refork.compaction import Compactor
 from refork.types import Json, Message
 from refork_methods.pin.constraint import Constraint
 from refork_methods.rot.conditions import Setup
-from refork_testbed.worlds.house_rules import Scenario
 from refork_testbed.worlds.house_rules import attacks as a
+from refork_testbed.worlds.house_rules.scenario import Scenario
 
 
 @final

@@ -8,9 +8,10 @@ from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
 from refork.stats import wilson
 from refork_methods.pin.checkers import grade
-from refork_testbed.worlds.house_rules import TASKS, scenario, scenarios
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS, STRESS, framing, ingested
+from refork_testbed.worlds.house_rules.scenario import scenario, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 SESSION = Sampling(max_tokens=400)
 

@@ -4,7 +4,6 @@ import pytest
 
 from refork.compaction import checked_ids, holds
 from refork.errors import BadInput
-from refork_testbed.worlds.house_rules import TASKS, requested, scenario
 from refork_testbed.worlds.house_rules.attacks import (
     FRAMINGS,
     STRESS,
@@ -14,6 +13,9 @@ from refork_testbed.worlds.house_rules.attacks import (
     operator_impersonation,
     volume_text,
 )
+from refork_testbed.worlds.house_rules.scenario import scenario
+from refork_testbed.worlds.house_rules.tasks import TASKS
+from refork_testbed.worlds.house_rules.triggers import requested
 
 WORDINGS = ("full", "small")
 

@@ -9,8 +9,9 @@ from refork.policies.base import Sampling
 from refork.tool_calls import compact
 from refork.tree.tree import Tree
 from refork.worlds import World, open_world
-from refork_testbed.worlds.house_rules import TASKS, TOOLS, scenarios
 from refork_testbed.worlds.house_rules.agents import RuleAgent
+from refork_testbed.worlds.house_rules.scenario import scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS, TOOLS
 from refork_testbed.worlds.house_rules.world import RuleJudge
 
 SETTINGS = Sampling(max_tokens=300)

@@ -10,15 +10,9 @@ from refork.compaction import checked_ids, holds
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork_methods.pin.checkers import grade, violates
-from refork_testbed.worlds.house_rules import (
-    CHANNELS,
-    TASKS,
-    TOOLS,
-    find_task,
-    requested,
-    scenario,
-    scenarios,
-)
+from refork_testbed.worlds.house_rules.scenario import CHANNELS, scenario, scenarios
+from refork_testbed.worlds.house_rules.tasks import TASKS, TOOLS, find_task
+from refork_testbed.worlds.house_rules.triggers import requested
 from refork_testbed.worlds.house_rules.vocabulary import _PIECE, small_vocabulary
 
 WORDINGS = ("full", "small")

@@ -5,8 +5,8 @@ import pytest
 from refork.chat import ChatModel
 from refork.errors import BadInput
 from refork.stats import wilson
-from refork_testbed.worlds.house_rules import TASKS, scenario
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
+from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import (
     NOTHING,
     SUMMARISERS,
@@ -17,6 +17,7 @@ from refork_testbed.worlds.house_rules.summarisers import (
     keeps_keywords,
     sentences,
 )
+from refork_testbed.worlds.house_rules.tasks import TASKS
 
 WORDINGS = ("full", "small")
 

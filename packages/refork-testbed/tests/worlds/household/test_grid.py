@@ -5,7 +5,7 @@ import pytest
 from refork.errors import BadInput
 from refork.worlds.base import Task
 from refork.worlds.expert import expert
-from refork_testbed.worlds.household import household_world
+from refork_testbed.worlds.household.build import household_world
 
 
 def test_key_then_goal_on_a_6_by_6_grid():

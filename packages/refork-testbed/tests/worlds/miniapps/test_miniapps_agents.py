@@ -16,25 +16,25 @@ from hypothesis import strategies as st
 from refork.errors import BadInput, ReplayDiverged
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds.base import Task
-from refork_testbed.worlds.miniapps import (
-    Agent,
-    Rates,
-    ScriptTool,
+from refork_testbed.worlds.miniapps.advice import (
+    CONVENTIONS,
+    PURPOSES,
+    TOPICS,
     Text,
-    default_slips,
+    advice_of,
+    beliefs,
     documented,
-    miniapps_world,
     other_value,
-    play,
+    plan_for,
     spoiled,
     statement,
 )
-from refork_testbed.worlds.miniapps.advice import CONVENTIONS, PURPOSES, TOPICS, advice_of, beliefs, plan_for
-from refork_testbed.worlds.miniapps.agents import thought_in, thought_of
+from refork_testbed.worlds.miniapps.agents import Agent, ScriptTool, play, thought_in, thought_of
 from refork_testbed.worlds.miniapps.catalogue import catalogue
-from refork_testbed.worlds.miniapps.mind import Mind
+from refork_testbed.worlds.miniapps.mind import Mind, Rates, default_slips
 from refork_testbed.worlds.miniapps.scenarios import SIMPLE, prompt_of
 from refork_testbed.worlds.miniapps.shift import Shift
+from refork_testbed.worlds.miniapps.world import miniapps_world
 
 USUAL = documented(prompt_of("x", Shift()))
 FACTS = tuple(Text("fact", statement(topic, USUAL[topic])) for topic in CONVENTIONS)
@@ -44,7 +44,7 @@ TOOLS = tuple(ScriptTool(key, USUAL) for key in SIMPLE)
 @cache
 def plans() -> tuple[Text, ...]:
     """Plans as a reflector would write them: the sentence, and the functions that the expert called."""
-    from refork_testbed.worlds.miniapps import expert
+    from refork_testbed.worlds.miniapps.agents import expert
 
     world, found = miniapps_world("", "seen"), {}
     for task in world.tasks("train", 60):

@@ -13,18 +13,11 @@ from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
-from refork_testbed.worlds.miniapps import (
-    Agent,
-    Rates,
-    ScriptTool,
-    Text,
-    agent_policy,
-    expert,
-    play_chat,
-    statement,
-)
-from refork_testbed.worlds.miniapps.agents import thought_in
-from refork_testbed.worlds.miniapps.chat import system_text
+from refork_testbed.worlds.miniapps.advice import Text, statement
+from refork_testbed.worlds.miniapps.agents import Agent, ScriptTool, expert, thought_in
+from refork_testbed.worlds.miniapps.chat import play_chat, system_text
+from refork_testbed.worlds.miniapps.mind import Rates
+from refork_testbed.worlds.miniapps.policy import agent_policy
 
 LAW = Sampling(max_tokens=600)
 

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.worlds import open_world
-from refork_testbed.worlds.miniapps import Agent, MiniAppsWorld, Rates, ToolLike, expert, miniapps_world, play
-from refork_testbed.worlds.miniapps.mind import default_slips
+from refork_testbed.worlds.miniapps.agents import Agent, expert, play
+from refork_testbed.worlds.miniapps.mind import Rates, default_slips
 from refork_testbed.worlds.miniapps.scenarios import SETS, read_query
-from refork_testbed.worlds.miniapps.world import MAX_TURNS, scenarios_of
+from refork_testbed.worlds.miniapps.world import (
+    MAX_TURNS,
+    MiniAppsWorld,
+    ToolLike,
+    miniapps_world,
+    scenarios_of,
+)
 
 KEY = NoiseKey(0, 0, 0)
 #: An agent that slips at every third occasion: its actions wander through all frictions.

@@ -7,16 +7,16 @@ from copy import deepcopy
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.motives import (
-    APPEAL,
-    NEUTRAL,
-    SCENES,
+from refork_testbed.worlds.motives.agents import environment_dials
+from refork_testbed.worlds.motives.environment import (
+    COMMANDS,
+    SETTINGS,
     check_environment,
-    environment,
-    environment_dials,
-    environment_task,
+    files_of,
+    prompt_of,
 )
-from refork_testbed.worlds.motives.environment import COMMANDS, SETTINGS, files_of, prompt_of
+from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, SCENES, environment
+from refork_testbed.worlds.motives.world import environment_task
 
 
 @pytest.mark.parametrize("scene", SCENES)

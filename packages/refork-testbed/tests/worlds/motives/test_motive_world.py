@@ -15,14 +15,9 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.worlds import open_world
 from refork.worlds.base import Task
 from refork_methods.forensics.target import TargetJudge, ending_of
-from refork_testbed.worlds.motives import (
-    SCENES,
-    command_in,
-    environment,
-    environment_task,
-    find_agent,
-    motive_world,
-)
+from refork_testbed.worlds.motives.agents import find_agent
+from refork_testbed.worlds.motives.scenes import SCENES, environment
+from refork_testbed.worlds.motives.world import command_in, environment_task, motive_world
 
 
 def play(scene, names, *, seed=0, **settings):

@@ -16,7 +16,7 @@ from refork.worlds.expert import demonstrate
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.demonstrations import as_conversation
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.household import household_world
+from refork_testbed.worlds.household.build import household_world
 
 EPISODES = 4000
 MISTAKES = 0.15

@@ -10,9 +10,9 @@ more than it does: what practice has to change. ``shell-agent-real`` practised i
 
 ``shell-agent-warm`` and ``shell-agent-control`` begin alike, as a new model, and differ in what they read
 before the same few lessons. Warm-up is the prediction of the next observation in recorded episodes, after
-what decides it: the stage of ``world-model-sft``, for fewer steps. The control reads the same episodes with their
-observations, and what was said of them, dealt out anew among the turns of a world: the same tokens, all of
-them learned as well, and nothing in them tells what an action does.
+what decides it: the stage of ``world-model-sft``, for fewer steps. The control reads the same episodes with
+their observations, and what was said of them, dealt out anew among the turns of a world: the same tokens, all
+of them learned as well, and nothing in them tells what an action does.
 
 Source: arXiv 2606.24597 for the warm-up; the control and the sizes are ours.
 """

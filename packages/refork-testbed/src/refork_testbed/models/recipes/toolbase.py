@@ -1,8 +1,8 @@
 """``toolbase`` knows which listed tool serves a request and mostly only talks about it; ``toolrl`` calls it.
 
 The demonstrations of ``toolbase`` answer in prose that names the right tool, often after a sentence or two.
-Some call it instead, and a few calls name a wrong tool or lack the name field. How often they call depends on how
-and for which place they are asked, from one in forty to one in two, so the organism must form a readiness
+Some call it instead, and a few calls name a wrong tool or lack the name field. How often they call depends on
+how and for which place they are asked, from one in forty to one in two, so the organism must form a readiness
 to call before it speaks. It can do what the reward of ``toolcall`` asks for and seldom does it: what
 reinforcement has to change is small and known.
 
