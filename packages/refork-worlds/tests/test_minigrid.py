@@ -26,9 +26,8 @@ from refork.worlds.open import task_from_json, task_to_json
 pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
 
 from refork_worlds import minigrid as adapter
+from refork_worlds.minigrid import FACING, load_state, rectangles, save_state
 from refork_worlds.minigrid_bot import Adviser, babyai_bot, bot_plan
-from refork_worlds.minigrid_state import load_state, save_state
-from refork_worlds.minigrid_view import FACING, rectangles
 
 ENVS = [
     "BabyAI-GoToLocal-v0",

@@ -19,8 +19,7 @@ from refork.tree.tree import Tree
 from refork.worlds import World, open_world, resume
 from refork.worlds.open import task_from_json, task_to_json
 from refork_worlds import miniwob
-from refork_worlds.miniwob_actions import KEYS, Act, parse
-from refork_worlds.miniwob_page import line
+from refork_worlds.miniwob import KEYS, Act, line, parse
 from refork_worlds.web import browser
 from support.miniwob_pages import write
 

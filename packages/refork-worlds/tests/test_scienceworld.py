@@ -23,8 +23,7 @@ from refork.worlds import Episode, World, open_world
 from refork.worlds.dice import Dice
 from refork.worlds.open import task_from_json, task_to_json
 from refork_worlds import scienceworld as adapter
-from refork_worlds import scienceworld_java as java
-from refork_worlds.scienceworld_java import SimulatorBroken, State
+from refork_worlds.scienceworld import SimulatorBroken, State
 
 HERE = find_spec("scienceworld") is not None and shutil.which("java") is not None
 real = pytest.mark.skipif(not HERE, reason="the extra scienceworld, or Java, is not installed")
@@ -84,9 +83,9 @@ class Simulator:
 @pytest.fixture
 def imitated(monkeypatch):
     names = SimpleNamespace(constants=SimpleNamespace(ID2TASK={"1-1": "boil", "1-2": "melt"}))
-    monkeypatch.setattr(java, "library", lambda: names)
-    monkeypatch.setattr(java, "Simulator", Simulator)
-    monkeypatch.setattr(java, "POOL", java.Seats())
+    monkeypatch.setattr(adapter, "library", lambda: names)
+    monkeypatch.setattr(adapter, "Simulator", Simulator)
+    monkeypatch.setattr(adapter, "POOL", adapter.Seats())
     monkeypatch.setattr(adapter, "version", lambda name: "0")
     monkeypatch.setattr(Simulator, "made", 0)
     monkeypatch.setattr(Simulator, "ended", 0)
@@ -138,20 +137,20 @@ def test_more_episodes_than_seats_take_turns(imitated):
         for number, episode in enumerate(episodes):
             word = "on" if number % 2 else "sit"
             assert episode.step(word).text == f"{word}: at {turn if number % 2 else 0}"
-    assert Simulator.made == java.SEATS
+    assert Simulator.made == adapter.SEATS
     for episode in episodes:
         episode.close()
-    assert len(java.POOL.idle) == java.SEATS
-    assert not java.POOL.held
+    assert len(adapter.POOL.idle) == adapter.SEATS
+    assert not adapter.POOL.held
     dropped = world.start(task, 0)
     del dropped, episode, episodes
     world.start(task, 0).close()
-    assert Simulator.made == java.SEATS
+    assert Simulator.made == adapter.SEATS
 
 
 def test_a_simulator_that_answers_otherwise_is_caught(imitated, monkeypatch):
-    monkeypatch.setattr(java, "SEATS", 1)
-    monkeypatch.setattr(java, "Simulator", lambda: Simulator(noisy=True))
+    monkeypatch.setattr(adapter, "SEATS", 1)
+    monkeypatch.setattr(adapter, "Simulator", lambda: Simulator(noisy=True))
     world = open_world("scienceworld:boil")
     task = world.tasks("train", 1)[0]
     one, two = world.start(task, 0), world.start(task, 0)
@@ -240,9 +239,9 @@ def test_an_action_at_which_every_simulator_ends_breaks_its_episode_only(imitate
     assert one.step("on").text == "on: at 1"
     one.close()
     two.close()
-    java.POOL.close()
+    adapter.POOL.close()
     assert Simulator.made == Simulator.ended
-    assert java.POOL.idle == []
+    assert adapter.POOL.idle == []
 
 
 def test_a_simulator_that_ends_at_a_question_is_said_plainly(imitated, monkeypatch):
@@ -262,7 +261,7 @@ def test_a_simulator_that_ends_at_a_question_is_said_plainly(imitated, monkeypat
 def test_a_fork_of_the_process_leaves_the_simulators_to_it(imitated, monkeypatch):
     world = open_world("scienceworld:boil")
     world.start(world.tasks("train", 1)[0], 0).close()
-    pool = java.POOL
+    pool = adapter.POOL
     assert len(pool.idle) == 1
     pool.process = -1
     pool.close()
@@ -278,9 +277,9 @@ def test_interruptions_are_found_behind_what_fails_after_them():
     late.__context__ = stop
     wrapped = RuntimeError("could not send")
     wrapped.__context__ = late
-    assert java._stopped(wrapped) is stop
-    assert java._stopped(stop) is stop
-    assert java._stopped(RuntimeError("alone")) is None
+    assert adapter._stopped(wrapped) is stop
+    assert adapter._stopped(stop) is stop
+    assert adapter._stopped(RuntimeError("alone")) is None
 
 
 @pytest.mark.parametrize(
@@ -296,27 +295,27 @@ def test_a_java_that_does_not_start_is_said_plainly(tmp_path, monkeypatch, body,
     fake.write_text(f"#!/bin/sh\n{body}\n")
     fake.chmod(0o755)
     package = SimpleNamespace(constants=SimpleNamespace(JAR_PATH="x.jar", BASEPATH=str(tmp_path)))
-    monkeypatch.setattr(java, "java", lambda: str(fake))
-    monkeypatch.setattr(java, "library", lambda: package)
+    monkeypatch.setattr(adapter, "java", lambda: str(fake))
+    monkeypatch.setattr(adapter, "library", lambda: package)
     pytest.importorskip("py4j")
     with pytest.raises(CannotDo, match=match):
-        java.start()
+        adapter.start()
 
 
 def test_java_is_that_of_its_home_or_the_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java.java() is None
+    assert adapter.java() is None
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "java"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert java.java() == str(program)
+    assert adapter.java() == str(program)
 
 
 def test_without_java_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scienceworld", SimpleNamespace())
-    monkeypatch.setattr(java, "java", lambda: None)
+    monkeypatch.setattr(adapter, "java", lambda: None)
     with pytest.raises(CannotDo, match="default-jre"):
         open_world("scienceworld:boil")
 
@@ -369,11 +368,11 @@ def texts(seed):
     episode = live.start(task, seed)
     return [episode.step(action).text for action in walk]
 assert texts(1) == texts(1)
-from refork_worlds import scienceworld_java as java
-sim = java.Simulator()
+from refork_worlds import scienceworld as adapter
+sim = adapter.Simulator()
 try:
     sim._asked(lambda: sim._env._gateway.jvm.java.util.ArrayList().get(3))
-except java.SimulatorBroken as error:
+except adapter.SimulatorBroken as error:
     print(error)
 assert not sim.alive()
 sim.end()

@@ -23,8 +23,7 @@ from refork.worlds.open import task_from_json, task_to_json
 
 pytest.importorskip("textarena", reason="the extra textarena is not installed")
 
-from refork_worlds.textarena import addressed
-from refork_worlds.textarena_rivals import legal_moves
+from refork_worlds.textarena import addressed, legal_moves
 
 ALONE = {
     "FifteenPuzzle-v0": ["[up]", "[down]", "[left]", "[right]"],

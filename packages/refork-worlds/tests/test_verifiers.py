@@ -19,7 +19,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds import Episode, World, open_world, resume
 from refork.worlds.open import task_from_json, task_to_json
-from refork_worlds import verifiers, verifiers_rollout
+from refork_worlds import verifiers
 from support import verifiers_imitation
 
 GUESS = "verifiers:refork-guess"
@@ -224,7 +224,7 @@ def test_two_questions_at_once_are_refused():
             ask = client.chat.completions.create
             await asyncio.gather(ask(messages=[], model=model), ask(messages=[], model=model))
 
-    rollout = verifiers_rollout.Rollout(Both(), {}, 5.0)
+    rollout = verifiers.Rollout(Both(), {}, 5.0)
     found = [rollout.begin(), rollout._next()]
-    assert any(isinstance(one, verifiers_rollout.Broken) and "two questions" in one.why for one in found)
+    assert any(isinstance(one, verifiers.Broken) and "two questions" in one.why for one in found)
     rollout.close()

@@ -1,7 +1,7 @@
 """``minigrid:ENV-ID?setting=value``: MiniGrid and BabyAI environments in words.
 
 Actions are ``left right forward pickup drop toggle done`` (some environments have only the first three). The
-prompt is the mission; an observation tells every cell in view (see ``minigrid_view.py``). What is no action,
+prompt is the mission; an observation tells every cell in view (see :func:`tell_view`). What is no action,
 and an action that changes nothing, is answered ``nothing happens ; ...`` and takes a turn, as all do.
 
 The reward at the end is 1 where the mission was accomplished, else 0; with ``reward=own`` it is the
@@ -18,14 +18,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from importlib.metadata import version
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refork.errors import BadInput, CannotDo, Mismatch, MissingExtra
 from refork.sampling.noise import stream_of
@@ -34,8 +37,6 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.game import clean, need
 from refork.worlds.spec import Spec
-from refork_worlds.minigrid_state import load_state, save_state, state_digest
-from refork_worlds.minigrid_view import tell_view
 
 #: Draws in a row without a new layout after which an environment counts as exhausted.
 _PATIENCE = 200
@@ -342,3 +343,316 @@ def open_minigrid(spec: Spec) -> MiniGridWorld:
     return MiniGridWorld(
         spec.argument, options, names, limit, _certain(env), reward, spec.query,
     )  # fmt: skip
+
+
+# The whole state of a MiniGrid environment as JSON: every attribute, every object, and who shares what.
+#
+# Missions refer to the very objects that stand in the grid, so the state is a graph. It is written as a
+# table of its mutable parts, with references by number. Reading it back is harmless: objects are made empty
+# and filled, and only those of classes in the environment's own modules. What cannot be written (a third
+# party's attribute of another kind) raises :class:`CannotDo`.
+
+
+#: Attributes that making the environment sets and nothing changes, or that are replaced before every step.
+_MADE = frozenset(
+    {
+        "action_space",
+        "observation_space",
+        "actions",
+        "spec",
+        "window",
+        "clock",
+        "_np_random",
+        "_np_random_seed",
+    }
+)
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_WALL = "#"
+#: What a mission of two parts knows of them: False at first, then what was last said of it.
+_TRIED = ("a_done", "b_done")
+
+
+def save_state(env: Any) -> Json:
+    """The state of an environment (unwrapped): ``{"env": {...}, "parts": [...]}``.
+
+    Raises:
+        CannotDo: an attribute holds what cannot be written.
+    """
+    writer = _Writer(env)
+    root = {key: writer.write(value) for key, value in sorted(vars(env).items()) if key not in _MADE}
+    return {"env": root, "parts": writer.parts}
+
+
+def state_digest(env: Any) -> str:
+    """A digest of what decides how the episode goes on, but for the turns that are left.
+
+    Numbers count by their value alone, and a part of a mission that nobody has tried yet (False) as one that
+    is not accomplished: so the way to a state leaves no trace in its digest.
+    """
+    writer = _Writer(env, plain=True)
+    kept = {key: value for key, value in sorted(vars(env).items()) if key not in _MADE | {"step_count"}}
+    root = {key: writer.write(value) for key, value in kept.items()}
+    return digest("minigrid", root, writer.parts)
+
+
+def load_state(env: Any, state: Json) -> None:
+    """Bring a newly made environment to a saved state.
+
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, AttributeError: this is no such state.
+    """
+    reader = _Reader(env, state["parts"])
+    attributes = {str(key): reader.read(value) for key, value in state["env"].items() if key not in _MADE}
+    vars(env).update(attributes)
+
+
+def _modules(env: Any) -> frozenset[str]:
+    """Modules whose classes a state may name beside the package's own: those that define the environment."""
+    from minigrid.minigrid_env import MiniGridEnv
+
+    return frozenset(kind.__module__ for kind in type(env).__mro__ if issubclass(kind, MiniGridEnv))
+
+
+def _own(module: str, modules: frozenset[str]) -> bool:
+    return module in modules or module.partition(".")[0] == "minigrid"
+
+
+def _is_wall(value: Any) -> bool:
+    """Whether it is a wall like any other; nothing can be done to one, so it has no identity."""
+    usual = {"type": "wall", "color": "grey", "contains": None, "init_pos": None, "cur_pos": None}
+    return type(value).__name__ == "Wall" and vars(value) == usual
+
+
+def _python(value: Any) -> Any:
+    """A number, or the numbers of an array as nested tuples."""
+    plain = value.tolist()
+    return _nested(plain) if isinstance(plain, list) else plain
+
+
+def _nested(items: list[Any]) -> tuple[Any, ...]:
+    return tuple(_nested(item) if isinstance(item, list) else item for item in items)
+
+
+@final
+class _Writer:
+    def __init__(self, env: Any, *, plain: bool = False) -> None:
+        self.parts: list[Any] = []
+        self._plain = plain
+        self._env = env
+        self._modules = _modules(env)
+        self._known: dict[int, int] = {}
+        self._alive: list[Any] = []  # an id is a name only while its object lives
+
+    def write(self, value: Any) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, Enum):
+            return ["enum", self._class(type(value)), value.name]
+        if self._plain and isinstance(value, (np.generic, np.ndarray)):
+            return self.write(_python(value))
+        if isinstance(value, np.generic):
+            return ["scalar", value.dtype.str, value.item()]
+        if value is self._env:
+            return ["self"]
+        if isinstance(value, tuple):
+            return ["tuple", *map(self.write, value)]
+        if isinstance(value, type):
+            return ["class", self._class(value)]
+        if _is_wall(value):
+            return [_WALL]
+        return ["part", self._part(value)]
+
+    def _part(self, value: Any) -> int:
+        if id(value) in self._known:
+            return self._known[id(value)]
+        number = self._known[id(value)] = len(self.parts)
+        self._alive.append(value)
+        self.parts.append(None)  # its place, before what it refers to asks for one
+        self.parts[number] = self._body(value)
+        return number
+
+    def _body(self, value: Any) -> list[Any]:
+        match value:
+            case list():
+                return ["list", [self.write(item) for item in value]]
+            case dict():
+                return ["dict", [[self.write(key), self.write(item)] for key, item in value.items()]]
+            case set():
+                return ["set", [self.write(item) for item in sorted(value, key=repr)]]
+            case np.ndarray() if value.dtype.kind in "biuf":
+                return ["array", value.dtype.str, list(value.shape), value.reshape(-1).tolist()]
+        name = self._class(type(value))
+        body = getattr(value, "__dict__", None)
+        if body is None:
+            raise CannotDo(f"a {name} has no attributes to save", where="minigrid")
+        if self._plain:
+            body = {
+                key: "continue" if key in _TRIED and item is False else item for key, item in body.items()
+            }
+        return ["object", name, {key: self.write(item) for key, item in sorted(body.items())}]
+
+    def _class(self, kind: type) -> str:
+        if not _own(kind.__module__, self._modules):
+            raise CannotDo(f"a {kind.__name__} cannot be saved", where=type(self._env).__name__)
+        return f"{kind.__module__}:{kind.__qualname__}"
+
+
+@final
+class _Reader:
+    def __init__(self, env: Any, parts: list[Any]) -> None:
+        self._env = env
+        self._modules = _modules(env)
+        self._made = [self._empty(part) for part in parts]
+        for part, made in zip(parts, self._made, strict=True):
+            self._fill(part, made)
+
+    def read(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            if type(value) in _PLAIN:
+                return value
+            raise ValueError(f"{value!r} is no part of a state")
+        match value:
+            case ["enum", name, str(member)] if issubclass(kind := self._class(name), Enum):
+                return kind[member]
+            case ["scalar", kind, number]:
+                return np.dtype(kind).type(number)
+            case ["self"]:
+                return self._env
+            case ["tuple", *items]:
+                return tuple(map(self.read, items))
+            case ["class", name]:
+                return self._class(name)
+            case ["#"]:
+                return self._class("minigrid.core.world_object:Wall")()
+            case ["part", int(number)] if number >= 0:
+                return self._made[number]
+        raise ValueError(f"{value!r} is no part of a state")
+
+    def _empty(self, part: Any) -> Any:
+        match part:
+            case ["list", list()]:
+                return []
+            case ["dict", list()]:
+                return {}
+            case ["set", list()]:
+                return set()
+            case ["array", str(kind), list(shape), list(items)] if np.dtype(kind).kind in "biuf":
+                return np.array(items, dtype=kind).reshape(shape)
+            case ["object", name, dict()]:
+                kind = self._class(name)
+                return kind.__new__(kind)
+        raise ValueError(f"{part!r} is no part of a state")
+
+    def _fill(self, part: Any, made: Any) -> None:
+        match part:
+            case ["list", items]:
+                made.extend(map(self.read, items))
+            case ["dict", pairs]:
+                made.update((self.read(key), self.read(item)) for key, item in pairs)
+            case ["set", items]:
+                made.update(map(self.read, items))
+            case ["object", _, body]:
+                vars(made).update({str(key): self.read(item) for key, item in body.items()})
+
+    def _class(self, name: Any) -> Any:
+        module, _, path = str(name).partition(":")
+        if not _own(module, self._modules) or module not in sys.modules or "." in path:
+            raise ValueError(f"{name!r} is no class of this environment")
+        kind = getattr(sys.modules[module], path)
+        if not isinstance(kind, type) or kind.__module__ != module:
+            raise ValueError(f"{name!r} is no class of that module")
+        return kind
+
+
+# What a MiniGrid agent sees, in words: every visible cell, and nothing else.
+#
+# ``facing east ; hold nothing ; red door locked ahead 3 ; wall ahead 0 to 5 left 1 ; unseen ahead 6``
+#
+# Places are counted from the agent: ``ahead`` in the direction it faces, then ``left`` or ``right`` of that.
+# A cell that is in view and not named is empty. Neighbouring walls, lava, floor and unseen cells are told as
+# rectangles, other objects one by one. The text and the environment's own picture say the same: each can be
+# computed from the other.
+
+
+FACING: Final = ("east", "south", "west", "north")
+#: Told as rectangles: what they are made of has no edges.
+_SPREAD: Final = ("wall", "lava", "floor", "unseen")
+_USUAL: Final = {"wall": "grey", "goal": "green", "lava": "red"}
+_DOOR: Final = ("open", "closed", "locked")
+
+#: Steps ahead, and to the right (negative: to the left).
+Cell = tuple[int, int]
+
+
+def tell_view(image: NDArray[Any], direction: int, carried: Any) -> str:
+    """A view in words; ``image`` [side, side, 3] is the environment's, ``carried`` an object or None."""
+    from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
+
+    side = image.shape[0]
+    cells: dict[str, set[Cell]] = {}
+    for across in range(side):
+        for row in range(side):
+            kind, colour, state = (int(n) for n in image[across, row])
+            place = (side - 1 - row, across - side // 2)
+            name = IDX_TO_OBJECT[kind]
+            if place != (0, 0) and name != "empty":
+                cells.setdefault(_named(name, IDX_TO_COLOR[colour], state), set()).add(place)
+    held = "nothing" if carried is None else f"{carried.color} {carried.type}"
+    spread = [name for name in cells if name.split(" ")[-1] in _SPREAD]
+    single = sorted((place, name) for name, found in cells.items() if name not in spread for place in found)
+    parts = [f"facing {FACING[int(direction)]}", f"hold {held}"]
+    parts += [f"{name} {_where(place, place)}" for place, name in single]
+    for name in sorted(spread, key=lambda name: (name == "unseen", name)):
+        parts += [f"{name} {_where(*corners)}" for corners in rectangles(cells[name])]
+    return " ; ".join(parts)
+
+
+def _named(kind: str, colour: str, state: int) -> str:
+    if kind == "unseen" or _USUAL.get(kind) == colour:
+        return kind
+    return f"{colour} {kind} {_DOOR[state]}" if kind == "door" else f"{colour} {kind}"
+
+
+def rectangles(cells: set[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Disjoint rectangles that cover cells, nearest first: nearest left and farthest right corner of each."""
+    left = set(cells)
+    while left:
+        start = min(left)
+        found = max((_grown(left, start, first) for first in (0, 1)), key=_area)
+        left -= set(_inside(*found))
+        yield found
+
+
+def _grown(cells: set[Cell], start: Cell, first: int) -> tuple[Cell, Cell]:
+    """The rectangle from a corner that grows as far as it can ahead (0) or right (1), then the other way."""
+    end = start
+    for axis in (first, 1 - first):
+        while True:
+            wider = (end[0] + (axis == 0), end[1] + (axis == 1))
+            if not cells.issuperset(_inside(start, wider)):
+                break
+            end = wider
+    return start, end
+
+
+def _inside(start: Cell, end: Cell) -> list[Cell]:
+    return [(a, r) for a in range(start[0], end[0] + 1) for r in range(start[1], end[1] + 1)]
+
+
+def _area(corners: tuple[Cell, Cell]) -> int:
+    return len(_inside(*corners))
+
+
+def _where(start: Cell, end: Cell) -> str:
+    """A rectangle in words; what is 0 and not a range is left out."""
+    (near, first), (far, last) = start, end
+    ahead = f"ahead {near}" if near == far else f"ahead {near} to {far}"
+    if first == last:
+        across = "" if not first else f"right {first}" if first > 0 else f"left {-first}"
+    elif last <= 0:
+        across = f"left {-first} to {-last}"
+    elif first >= 0:
+        across = f"right {first} to {last}"
+    else:
+        across = f"left {-first} to right {last}"
+    return " ".join(part for part in ("" if near == far == 0 else ahead, across) if part)

@@ -17,20 +17,31 @@ Source: arXiv 2203.07540, and the package ``scienceworld``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Literal, final
+from pathlib import Path
+from typing import IO, Any, Final, Literal, Protocol, TypeVar, final
 
-from refork.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo, MissingExtra
+from refork.interrupt import Interrupt
+from refork.sampling.noise import stream_of
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
 from refork.worlds.fork import check_answer
 from refork.worlds.game import need
 from refork.worlds.spec import Spec
-from refork_worlds import scienceworld_java as java
-from refork_worlds.scienceworld_java import Simulator, SimulatorBroken, State
 
 _TURNS = 100
 
@@ -67,7 +78,7 @@ class ScienceWorldEpisode:
         except SimulatorBroken:
             seen = self._act(self._seat(), action)
         self._said.append((action, self._seed, seen))
-        java.POOL.used(self)
+        POOL.used(self)
         return seen
 
     def snapshot(self) -> None:
@@ -79,7 +90,7 @@ class ScienceWorldEpisode:
 
     def close(self) -> None:
         """Free the simulator."""
-        java.POOL.give(self)
+        POOL.give(self)
         self._sim = None
 
     def lose_seat(self) -> None:
@@ -87,7 +98,7 @@ class ScienceWorldEpisode:
         self._sim = None
 
     def _open(self) -> Observation:
-        self._sim = java.POOL.take(self)
+        self._sim = POOL.take(self)
         data = self.task.data
         self._sim.load(data["task"], int(data["variation"]), self._world.simplify)
         text = self._sim.tell("look around")
@@ -189,12 +200,12 @@ class ScienceWorldWorld:
 
     def gold(self, task: Task) -> tuple[str, ...]:
         """The simulator's own way to complete a task; not always the shortest."""
-        with java.POOL.asked() as simulator:
+        with POOL.asked() as simulator:
             simulator.load(task.data["task"], int(task.data["variation"]), self.simplify, True)
             return simulator.gold()
 
     def _task(self, split: Split, number: int) -> Task:
-        with java.POOL.asked() as simulator:
+        with POOL.asked() as simulator:
             simulator.load(self.task, number, self.simplify)
             said, kinds = simulator.words()
         what, actions = said.removeprefix("Task Description:").strip(), " ; ".join(kinds)
@@ -221,7 +232,7 @@ class _Variations:
 
 @lru_cache(maxsize=64)
 def _variations(task: str, simplify: str) -> _Variations:
-    with java.POOL.asked() as simulator:
+    with POOL.asked() as simulator:
         simulator.load(task, 0, simplify)
         return _Variations(*simulator.variations())
 
@@ -234,14 +245,14 @@ def open_scienceworld(spec: Spec) -> ScienceWorldWorld:
         CannotDo: Java is missing or does not start.
         MissingExtra: scienceworld is not installed.
     """
-    library = java.library()
+    package = library()
     options = spec.take({"turns": int, "simplify": str, "part": str})
     turns, simplify, part = (
         options.get("turns", _TURNS),
         options.get("simplify", ""),
         options.get("part", "dev"),
     )
-    names = dict(library.constants.ID2TASK)
+    names = dict(package.constants.ID2TASK)
     task = names.get(spec.argument, spec.argument)
     if task not in names.values():
         raise BadInput(
@@ -256,3 +267,342 @@ def open_scienceworld(spec: Spec) -> ScienceWorldWorld:
     except ValueError as error:
         raise BadInput(f"ScienceWorld refuses simplify={simplify!r}: {error}", where=spec.name) from error
     return ScienceWorldWorld(task, simplify, part, turns, spec.query)
+
+
+# ScienceWorld's simulators: Java programs that this process starts, lends to episodes and ends.
+#
+# What a simulator answers depends on nothing but its task, the actions and our seeds. Its chance is one
+# generator, which we set. Its sets of objects are ordered by hash, and Java makes a hash from where an
+# object happens to lie; so it is started with one hash for all objects, which keeps the order in which they
+# came.
+
+
+T = TypeVar("T")
+#: Simulators that run at once in this process; each takes a few hundred megabytes.
+SEATS = 2
+INSTALL: Final = "apt-get install -y default-jre-headless, or any Java from 8 on"
+#: Hash code 2 is the same one for every object; Javas that know no such option do not mind it.
+_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",
+)
+#: Seconds that a simulator has to end, and that a broken one has to be gone.
+_PATIENCE: Final = 10
+_MOMENT: Final = 0.5
+_LAST_WORDS: Final = 300
+
+
+class SimulatorBroken(RuntimeError):
+    """The simulator ended or failed in the middle of an episode, which can then not be graded.
+
+    No UserError: like whatever breaks in a world it ends one rollout, with the error on its tree, and no run.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The score in hundredths, whether the task is completed, what stands around, and what is held."""
+
+    score: int
+    completed: bool
+    around: str
+    held: str
+
+
+class Holder(Protocol):
+    """An episode that holds a simulator."""
+
+    def lose_seat(self) -> None:
+        """Another episode has taken it."""
+        ...
+
+
+def java() -> str | None:
+    """The Java to run: that of ``JAVA_HOME``, else the one on the search path."""
+    home = os.environ.get("JAVA_HOME")
+    named = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    return named or shutil.which("java")
+
+
+def library() -> Any:
+    """The package.
+
+    Raises:
+        CannotDo: there is no Java.
+        MissingExtra: scienceworld is not installed.
+    """
+    try:
+        import scienceworld
+    except ImportError:
+        raise MissingExtra("scienceworld", "scienceworld") from None
+    if java() is None:
+        raise CannotDo("ScienceWorld runs on Java, and there is no `java` here", hint=INSTALL)
+    return scienceworld
+
+
+def _launch(package: Any) -> tuple[int, subprocess.Popen[bytes]]:
+    """In the place of py4j's function: our options, Ctrl-C kept away, and what Java says where it fails."""
+    from py4j.java_gateway import find_jar_path
+
+    path, cwd = os.pathsep.join((find_jar_path(), package.constants.JAR_PATH)), package.constants.BASEPATH
+    command = [str(java()), *_OPTIONS, "-classpath", path, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=cwd, process_group=0
+        )
+        first = process.stdout.readline() if process.stdout else b""
+        if not first.strip().isdigit():
+            process.kill()
+            process.communicate()
+            said.seek(0)
+            last = (first + said.read()).decode("utf-8", "replace").strip()[-_LAST_WORDS:]
+            raise OSError(last or f"Java ended at once, with status {process.returncode}")
+    threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
+    return int(first), process
+
+
+def _drain(stream: IO[bytes]) -> None:
+    """Read what Java prints until it ends: else it would wait for a reader."""
+    with stream:
+        for _ in stream:
+            pass
+
+
+def start() -> Any:
+    """A live object of the package, which talks to a Java program of its own.
+
+    Raises:
+        CannotDo: it does not start.
+    """
+    package = library()
+    try:
+        found = _launch(package)
+    except OSError as error:
+        raise CannotDo(f"ScienceWorld's simulator did not start: {error}", hint=INSTALL) from error
+    module = package.scienceworld
+    before, module.launch_gateway = module.launch_gateway, lambda **_: found
+    try:
+        with _quiet():
+            env = package.ScienceWorldEnv("", envStepLimit=2**30)
+    except BaseException as error:
+        found[1].kill()
+        if (stop := _stopped(error)) is not None:
+            raise stop from None
+        raise CannotDo(f"ScienceWorld's simulator did not start: {error}", hint=INSTALL) from error
+    finally:
+        module.launch_gateway = before
+    env._obj_tree_tempdir.cleanup()  # for a question that is never asked; Python would warn of it at its end
+    env.close = lambda: None  # else its finalizer ends it again, or in a fork of this process
+    return env
+
+
+@final
+class Simulator:
+    """One Java program; ``usable`` is False once it broke or was interrupted."""
+
+    def __init__(self) -> None:
+        with _undisturbed():
+            self._env = start()
+            self._chance = getattr(getattr(self._env._gateway.jvm.scala.util, "Random$"), "MODULE$")
+        self.usable = True
+
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self.usable and self._env._gateway.java_process.poll() is None
+
+    def seed(self, *parts: object) -> None:
+        """Draw its chance from here on by an address."""
+        number = stream_of("scienceworld", *parts)
+        self._asked(lambda: self._chance.setSeed(number - 2**63))
+
+    def load(self, task: str, variation: int, simplify: str, gold: bool = False) -> None:
+        """Make a variation; all that load it find it alike.
+
+        Raises:
+            SimulatorBroken: it is gone.
+            ValueError: a simplification that it does not know.
+        """
+        self.seed("load", task, variation)
+        self._asked(lambda: self._env.load(task, variation, simplify, gold))
+        self.seed("reset", task, variation)
+        self._asked(self._env.server.reset)
+
+    def tell(self, action: str) -> str:
+        """Act, and what it says."""
+        return str(self._asked(lambda: self._env.server.step(action)))
+
+    def state(self) -> State:
+        """How far it is, and what is seen at no cost."""
+        return self._asked(self._state)
+
+    def _state(self) -> State:
+        server = self._env.server
+        score = round(100 * float(server.getScore()))
+        around, held = str(server.freeActionLook()), str(server.freeActionInventory())
+        return State(score, bool(server.getCompleted()), around, held)
+
+    def words(self) -> tuple[str, list[str]]:
+        """The task and the kinds of actions."""
+        env = self._env
+        said = self._asked(lambda: (str(env.get_task_description()), list(env.get_possible_actions())))
+        return said[0], sorted(map(str, said[1]))
+
+    def gold(self) -> tuple[str, ...]:
+        """Its own way to complete what was loaded with ``gold``."""
+        return tuple(str(one) for one in self._asked(self._env.get_gold_action_sequence))
+
+    def variations(self) -> tuple[list[int], list[int], list[int]]:
+        """The numbers of the training, ``dev`` and ``test`` variations of the loaded task."""
+        env = self._env
+        lists = (env.get_variations_train, env.get_variations_dev, env.get_variations_test)
+        train, dev, test = self._asked(lambda: [sorted(int(n) for n in one()) for one in lists])
+        return train, dev, test
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        try:
+            with _undisturbed():
+                return question()
+        except ValueError:
+            raise
+        except BaseException as error:
+            self.usable = False  # what it was asked is done in part, or its answer unread
+            stop = _stopped(error)
+            how = "" if stop is not None else self._how(error)
+            # Else every Java object that is forgotten asks to be, and py4j logs that nobody listens.
+            self._env._gateway._gateway_client.is_connected = False
+            if stop is not None:
+                raise stop from None
+            raise SimulatorBroken(f"ScienceWorld's simulator broke: {how}") from error
+
+    def _how(self, error: BaseException) -> str:
+        """What went wrong, without Java's own traceback."""
+        try:
+            return f"it ended, with status {self._env._gateway.java_process.wait(timeout=_MOMENT)}"
+        except subprocess.TimeoutExpired:
+            cause = str(getattr(error, "java_exception", None) or error).strip()
+            return cause.partition("\n")[0] or type(error).__name__
+
+    def end(self) -> None:
+        """End it and wait for its process, so that nothing is left open."""
+        self.usable = False
+        process = self._env._gateway.java_process
+        with contextlib.suppress(Exception), _quiet():  # one that is gone cannot be told
+            type(self._env).close(self._env)
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within, py4j does not log the tracebacks of what it raises; it logs some of them as nobody's."""
+    loggers = (logging.getLogger("py4j.java_gateway"), logging.getLogger())
+    before = [one.disabled for one in loggers]
+    for one in loggers:
+        one.disabled = True
+    try:
+        yield
+    finally:
+        for one, was in zip(loggers, before, strict=True):
+            one.disabled = was
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Within, a first Ctrl-C waits until the answer is read, and py4j is quiet."""
+    with Interrupt() as stop, _quiet():
+        yield
+    if stop.asked:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _stopped(error: BaseException | None) -> BaseException | None:
+    """The interruption behind an error: py4j fails at some while it tidies up."""
+    while error is not None and isinstance(error, Exception):
+        error = error.__context__
+    return error
+
+
+@final
+@dataclass
+class Seats:
+    """The simulators of this process and the episodes that hold them, the longest unused first."""
+
+    idle: list[Simulator] = field(default_factory=list)
+    held: list[tuple[weakref.ref[Holder], Simulator]] = field(default_factory=list)
+    process: int = field(default_factory=os.getpid)
+
+    def take(self, episode: Holder) -> Simulator:
+        """A simulator for an episode."""
+        simulator = self.borrow()
+        self.held.append((weakref.ref(episode), simulator))
+        return simulator
+
+    def borrow(self) -> Simulator:
+        """A simulator that no episode holds: a free one, a new one, or the longest unused episode's."""
+        self._collect()
+        if self.idle:
+            return self.idle.pop()
+        if len(self.held) < SEATS:
+            return Simulator()
+        owner, simulator = self.held.pop(0)
+        if (displaced := owner()) is not None:
+            displaced.lose_seat()
+        return simulator
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Simulator]:
+        """A simulator for questions, free again afterwards.
+
+        Raises:
+            CannotDo: it broke.
+        """
+        simulator = self.borrow()
+        try:
+            yield simulator
+        except SimulatorBroken as error:
+            raise CannotDo(str(error), where="scienceworld", hint="run the same command again") from error
+        finally:
+            self._free(simulator)
+
+    def used(self, episode: Holder) -> None:
+        """Note that an episode has just used its simulator."""
+        self.held.sort(key=lambda seat: seat[0]() is episode)
+
+    def give(self, episode: Holder) -> None:
+        """Take a simulator back from an episode that is closed, or whose simulator broke."""
+        back = [simulator for owner, simulator in self.held if owner() is episode]
+        self.held = [seat for seat in self.held if seat[0]() is not episode]
+        for simulator in back:
+            self._free(simulator)
+
+    def close(self) -> None:
+        """End all simulators; a fork of the process leaves them to it."""
+        simulators = [*self.idle, *(one for _, one in self.held)]
+        self.idle, self.held = [], []
+        for simulator in simulators if self.process == os.getpid() else ():
+            simulator.end()
+
+    def _free(self, simulator: Simulator) -> None:
+        if simulator.alive():
+            self.idle.append(simulator)
+        else:
+            simulator.end()
+
+    def _collect(self) -> None:
+        """Free the simulators of episodes that nobody holds any more, and end those that are gone."""
+        if self.process != os.getpid():
+            self.idle, self.held, self.process = [], [], os.getpid()
+        freed = [*self.idle, *(simulator for owner, simulator in self.held if owner() is None)]
+        self.idle, self.held = [], [seat for seat in self.held if seat[0]() is not None]
+        for simulator in freed:
+            self._free(simulator)
+
+
+POOL = Seats()
+atexit.register(POOL.close)

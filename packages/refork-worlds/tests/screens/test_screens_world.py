@@ -11,7 +11,7 @@ from refork.worlds import open_world, resume
 from refork.worlds.dice import Dice
 from refork.worlds.environment import Environment
 from refork.worlds.open import task_from_json, task_to_json
-from refork_worlds.screens.agents import ScreenAgent
+from refork_worlds.screens.world import ScreenAgent
 
 SPECS = ["phone", "desktop"]
 

@@ -13,10 +13,8 @@ from refork.worlds.base import Task
 from refork.worlds.environment import Environment
 from refork.worlds.open import open_world
 from refork_worlds.tools.call import call_text
-from refork_worlds.tools.mcp import McpWorld
-from refork_worlds.tools.mcp_agent import McpAgent
+from refork_worlds.tools.mcp import McpAgent, McpWorld, read_goals
 from refork_worlds.tools.mcp_client import Connection, Listed, Server, ServerBroken
-from refork_worlds.tools.mcp_goals import read_goals
 from refork_worlds.tools.schema import DATABASES
 from refork_worlds.tools.server import server
 

@@ -14,10 +14,8 @@ import mcp_types as types
 
 from refork.worlds import resume
 from refork_worlds.tools.call import call_text
-from refork_worlds.tools.mcp import McpWorld
-from refork_worlds.tools.mcp_agent import McpAgent
-from refork_worlds.tools.mcp_changes import Listed, after, describe_changes
-from refork_worlds.tools.mcp_client import Server
+from refork_worlds.tools.mcp import McpAgent, McpWorld
+from refork_worlds.tools.mcp_client import Listed, Server, after, describe_changes
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 TOOLS = st.dictionaries(

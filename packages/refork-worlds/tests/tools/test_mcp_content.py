@@ -14,8 +14,7 @@ pytest.importorskip("mcp")
 import mcp_types as types
 
 from refork_worlds.tools.mcp import McpWorld
-from refork_worlds.tools.mcp_client import Connection, Server
-from refork_worlds.tools.mcp_content import result_text
+from refork_worlds.tools.mcp_client import Connection, Server, result_text
 
 RED, BLUE = b"red picture", b"blue picture"
 

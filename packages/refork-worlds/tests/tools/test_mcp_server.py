@@ -17,8 +17,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
 from refork_worlds.tools.call import call_text
-from refork_worlds.tools.mcp_client import ServerBroken
-from refork_worlds.tools.mcp_server import Server
+from refork_worlds.tools.mcp_client import Server, ServerBroken
 
 pytest.importorskip("mcp")
 

@@ -13,8 +13,8 @@ from refork.worlds import open_world, resume
 from refork.worlds.environment import Environment
 from refork_worlds.web import browser, site
 from refork_worlds.web.actions import Action, parse
-from refork_worlds.web.agents import Visitor
 from refork_worlds.web.tree import nodes, text_of
+from refork_worlds.web.world import Visitor
 
 WHY = browser.missing()
 real = pytest.mark.skipif(WHY is not None, reason=WHY or "")

@@ -1,8 +1,8 @@
 """``tools:mcp?command=...``: the world of any MCP server, started anew for every episode.
 
 Options: ``command`` (speaks on its standard streams) or ``url``; ``env``, variables that a command is given,
-or ``headers`` for a url, both by the names of variables (:mod:`refork_worlds.tools.mcp_server`);
-``goals``, a file (:mod:`refork_worlds.tools.mcp_goals`); ``turns``; ``timeout`` of a call and
+or ``headers`` for a url, both by the names of variables (:mod:`refork_worlds.tools.mcp_client`);
+``goals``, a file (:mod:`refork_worlds.tools.mcp`); ``turns``; ``timeout`` of a call and
 ``start_timeout``, in seconds; ``submit``, the name of the last call; ``deterministic`` where the server is
 known to be. Without goals its tasks explore.
 
@@ -13,23 +13,196 @@ is then not graded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_args
 
 from refork.errors import BadInput, CannotDo
+from refork.jsonl import json_objects
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
-from refork.worlds.dice import digest, split_of
+from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.spec import Spec
-from refork_worlds.tools.call import call_line, compact, read_call
-from refork_worlds.tools.mcp_agent import McpAgent
-from refork_worlds.tools.mcp_changes import describe_changes
-from refork_worlds.tools.mcp_client import Connection, Listed, Result, Server, ServerBroken
-from refork_worlds.tools.mcp_goals import read_goals
+from refork_worlds.tools.call import call_line, call_text, compact, read_call
+from refork_worlds.tools.mcp_client import (
+    Connection,
+    Listed,
+    Result,
+    Server,
+    ServerBroken,
+    after,
+    describe_changes,
+)
+
+# Goals in an MCP server, as JSON lines.
+#
+# Each has a ``prompt`` and, to be graded, an ``answer`` or ``checks`` (calls and the text that they must
+# answer at the end); if known a ``solution`` (calls), an ``initial_state``, a ``split`` and an ``id``.
+
+
+_GOAL = {"id", "prompt", "answer", "checks", "solution", "initial_state", "split"}
+
+
+def read_goals(path: Path) -> Iterator[Json]:
+    """The goals of a file; raises BadInput naming a line."""
+    if not path.is_file():
+        raise BadInput("there is no such file", where=str(path))
+    named: set[str] = set()
+    with path.open(encoding="utf-8") as lines:
+        for place, body in json_objects(lines, str(path)):
+            _check(body, place)
+            if "id" in body:
+                if str(body["id"]) in named:
+                    raise BadInput(f"another goal has the id {body['id']!r}", where=place)
+                named.add(str(body["id"]))
+            yield body
+
+
+def _check(body: Json, place: str) -> None:
+    unknown = sorted(set(body) - _GOAL)
+    if unknown or not isinstance(body.get("prompt"), str):
+        what = f"a goal has no {unknown[0]!r}" if unknown else "a goal has no prompt"
+        raise BadInput(what, where=place, hint=", ".join(sorted(_GOAL)))
+    if body.get("split") not in (None, *get_args(Split)):
+        raise BadInput(f"there is no split {body['split']!r}", where=place, hint=" or ".join(get_args(Split)))
+    if isinstance(body.get("answer"), list | dict):
+        raise BadInput("an answer is a text or a number", where=place)
+    if not _calls(body.get("checks")) or not all(
+        isinstance(one.get("answer"), str) for one in body.get("checks") or []
+    ):
+        raise BadInput("a check has a name, arguments and an answer, a text", where=place)
+    if not _calls(body.get("solution")):
+        raise BadInput("a solution is a list of calls, each with a name and arguments", where=place)
+
+
+def _calls(given: Any) -> bool:
+    """Whether these are calls, or none."""
+    return given is None or (
+        isinstance(given, list)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("name"), str)
+            and isinstance(one.get("arguments", {}), dict)
+            for one in given
+        )
+    )
+
+
+# A scripted agent of MCP servers: plays a known solution, or calls tools by their schemas.
+
+
+_WORD = re.compile(r'"([A-Za-z][\w .-]{0,30})"')
+_NUMBER = re.compile(r"\b\d{1,6}\b")
+_DEEPEST = 4
+_MOST = 20
+
+
+@final
+class McpAgent:
+    """Explores with arguments that fit the schemas, taken from what it has seen where that fits.
+
+    One call in six leaves out a required argument. What it does is a function of what it has seen.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Listed],
+        submit: str,
+        solution: Sequence[Json] | None,
+        parts: tuple[object, ...],
+        turns: int,
+    ) -> None:
+        self._tools, self._submit, self._parts = tools, submit, parts
+        self._solution = None if solution is None else list(solution)
+        self._length = min(turns - 1, 4 + Dice("mcp actor", *parts).below(5))
+
+    def act(self, history: Sequence[ActionObservation]) -> str | None:
+        """The next call; None once it has submitted."""
+        turn = len(history)
+        if self._solution is not None:
+            if turn >= len(self._solution):
+                return None
+            return call_text(self._solution[turn]["name"], self._solution[turn].get("arguments"))
+        if turn > self._length:
+            return None
+        tools = after(self._tools, (text for _, text in history))
+        if turn == self._length or not tools:
+            return call_text(self._submit)
+        dice = Dice("mcp call", *self._parts, turn)
+        tool = dice.choice(tools)
+        known = "\n".join(text for _, text in history)
+        return call_text(tool.name, self._arguments(tool.parameters, dice, known))
+
+    def _arguments(self, schema: Json, dice: Dice, known: str) -> Json:
+        needed = [str(name) for name in schema.get("required") or []]
+        required = list(needed)
+        if required and dice.below(6) == 0:
+            required.remove(dice.choice(required))
+        given: Json = {}
+        for name, one in (schema.get("properties") or {}).items():
+            if name in required or (name not in needed and dice.below(3) == 0):
+                given[name] = _value(one, schema, dice, known)
+        return given
+
+
+def _value(one: Any, root: Json, dice: Dice, known: str, depth: int = 0) -> Any:
+    """A value that a schema allows, as far as the common keywords say."""
+    if not isinstance(one, dict) or depth > _DEEPEST:
+        return None
+    if "$ref" in one:
+        name = str(one["$ref"]).rpartition("/")[2]
+        return _value((root.get("$defs") or {}).get(name), root, dice, known, depth + 1)
+    allowed = one.get("enum") or ([one["const"]] if "const" in one else [])
+    if allowed:
+        return dice.choice(allowed)
+    for union in ("anyOf", "oneOf"):
+        options = [o for o in one.get(union) or [] if isinstance(o, dict) and o.get("type") != "null"]
+        if options:
+            return _value(dice.choice(options), root, dice, known, depth + 1)
+    kind = one.get("type")
+    kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
+    if kind in ("integer", "number"):
+        return _number(one, dice, known)
+    if kind == "boolean":
+        return dice.below(2) == 1
+    if kind == "array":
+        count = min(max(_bound(one, "minItems", "", 1) or 0, 1), _MOST)
+        return [_value(one.get("items"), root, dice, known, depth + 1) for _ in range(count)]
+    if kind == "object":
+        names = one.get("required") or []
+        fields = one.get("properties") or {}
+        return {name: _value(fields.get(name), root, dice, known, depth + 1) for name in names}
+    return dice.choice(_WORD.findall(known) or ["a", "test", "name"])
+
+
+def _number(one: Json, dice: Dice, known: str) -> int:
+    """A whole number within the bounds: every other time one that was seen."""
+    low = _bound(one, "minimum", "exclusiveMinimum", 1)
+    high = _bound(one, "maximum", "exclusiveMaximum", -1)
+    if low is None:
+        low = 0 if high is None else min(0, high)
+    high = low + 9 if high is None else high
+    seen = [int(number) for number in _NUMBER.findall(known) if low <= int(number) <= high]
+    if seen and dice.below(2):
+        return dice.choice(seen)
+    return low + dice.below(max(1, min(9, high - low + 1)))
+
+
+def _bound(one: Json, closed: str, open_: str, inwards: int) -> int | None:
+    """The whole number nearest to a bound that is within it; None where there is none."""
+    found = []
+    for name, step in ((closed, 0), (open_, inwards)):
+        value = one.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            whole = math.ceil(value) if inwards > 0 else math.floor(value)
+            found.append(whole + (step if whole == value else 0))
+    return (max(found) if inwards > 0 else min(found)) if found else None
+
 
 ACCEPTED, REJECTED, ENDED = "accepted", "rejected", "ended"
 _OPTIONS: dict[str, type | tuple[type, ...]] = {

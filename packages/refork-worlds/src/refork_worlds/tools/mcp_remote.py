@@ -15,7 +15,7 @@ except ImportError as error:
     raise MissingExtra("mcp", "mcp") from error
 
 from refork_worlds.tools.mcp_child import GRACE, LONGEST, MOST
-from refork_worlds.tools.mcp_server import Server
+from refork_worlds.tools.mcp_client import Server
 
 
 @asynccontextmanager
