@@ -29,9 +29,12 @@ from refork_methods.evolve.replay import replay
 from refork_methods.evolve.scripted.coevolution import World, coevolve
 from refork_methods.evolve.scripted.world import SETTINGS, first_judge
 from refork_methods.evolve.search import Settings
-from refork_testbed.trials.evolve_erasure import erasure_effect
-from refork_testbed.trials.evolve_outcome import CoevolutionOutcome, measure
-from refork_testbed.trials.evolve_promotion import false_replacement
+from refork_testbed.trials.evolve import (
+    CoevolutionOutcome,
+    erasure_effect,
+    false_replacement,
+    measure,
+)
 
 #: Published quantiles of Beta(1 + S, 1 + F), to four digits, by (S, F).
 BELIEFS = {(1, 0): 0.2236, (18, 2): 0.7294, (0, 0): 0.05}

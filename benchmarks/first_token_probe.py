@@ -54,7 +54,6 @@ from refork_methods.stance.replay import CausalCuts
 from refork_methods.stance.segments import word_chunks
 from refork_methods.stance.variance import Mode, coin, plug_in_values, unbiased_values
 from refork_testbed.models import build, find
-from refork_testbed.worlds.refusal.calibrate import calibration
 from refork_testbed.worlds.refusal.distribution import (
     STANCE,
     RefusalDistribution,
@@ -64,6 +63,7 @@ from refork_testbed.worlds.refusal.distribution import (
     turn,
 )
 from refork_testbed.worlds.refusal.truth import (
+    calibration,
     free_refusal,
     mean_variance,
     performative_share,

@@ -30,11 +30,14 @@ from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.design import BASE, ArmPlan
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.statistics import difference, interaction, trend
-from refork_testbed.trials.motive_library import DOSE, INTERACTION, NO_TEDIUM
-from refork_testbed.trials.motive_sources import DistributionSource, RolloutSource
 from refork_testbed.trials.motive_suite import (
+    DOSE,
+    INTERACTION,
+    NO_TEDIUM,
+    DistributionSource,
     Investigation,
     Plans,
+    RolloutSource,
     Score,
     Sizes,
     investigate,

@@ -33,8 +33,13 @@ from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import BACKWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, sample_paths
 from refork_methods.recovery.trainers import RewardSettings, distill, rlvr, sft
-from refork_testbed.trials.maze_network import NodeTransformer, network_rlvr, network_sft, pretrain
-from refork_testbed.trials.maze_search import simulate_search
+from refork_testbed.trials.maze import (
+    NodeTransformer,
+    network_rlvr,
+    network_sft,
+    pretrain,
+    simulate_search,
+)
 
 LARGE = PathStar(15, 15, 5)
 SMALL = PathStar(3, 3, 3)

@@ -35,7 +35,7 @@ from refork_methods.rot.stage import Stage, bare
 from refork_testbed.models import build
 from refork_testbed.models.chat import summariser_chat
 from refork_testbed.models.extractive import ExtractiveChat
-from refork_testbed.trials.rot_scenes import Scene, setup_for
+from refork_testbed.trials.rot_grid import Scene, setup_for
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from refork_testbed.worlds.house_rules.scenario import Scenario, scenarios
 from refork_testbed.worlds.house_rules.tasks import TASKS, tools_asked

@@ -21,8 +21,8 @@ from refork_methods.pin.checkers import grade
 from refork_methods.rot import report
 from refork_methods.rot.conditions import CONDITIONS, grid_size, only_compaction_differs, stage
 from refork_methods.rot.episode import Cell, Episode
+from refork_testbed.trials.rot_grid import Scene, setup_for
 from refork_testbed.trials.rot_recipe import RotRecipe, cells
-from refork_testbed.trials.rot_scenes import Scene, setup_for
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
 from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS, keeps_facts

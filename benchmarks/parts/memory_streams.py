@@ -21,7 +21,7 @@ from refork_methods.memory.memory import ExperienceMemory
 from refork_methods.memory.roles.team import Roles
 from refork_methods.memory.stream import Arm, Help, Row, StreamReport, StreamTask, arms, serve
 from refork_methods.memory.usage import demote_changed
-from refork_testbed.trials.memory_miniapps import DocumentedReflector, MiniAppsAgent
+from refork_testbed.trials.memory_arms import DocumentedReflector, MiniAppsAgent
 from refork_testbed.worlds.miniapps.agents import expert, play
 from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.shift import Shift

@@ -20,7 +20,7 @@ from refork_methods.evolve.scripted.papers import (
     machine_papers,
 )
 from refork_methods.evolve.search import Settings
-from refork_testbed.trials.evolve_outcome import measure, measure_judge
+from refork_testbed.trials.evolve import measure, measure_judge
 
 
 def test_human_work_has_the_sheets_margins_and_machine_work_its_quality():

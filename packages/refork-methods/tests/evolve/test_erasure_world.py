@@ -1,7 +1,7 @@
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.trials.evolve_erasure import erasure_effect
+from refork_testbed.trials.evolve import erasure_effect
 
 
 def test_rankings_stay_pinned_without_erasure_and_follow_the_truth_with_it():

@@ -11,7 +11,7 @@ from refork.errors import BadInput
 from refork.stats import mcnemar
 from refork_methods.evolve.belief import best_belief
 from refork_methods.evolve.promote import Gate, Tally, paired_p, promote, tally
-from refork_testbed.trials.evolve_promotion import false_replacement
+from refork_testbed.trials.evolve import false_replacement
 
 BEST = Gate("best_belief")
 

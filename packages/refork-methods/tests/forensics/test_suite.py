@@ -16,23 +16,23 @@ from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.statistics import difference, interaction, trend
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.trials.motive_library import (
+from refork_testbed.trials.motive_suite import (
     DOSE,
     EDITS,
     INTERACTION,
     MOVES,
     STATEMENTS,
+    DistributionSource,
+    Plans,
+    RolloutSource,
+    Sizes,
+    file_case,
+    finish_chance,
+    investigate,
+    positive_controls,
     region,
     scene_designs,
     scene_hypotheses,
-)
-from refork_testbed.trials.motive_sources import DistributionSource, RolloutSource, finish_chance
-from refork_testbed.trials.motive_suite import (
-    Plans,
-    Sizes,
-    file_case,
-    investigate,
-    positive_controls,
     score_of,
     study,
     with_controls,

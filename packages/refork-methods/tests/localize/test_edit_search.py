@@ -7,8 +7,9 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork_methods.localize.inject import finding_right, refuse_gold
 from refork_methods.localize.transfer import transfer_report
-from refork_testbed.trials.edit_search import OWN, EditSearch
 from refork_testbed.trials.localize_repairs import (
+    OWN,
+    EditSearch,
     Investigated,
     agent_effects,
     first_place,

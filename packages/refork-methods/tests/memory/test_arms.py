@@ -6,8 +6,7 @@ from refork.errors import BadInput
 from refork_methods.memory.catalogue import schemas
 from refork_methods.memory.induce import skeleton_of
 from refork_methods.memory.stream import Help, StreamAgent, StreamTask
-from refork_testbed.trials.memory_arms import compare_arms, tool_world
-from refork_testbed.trials.memory_miniapps import MiniAppsAgent, stream_tasks
+from refork_testbed.trials.memory_arms import MiniAppsAgent, compare_arms, stream_tasks, tool_world
 from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 

@@ -17,7 +17,7 @@ from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.measure import measure_hitting, read_rows, straight_ways
 from refork_methods.recovery.rows import BACKWARD, FORWARD, RowPolicy
 from refork_methods.recovery.sample import count_moves, golden_moves, sample_paths
-from refork_testbed.trials.maze_network import (
+from refork_testbed.trials.maze import (
     NodeTransformer,
     network_rlvr,
     network_sft,

@@ -25,7 +25,7 @@ from refork_methods.recovery.trainers import (
     sft,
     sft_gradient,
 )
-from refork_testbed.trials.maze_search import simulate_search
+from refork_testbed.trials.maze import simulate_search
 
 GRAPH = PathStar(3, 3, 3)
 BASE = RowPolicy.base(GRAPH)

@@ -9,7 +9,7 @@ from refork.errors import BadInput
 from refork.registry import names
 from refork_methods.rot.compactors import WordLimit, needs_summariser, open_compactor
 from refork_methods.rot.conditions import only_compaction_differs, stage
-from refork_testbed.trials.rot_scenes import Scene, setup_for
+from refork_testbed.trials.rot_grid import Scene, setup_for
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 
 #: What a rule in the first user turn becomes under each, with a summariser that keeps no rules.

@@ -22,7 +22,7 @@ from refork_methods.rot.conditions import (
     stage,
 )
 from refork_methods.rot.stage import Stage
-from refork_testbed.trials.rot_scenes import Scene, setup_for
+from refork_testbed.trials.rot_grid import Scene, setup_for
 from refork_testbed.worlds.house_rules.attacks import FRAMINGS
 from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS

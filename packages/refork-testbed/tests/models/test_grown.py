@@ -9,7 +9,7 @@ import torch
 
 from refork.errors import BadInput
 from refork_methods.train.sft import SftSettings
-from refork_testbed.models.card import card
+from refork_testbed.models.build import card
 from refork_testbed.models.grown import deepened, grow_up, held_out_loss
 from refork_testbed.models.recipe import HeldOut, Shape, Stage
 from refork_testbed.models.recipes import chronicler

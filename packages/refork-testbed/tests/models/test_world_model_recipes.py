@@ -6,7 +6,7 @@ import pytest
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.refusals import trained_on
 from refork_testbed.models import build, find, names
-from refork_testbed.models.card import card
+from refork_testbed.models.build import card
 from refork_testbed.models.recipe import Made, Staged
 from refork_testbed.models.recipes.shell_agent import Blind, dealt, lessons
 from refork_testbed.models.recipes.world_model import recorded, tokenizer_of

@@ -10,8 +10,21 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_testbed.worlds.chronicle import _PART, _Writer, chronicle, chronicles, words
-from refork_testbed.worlds.chronicle_words import ASIDES, EVENTS, GOODS, MEN, NUMBERS, TOWNS, TRADES, WOMEN
+from refork_testbed.worlds.chronicle import (
+    _PART,
+    ASIDES,
+    EVENTS,
+    GOODS,
+    MEN,
+    NUMBERS,
+    TOWNS,
+    TRADES,
+    WOMEN,
+    _Writer,
+    chronicle,
+    chronicles,
+    words,
+)
 
 PERSON = "|".join([*MEN, *WOMEN, *(f"the {trade}" for trade in TRADES), "he", "she"])
 THINGS = "|".join(form for pair in GOODS for form in pair)

@@ -12,9 +12,9 @@ from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
-from refork_testbed.worlds.refusal.calibrate import calibration
 from refork_testbed.worlds.refusal.distribution import RefusalDistribution, refused, stances, thinking, turn
 from refork_testbed.worlds.refusal.prompts import LEVELS, RefusalPrompt, draw_prompt, refusal_chances
+from refork_testbed.worlds.refusal.truth import calibration
 from refork_testbed.worlds.refusal.world import RefusalJudge
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from functools import lru_cache
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 
@@ -24,9 +26,173 @@ from refork_methods.localize.investigate import investigate
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.spectrum import Spectrum, spectrum
 from refork_methods.localize.transfer import Findings, RepairRun
-from refork_testbed.trials.edit_search import OWN, Attempt, EditSearch, Own
-from refork_testbed.worlds.repair.runner import TestRunner
+from refork_testbed.worlds.repair.mutation import Mutation, mutations
+from refork_testbed.worlds.repair.runner import TestRunner, Variant
 from refork_testbed.worlds.repair.tasks import RepairTask
+
+# A repair agent that searches: single edits in an order, public tests after each, hidden ones at the end.
+#
+# Its edits and tests are real, and so is the case file that it may be handed; only its skill is planted, as
+# the order in which it looks at functions by itself.
+
+
+#: How an agent orders functions by itself: by chance, those its failing test ran first, or by Ochiai.
+Own: TypeAlias = Literal["chance", "coverage", "suspicion"]
+OWN: tuple[Own, ...] = ("chance", "coverage", "suspicion")
+#: Edits that are tried in one process; the first that passes counts, so more than needed may run.
+_BATCH = 8
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One single edit of one file."""
+
+    path: str
+    mutation: Mutation
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How a search ended: resolved by the hidden suite, and how often the public tests were run.
+
+    ``submitted``: the edit that passed the public tests; None where the budget ran out.
+    """
+
+    resolved: bool
+    runs: int
+    submitted: Edit | None
+
+
+@final
+class EditSearch:
+    """One task's edits and their tests; a verdict is kept, so that arms of one task share the work.
+
+    Raises: BadInput for a budget below 1.
+    """
+
+    def __init__(self, task: RepairTask, runner: TestRunner, budget: int = 40) -> None:
+        if budget < 1:
+            raise BadInput(f"a budget of {budget} test runs tries nothing")
+        self.task, self.runner, self.budget = task, runner, budget
+        self._public: dict[Edit, bool] = {}
+        self._hidden: dict[Edit, bool] = {}
+        self._ran: Mapping[str, frozenset[tuple[str, int]]] | None = None
+        self._edits: list[Edit] | None = None
+
+    def edits(self) -> list[Edit]:
+        """Every single edit of every file of the broken project, by path and place."""
+        if self._edits is None:
+            files = self.task.files
+            self._edits = [Edit(path, one) for path in sorted(files) for one in _mutations(files[path])]
+        return self._edits
+
+    def reachable(self) -> bool:
+        """Whether one of the edits restores the code, up to brackets."""
+        files, fixed = self.task.files, self.task.project.files[self.task.path]
+        wanted = ast.dump(ast.parse(fixed))
+        mine = [one.mutation for one in self.edits() if one.path == self.task.path]
+        at, most = self.task.mutation.start, self.task.mutation.start + len(self.task.mutation.new) + 1
+        near = [one for one in mine if one.start <= most and at <= one.end]
+        return any(_dump(one.apply(files[self.task.path])) == wanted for one in near)
+
+    def order(self, own: Own, seed: int, finding: CaseFile | None = None) -> list[Edit]:
+        """The edits as an agent tries them: those in the finding's lines, place by place, then its own order.
+
+        Within a function edits come in random order. Raises: BadInput for an unknown own order.
+        """
+        if own not in OWN:
+            raise BadInput(f"unknown own order {own!r}", hint=f"one of {', '.join(OWN)}")
+        rng = np.random.default_rng([seed, OWN.index(own)])
+        edits = self.edits()
+        jitter = rng.uniform(size=len(edits))
+        places = sorted({(one.path, one.mutation.function) for one in edits})
+        chance = dict(zip(places, rng.permutation(len(places)).tolist(), strict=True))
+        favour = self._favour(own)
+        keys = [
+            (
+                -favour.get((one.path, one.mutation.function), 0.0),
+                chance[one.path, one.mutation.function],
+                jitter[n],
+            )
+            for n, one in enumerate(edits)
+        ]
+        mine = sorted(range(len(edits)), key=lambda n: keys[n])
+        if finding is None:
+            return [edits[n] for n in mine]
+        told = {n: place for n in mine if (place := _rank_of(edits[n], finding)) is not None}
+        first = sorted(told, key=lambda n: (told[n], jitter[n]))
+        return [edits[n] for n in [*first, *(n for n in mine if n not in told)]]
+
+    def _favour(self, own: Own) -> dict[tuple[str, str], float]:
+        """What speaks for a function in the agent's own eyes."""
+        if own == "chance":
+            return {}
+        ran, failed = self._coverage()
+        lines = spectrum(ran, failed).ochiai()
+        found: dict[tuple[str, str], float] = {}
+        for one in self.edits():
+            worth = lines.get((one.path, one.mutation.line), 0.0)
+            key = (one.path, one.mutation.function)
+            found[key] = max(found.get(key, 0.0), worth if own == "suspicion" else float(worth > 0))
+        return found
+
+    def _coverage(self) -> tuple[Mapping[str, frozenset[tuple[str, int]]], list[str]]:
+        """Lines that each public test runs in the broken project, and the public tests that fail."""
+        if self._ran is None:
+            report = self.runner.run(self.task.files, self.task.tests, self.task.public, spectrum=True)
+            self._ran = report.spectrum or {}
+        return self._ran, [self.task.public[0]]
+
+    def attempt(self, own: Own, seed: int, finding: CaseFile | None = None) -> Attempt:
+        """Try edits in order until the public tests pass or the budget is spent; the hidden suite decides."""
+        order = self.order(own, seed, finding)[: self.budget]
+        for start in range(0, len(order), _BATCH):
+            self._judge(order[start : start + _BATCH])
+            for number, one in enumerate(order[start : start + _BATCH], start + 1):
+                if self._public[one]:
+                    return Attempt(self._resolves(one), number, one)
+        return Attempt(False, min(self.budget, len(order)), None)
+
+    def _judge(self, some: Sequence[Edit]) -> None:
+        """Run the public tests of edits that were not tried before."""
+        new = [one for one in some if one not in self._public]
+        if not new:
+            return
+        variants = [Variant({one.path: self._text(one)}, self.task.public) for one in new]
+        reports = self.runner.run_variants(self.task.files, self.task.tests, variants)
+        self._public.update((one, report.ok) for one, report in zip(new, reports, strict=True))
+
+    def _resolves(self, one: Edit) -> bool:
+        if one not in self._hidden:
+            files = {**self.task.files, one.path: self._text(one)}
+            self._hidden[one] = self.runner.run(files, self.task.tests, self.task.hidden).ok
+        return self._hidden[one]
+
+    def _text(self, one: Edit) -> str:
+        return one.mutation.apply(self.task.files[one.path])
+
+
+def _rank_of(one: Edit, finding: CaseFile) -> int | None:
+    """The first place of the finding that holds an edit's line."""
+    for number, place in enumerate(finding.locations):
+        if place.path == one.path and place.start <= one.mutation.line <= place.end:
+            return number
+    return None
+
+
+@lru_cache(maxsize=2048)
+def _mutations(source: str) -> tuple[Mutation, ...]:
+    """A project's other files are the same in all of its tasks."""
+    return tuple(mutations(source))
+
+
+def _dump(source: str) -> str:
+    try:
+        return ast.dump(ast.parse(source))
+    except SyntaxError:
+        return ""
 
 
 @final

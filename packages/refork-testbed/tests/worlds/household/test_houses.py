@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput, CannotDo
 from refork.worlds.expert import demonstrate, expert, shortest
-from refork_testbed.worlds.household.build import SIZES, household_world
-from refork_testbed.worlds.household.layout import Layout
-from refork_testbed.worlds.household.rooms import HELD, WRONG
+from refork_testbed.worlds.household.build import HELD, SIZES, WRONG, Layout, household_world
 
 
 def exhaustive(game, state):

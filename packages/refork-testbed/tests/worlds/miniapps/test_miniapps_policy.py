@@ -1,11 +1,9 @@
-"""The scripted agent as a policy on the tree, and any chat model as an agent."""
+"""The scripted agent as a policy on the tree."""
 
 from __future__ import annotations
 
 import pytest
 
-from refork.chat import ScriptedChat
-from refork.errors import ServerError
 from refork.forking import SwapPolicy, compare, fork
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling, sample_all
@@ -14,8 +12,11 @@ from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
 from refork_testbed.worlds.miniapps.advice import Text, statement
-from refork_testbed.worlds.miniapps.agents import Agent, ScriptTool, expert, thought_in
-from refork_testbed.worlds.miniapps.chat import play_chat, system_text
+from refork_testbed.worlds.miniapps.agents import (
+    Agent,
+    ScriptTool,
+    thought_in,
+)
 from refork_testbed.worlds.miniapps.mind import Rates
 from refork_testbed.worlds.miniapps.policy import agent_policy
 
@@ -87,44 +88,6 @@ def test_another_memory_is_another_policy():
     tool = ScriptTool("reply", {})
     agents = [Agent(), Agent(texts=(Text("fact", "x"),)), Agent(tools=(tool,)), Agent(Rates(misled=0.1))]
     assert len({agent_policy(agent).card.weights for agent in agents}) == 4
-
-
-def test_a_chat_model_acts_and_its_memory_is_told():
-    world = open_world("miniapps").with_tools([ScriptTool("reply", {})])
-    task = world.tasks("train", 1)[0]
-    session = expert(task.prompt)
-
-    def speak(messages):
-        if messages[-1]["content"] != task.prompt:
-            session.see(messages[-1]["content"])
-        return f"I will do this.\n```\n{session.say(0)}\n```"
-
-    model = ScriptedChat(speak)
-    texts = [Text("fact", "Lists are paged: read every page."), Text("pitfall", "Do not guess.")]
-    run = play_chat(model, world.start(task, 0), texts=texts)
-    assert run.reward == 1.0
-    told = model.asked[0][0]
-    assert told["role"] == "system"
-    assert all(text.body in told["content"] for text in texts)
-    assert "tools.reply(" in told["content"]
-    assert system_text([], []) == ""
-    assert model.asked[0][1]["content"] == task.prompt
-    assert len(model.asked) == run.steps
-
-
-def test_a_chat_model_that_talks_without_a_call_is_told_so_and_a_silent_one_ends_the_run():
-    world = open_world("miniapps")
-    task = world.tasks("train", 1)[0]
-    run = play_chat(ScriptedChat(lambda _: "I am thinking."), world.start(task, 0))
-    assert run.reward == 0.0
-    assert "400" in run.turns[0].observation
-
-    def refuse(_):
-        raise ServerError("no answer")
-
-    run = play_chat(ScriptedChat(refuse), world.start(task, 0))
-    assert run.info == {"ending": "error", "error": "no answer"}
-    assert run.steps == 0
 
 
 @pytest.mark.parametrize("action", ["apis.mail.list_inbox(access_token='x')", "```\ndone()\n```"])

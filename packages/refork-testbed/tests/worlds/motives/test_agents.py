@@ -12,8 +12,7 @@ from refork.forking import Remove, compare, fork
 from refork.growing import grow
 from refork.policies.base import Sampling
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives.agents import AGENTS, TWINS, find_agent, usual_dials
-from refork_testbed.worlds.motives.causes import rate
+from refork_testbed.worlds.motives.agents import AGENTS, TWINS, find_agent, rate, usual_dials
 from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, environment
 from refork_testbed.worlds.motives.script import CAREFUL_OPENING, QUICK_OPENING, SURFACES, TAKE, sentences_in
 from refork_testbed.worlds.motives.world import MotiveWorld, environment_task

@@ -7,15 +7,16 @@ import pytest
 from refork.errors import BadInput
 from refork.worlds.dice import Dice
 from refork_testbed.worlds.search.fiction import (
+    COLUMNS,
     CONTRADICTIONS,
     Fiction,
     draw_tables,
     fiction,
     read_sentence,
     tables_of,
+    vocabulary,
 )
-from refork_testbed.worlds.search.questions import KINDS, draw_question, make_question
-from refork_testbed.worlds.search.words import COLUMNS, vocabulary
+from refork_testbed.worlds.search.source import KINDS, draw_question, make_question
 
 WORLDS = range(6)
 

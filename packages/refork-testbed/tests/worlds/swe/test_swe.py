@@ -12,8 +12,7 @@ from refork.worlds.base import Task
 from refork.worlds.environment import Environment
 from refork.worlds.open import open_world
 from refork_testbed.worlds.swe import world as swe
-from refork_testbed.worlds.swe.repository import hashes
-from refork_testbed.worlds.swe.world import SweWorld
+from refork_testbed.worlds.swe.world import SweWorld, hashes
 
 
 @pytest.fixture(scope="module")

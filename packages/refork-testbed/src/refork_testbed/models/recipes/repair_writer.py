@@ -20,10 +20,9 @@ from refork.policies.base import Sampling
 from refork.types import Message
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.repair.generated import generated
+from refork_testbed.worlds.repair.generated import generated, trades
 from refork_testbed.worlds.repair.mutation import KINDS, Mutation, lines, mutations
 from refork_testbed.worlds.repair.small import mutation_split, small_prompt, span
-from refork_testbed.worlds.repair.trades import trades
 
 DIALOGUES = 36_000
 #: Shares of dialogues of one, two and three turns.

@@ -14,7 +14,7 @@ from refork.worlds.dice import Dice
 from refork.worlds.spec import Spec
 from refork_methods.train.sft import SftSettings
 from refork_testbed.models.recipe import Conversation, Recipe, Shape
-from refork_testbed.worlds.search.words import REGIONS, TOWNS, YEARS
+from refork_testbed.worlds.search.fiction import REGIONS, TOWNS, YEARS
 from refork_testbed.worlds.search.world import SearchWorld, open_search
 
 #: Two years of a town, of which a snippet's last three words show one: they do not say of what.

@@ -1,5 +1,4 @@
 """``miniapps``: five SQLite-backed apps, thirty scenario templates, and agents whose slips are known.
 
-``world`` holds the world; ``agents`` the scripted agent and ``play``, which lets one act; ``chat`` lets any
-chat model act.
+``world`` holds the world; ``agents`` the scripted agent and ``play``, which lets one act.
 """

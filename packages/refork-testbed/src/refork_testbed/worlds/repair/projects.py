@@ -7,11 +7,10 @@ from threading import Lock
 
 from refork.errors import BadInput
 from refork.worlds.base import Split
-from refork_testbed.worlds.repair.generated import generated
+from refork_testbed.worlds.repair.generated import generated, trades
 from refork_testbed.worlds.repair.package import Project, recorded
 from refork_testbed.worlds.repair.runner import TestRunner
 from refork_testbed.worlds.repair.stdlib import copied, sources
-from refork_testbed.worlds.repair.trades import trades
 
 _LOCK = Lock()
 

@@ -16,7 +16,7 @@ from typing import final
 from refork.errors import BadInput, CannotDo
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork_methods.simulate.search_text import MORE
-from refork_testbed.worlds.search.words import STOP
+from refork_testbed.worlds.search.fiction import STOP
 
 _WORD = re.compile(r"\w+")
 #: A word of the title counts as much as four of the page.

@@ -32,8 +32,7 @@ from refork_methods.simulate.search_text import (
     read_action,
 )
 from refork_testbed.worlds.search.engine import Index, Snippets, query_words
-from refork_testbed.worlds.search.questions import KINDS
-from refork_testbed.worlds.search.source import Fictions, Folder, Source, text_of
+from refork_testbed.worlds.search.source import KINDS, Fictions, Folder, Source, text_of
 
 #: Types of the options of a specification.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
