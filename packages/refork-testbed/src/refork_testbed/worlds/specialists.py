@@ -29,7 +29,7 @@ from refork.policies.scripted import Distribution, ScriptedPolicy
 from refork.tree.node import Trajectory
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
-from refork.worlds.game import need
+from refork.worlds.game import need, reading
 from refork.worlds.spec import Spec
 
 DOMAINS: Final = ("algebra", "botany", "chess", "law")
@@ -175,13 +175,8 @@ class SpecialistsWorld:
 
     def restore(self, task: Task, snapshot: bytes) -> SpecialistsEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
-        try:
-            record = json.loads(snapshot)
-            other, answers = record["task"], tuple(str(said) for said in record["answers"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
+        with reading(self.name, task, snapshot) as record:
+            answers = tuple(str(said) for said in record["answers"])
         return SpecialistsEpisode(task, answers)
 
 

@@ -67,7 +67,8 @@ def test_an_episode_goes_on_exactly_from_a_snapshot(world, tasks):
             assert [twin.step(a) for a, _ in seen[cut:]] == [episode.step(a) for a, _ in seen[cut:]]
     with pytest.raises(BadInput, match="of task"):
         world.restore(tasks[1], world.start(tasks[0], 0).snapshot())
-    for bad in (b"", b"{}", b'{"task": 1, "query": 2, "opens": 0, "turn": 0, "seen": null}'):
+    spoiled = json.dumps({"task": tasks[0].id, "query": 2, "opens": 0, "turn": 0, "seen": None})
+    for bad in (b"", b"{}", spoiled.encode()):
         with pytest.raises(BadInput, match="not a snapshot"):
             world.restore(tasks[0], bad)
 

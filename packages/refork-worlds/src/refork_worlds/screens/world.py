@@ -16,6 +16,7 @@ from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.environment import ActionObservation, Brief, DomainName
+from refork.worlds.game import different, reading
 from refork.worlds.spec import Spec
 from refork_worlds.screens.actions import action_in
 from refork_worlds.screens.desktop import DesktopModel
@@ -67,10 +68,6 @@ class ScreenAgent:
         return self._dice.choice(self._device.options(state))
 
 
-#: Draws in a row without a new task after which the world counts as exhausted.
-_PATIENCE = 2000
-
-
 @final
 @dataclass(frozen=True)
 class ScreenWorld:
@@ -113,19 +110,15 @@ class ScreenWorld:
         Raises:
             BadInput: there are not so many.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            if tries - last > _PATIENCE:
-                raise BadInput(f"found only {len(found)} {split} tasks of {self.name}, not {count}")
-            data = self.model.draw(Dice("screens", self.model.name, seed, tries))
-            tries += 1
+
+        def draw(number: int) -> Task | None:
+            data = self.model.draw(Dice("screens", self.model.name, seed, number))
             mark = digest(data)
-            if split_of(mark) == split and mark not in found:
-                prompt = self.model.prompt(data)
-                found[mark] = Task(f"{self.model.name}/{mark[:16]}", self.name, split, prompt, data)
-                last = tries
-        return list(found.values())
+            if split_of(mark) != split:
+                return None
+            return Task(f"{self.model.name}/{mark[:16]}", self.name, split, self.model.prompt(data), data)
+
+        return different(count, draw, f"{split} tasks of {self.name}")
 
     def device(self, task: Task) -> Device[Any]:
         """The rules of a task."""
@@ -140,15 +133,10 @@ class ScreenWorld:
     def restore(self, task: Task, snapshot: bytes) -> ScreenEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         device = self.device(task)
-        try:
-            record = json.loads(snapshot)
-            other, turn = record["task"], int(record["turn"])
+        with reading(self.name, task, snapshot) as record:
+            turn = int(record["turn"])
             state = self.model.load(record["state"])
             last = None if record["last"] is None else Observation(**record["last"])
-        except (ValueError, TypeError, KeyError, BadInput) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return ScreenEpisode(self, task, device, state, turn, last)
 
     def brief(self, task: Task) -> Brief:

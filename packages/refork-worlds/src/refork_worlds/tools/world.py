@@ -22,7 +22,7 @@ from refork.types import Json
 from refork.worlds.base import Observation, Split, Task, World
 from refork.worlds.dice import Dice, digest
 from refork.worlds.environment import ActionObservation, Brief, DomainName
-from refork.worlds.game import need
+from refork.worlds.game import different, need, reading
 from refork.worlds.spec import Spec
 from refork_worlds.tools.agents import SUBMIT, Scripted
 from refork_worlds.tools.call import call_line, compact, read_call
@@ -35,7 +35,6 @@ from refork_worlds.tools.store import Store
 MAX_TURNS = 10
 ACCEPTED, REJECTED = "accepted", "rejected"
 OVER = "the episode is over"
-_PATIENCE = 2000
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9\s]+")
 _RULES = (
     "answers are one line of JSON\n"
@@ -172,24 +171,18 @@ class ToolsWorld:
         Raises:
             BadInput: there are not so many.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            if tries - last > _PATIENCE:
-                raise BadInput(f"found only {len(found)} different {split} tasks", where=self.name)
-            dice = Dice("tools task", split, seed, tries)
+
+        def draw(number: int) -> Task | None:
+            dice = Dice("tools task", split, seed, number)
             made = database(dice.choice(self.databases))
             goal = draw_goal(made, split, dice)
-            tries += 1
             if goal is None:
-                continue
+                return None
             data = {"database": made.name, "rows": goal.rows, "parts": [asdict(part) for part in goal.parts]}
             data = json.loads(json.dumps(data))
-            mark = digest(data)
-            if mark not in found:
-                found[mark] = Task(f"tools/{mark[:16]}", self.name, split, _prompt(goal), data)
-                last = tries
-        return list(found.values())
+            return Task(f"tools/{digest(data)[:16]}", self.name, split, _prompt(goal), data)
+
+        return different(count, draw, f"{split} tasks of {self.name}")
 
     def start(self, task: Task, seed: int) -> ToolsEpisode:
         """Begin; there is no chance."""
@@ -200,16 +193,11 @@ class ToolsWorld:
     def restore(self, task: Task, snapshot: bytes) -> ToolsEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         goal = goal_of(task)
-        try:
-            record = json.loads(snapshot)
-            other, turn, end, rows = record["task"], int(record["turn"]), record["end"], record["rows"]
+        with reading(self.name, task, snapshot, sqlite3.Error) as record:
+            turn, end, rows = int(record["turn"]), record["end"], record["rows"]
             if set(rows) != set(goal.rows) or end not in (None, ACCEPTED, REJECTED):
                 raise ValueError("other tables, or another end")
-            if other != task.id:
-                raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
             return ToolsEpisode(task, goal, rows, turn, end, self.labels)
-        except (ValueError, TypeError, KeyError, AttributeError, sqlite3.Error) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
 
     def action_in(self, turn: str) -> str:
         """The call of a policy's turn as one line of JSON; what is no call as it stands."""

@@ -19,7 +19,7 @@ from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.environment import ActionObservation, Brief, DomainName
-from refork.worlds.game import need
+from refork.worlds.game import different, need
 from refork.worlds.spec import Spec
 from refork_worlds.screens.actions import action_in
 from refork_worlds.screens.device import DONE, INVALID, NOT_DONE
@@ -191,7 +191,6 @@ def _settings(kind: str, args: Sequence[str], text: str, known: Sequence[Line], 
 #: What ``submit`` is answered where nobody can say how it went.
 OVER: Final = "the episode is over"
 TURNS: Final = 14
-_PATIENCE: Final = 2000
 _KEYS: Final = ("prices", "state", "kind", "args")
 
 
@@ -235,18 +234,15 @@ class WebWorld:
         Raises:
             BadInput: there are not so many.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            if tries - last > _PATIENCE:
-                raise BadInput(f"found only {len(found)} {split} tasks of {self.name}, not {count}")
-            data = self._draw(Dice("web", self.where, seed, tries), tries)
-            tries += 1
+
+        def draw(number: int) -> Task | None:
+            data = self._draw(Dice("web", self.where, seed, number), number)
             mark = digest(data)
-            if split_of(mark) == split and mark not in found:
-                found[mark] = Task(f"web/{mark[:16]}", self.name, split, _prompt(data), data)
-                last = tries
-        return list(found.values())
+            if split_of(mark) != split:
+                return None
+            return Task(f"web/{mark[:16]}", self.name, split, _prompt(data), data)
+
+        return different(count, draw, f"{split} tasks of {self.name}")
 
     def _draw(self, dice: Dice, number: int) -> Json:
         if not self.where:

@@ -8,7 +8,8 @@ separated by single spaces (punctuation is a word of its own), so ``text.split("
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
@@ -19,9 +20,6 @@ from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
 
 S = TypeVar("S", bound=Hashable)
-
-#: Draws in a row without a new task after which a family counts as exhausted.
-_PATIENCE = 2000
 
 #: Words that the engine itself may say.
 ENGINE_WORDS = ("nothing", "happens", "time", "is", "up", ";")
@@ -248,28 +246,16 @@ class GameWorld(Generic[S]):
         Raises:
             BadInput: the family does not hold that many different tasks.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            # Counted from the last new task: a large family may be asked for any number.
-            if tries - last > _PATIENCE:
-                raise BadInput(
-                    f"found only {len(found)} different {split} tasks of {self.name}, not {count}",
-                    hint="ask for fewer tasks or a larger world",
-                )
-            data = self.family.draw(Dice(self.family.name, seed, tries))
-            tries += 1
+
+        def draw(number: int) -> Task | None:
+            data = self.family.draw(Dice(self.family.name, seed, number))
             mark = digest(data)
-            if split_of(mark) == split and mark not in found:
-                found[mark] = Task(
-                    id=f"{self.family.name}/{mark[:16]}",
-                    world=self.name,
-                    split=split,
-                    prompt=self.family.prompt(data),
-                    data=data,
-                )
-                last = tries
-        return list(found.values())
+            if split_of(mark) != split:
+                return None
+            return Task(f"{self.family.name}/{mark[:16]}", self.name, split, self.family.prompt(data), data)
+
+        hint = "ask for fewer tasks or a larger world"
+        return different(count, draw, f"{split} tasks of {self.name}", hint=hint)
 
     def start(self, task: Task, seed: int) -> GameEpisode[S]:
         """Begin an episode; ``seed`` decides the slips."""
@@ -279,15 +265,9 @@ class GameWorld(Generic[S]):
     def restore(self, task: Task, snapshot: bytes) -> GameEpisode[S]:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         game = self.family.game(task.data)
-        try:
-            record = json.loads(snapshot)
-            other = record["task"]
+        with reading(self.name, task, snapshot) as record:
             turn, seed = int(record["turn"]), int(record["seed"])
             state = game.load(record["state"])
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return self._episode(game, task, seed=seed, turn=turn, state=state)
 
     def game(self, task: Task) -> Game[S]:
@@ -305,3 +285,54 @@ def need(data: Json, keys: Sequence[str], family: str) -> None:
     missing = [key for key in keys if key not in data]
     if missing:
         raise BadInput(f"task data lacks {missing[0]!r}", where=family, hint="use a task of this world")
+
+
+def different(
+    count: int,
+    draw: Callable[[int], Task | None],
+    what: str,
+    *,
+    hint: str | None = None,
+    patience: int = 2000,
+) -> list[Task]:
+    """``count`` tasks with different ids from numbered draws; a shorter list is a prefix of a longer one.
+
+    A draw gives None where it is of the other split. ``patience``: draws in a row without a new task after
+    which there are no more.
+
+    Raises:
+        BadInput: there are not so many.
+    """
+    found: dict[str, Task] = {}
+    number = last = 0
+    while len(found) < count:
+        # Counted from the last new task: a large family may be asked for any number.
+        if number - last > patience:
+            raise BadInput(f"found only {len(found)} different {what}, not {count}", hint=hint)
+        task = draw(number)
+        number += 1
+        if task is not None and task.id not in found:
+            found[task.id] = task
+            last = number
+    return list(found.values())
+
+
+@contextmanager
+def reading(world: str, task: Task, snapshot: bytes, *errors: type[Exception]) -> Iterator[Any]:
+    """Within, the JSON record of a snapshot of a task: what fails there means that it is none.
+
+    Raises:
+        BadInput: it is no snapshot of this world, or one of another task. ``errors``: what else says so.
+    """
+    where = f"task {task.id}"
+    wrong: tuple[type[Exception], ...] = (
+        ValueError, TypeError, KeyError, AttributeError, IndexError, *errors,
+    )  # fmt: skip
+    try:
+        record = json.loads(snapshot)
+        other = record["task"]
+        if other != task.id:
+            raise BadInput(f"the snapshot is of task {other!r}", where=where)
+        yield record
+    except wrong as error:
+        raise BadInput(f"not a snapshot of {world}: {error!r}", where=where) from error

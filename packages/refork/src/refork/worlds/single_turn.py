@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import final
 
-from refork.errors import BadInput
 from refork.worlds.base import Observation, Task
+from refork.worlds.game import reading
 
 
 @final
@@ -49,12 +49,6 @@ def restore_single_turn(
     task: Task, snapshot: bytes, grade: Callable[[str], Observation]
 ) -> SingleTurnEpisode:
     """The episode of a snapshot; raises BadInput where it is not one of this task."""
-    try:
-        record = json.loads(snapshot)
-        other, seen = record["task"], record["seen"]
-        after = None if seen is None else Observation(**seen)
-    except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"not a snapshot of {task.world}: {error!r}", where=f"task {task.id}") from error
-    if other != task.id:
-        raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
+    with reading(task.world, task, snapshot) as record:
+        after = None if record["seen"] is None else Observation(**record["seen"])
     return SingleTurnEpisode(task, grade, after)

@@ -23,7 +23,7 @@ from refork.sampling.noise import stream_of
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest, split_of
-from refork.worlds.game import need
+from refork.worlds.game import need, reading
 from refork.worlds.spec import Spec
 from refork_methods.memory.grammar import Act, read_turn
 from refork_testbed.worlds.miniapps.catalogue import Function, catalogue
@@ -286,16 +286,11 @@ class MiniAppsWorld:
     def restore(self, task: Task, snapshot: bytes) -> MiniAppsEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         made = self._made(task)
-        try:
-            record = json.loads(snapshot)
-            other, turn, end = record["task"], int(record["turn"]), record["end"]
+        with reading(self.name, task, snapshot) as record:
+            turn, end = int(record["turn"]), record["end"]
             rows = load_rows(record["rows"])
             if end is not None and not {"reward", "info"} <= set(end):
                 raise ValueError("its end has no reward")
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         episode = MiniAppsEpisode(task, made, self.shift, rows, self.tools)
         episode.load(turn, end)
         return episode

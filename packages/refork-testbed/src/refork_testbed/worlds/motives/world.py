@@ -23,7 +23,7 @@ from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
-from refork.worlds.game import need
+from refork.worlds.game import need, reading
 from refork.worlds.spec import Spec
 from refork_testbed.worlds.motives.environment import (
     AUDIT,
@@ -218,15 +218,9 @@ class MotiveWorld:
     def restore(self, task: Task, snapshot: bytes) -> MotiveEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         data = _data(task)
-        try:
-            record = json.loads(snapshot)
-            other = record["task"]
+        with reading(self.name, task, snapshot) as record:
             state = State(int(record["turn"]), int(record["left"]), record["ending"], bool(record["target"]))
             seed = int(record["seed"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return MotiveEpisode(task, data, seed, state)
 
 

@@ -20,7 +20,7 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import digest
-from refork.worlds.game import need
+from refork.worlds.game import need, reading
 from refork.worlds.spec import Spec
 from refork_testbed.worlds.repair.critics import Verdict, hidden_tests, public_tests
 from refork_testbed.worlds.repair.edits import EditError, edited
@@ -102,16 +102,11 @@ class RepairWorld:
     def restore(self, task: Task, snapshot: bytes) -> RepairEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         home = _repair(task)
-        try:
-            record = json.loads(snapshot)
-            other, changed, turn = record["task"], dict(record["changed"]), int(record["turn"])
+        with reading(self.name, task, snapshot) as record:
+            changed, turn = dict(record["changed"]), int(record["turn"])
             seen = None if record["seen"] is None else Observation(**record["seen"])
             if not all(isinstance(text, str) and path in home.files for path, text in changed.items()):
                 raise ValueError("files that the project has not")
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         brief = self.wording == "small"
         return RepairEpisode(
             task, home, self.turns, changed=changed, turn=turn, observation=seen, brief=brief

@@ -141,25 +141,25 @@ def draw_tables(number: int) -> Tables:
     total = between(*_ROWS)
     size = {table: round(total * share) for table, share in _SHARES.items()}
     towns: list[Row] = [
-        (name, dice.choice(w.REGIONS), between(*w.YEARS), between(*w.YEARS))
-        for name in dice.sample(w.TOWNS, size["town"])
+        (name, dice.choice(REGIONS), between(*YEARS), between(*YEARS))
+        for name in dice.sample(TOWNS, size["town"])
     ]
     people: list[Row] = []
-    for surname in dice.sample(w.SURNAMES, min(size["person"], len(w.SURNAMES))):
-        born = between(w.YEARS[0], 1900)
-        name = f"{dice.choice(w.GIVEN)} {surname}"
+    for surname in dice.sample(SURNAMES, min(size["person"], len(SURNAMES))):
+        born = between(YEARS[0], 1900)
+        name = f"{dice.choice(GIVEN)} {surname}"
         home = dice.choice(towns)[0]
-        people.append((name, home, dice.choice(w.TRADES), born, born + between(20, 60)))
+        people.append((name, home, dice.choice(TRADES), born, born + between(20, 60)))
     firms: list[Row] = []
-    for stem in dice.sample(w.FIRMS, size["company"]):
+    for stem in dice.sample(FIRMS, size["company"]):
         founder = dice.choice(people)
         founded = int(founder[3]) + between(20, 60)
-        firms.append((f"{stem} {dice.choice(w.FORMS)}", dice.choice(towns)[0], founder[0], founded))
+        firms.append((f"{stem} {dice.choice(FORMS)}", dice.choice(towns)[0], founder[0], founded))
     goods: list[Row] = []
-    for stem in dice.sample(w.WARES, min(total - len(towns) - len(people) - len(firms), len(w.WARES))):
+    for stem in dice.sample(WARES, min(total - len(towns) - len(people) - len(firms), len(WARES))):
         firm = dice.choice(firms)
-        launched = between(int(firm[3]), min(int(firm[3]) + 60, w.YEARS[1]))
-        goods.append((f"{stem} {dice.choice(w.GOODS)}", firm[0], launched, between(*w.PRICES)))
+        launched = between(int(firm[3]), min(int(firm[3]) + 60, YEARS[1]))
+        goods.append((f"{stem} {dice.choice(GOODS)}", firm[0], launched, between(*PRICES)))
     return {"town": towns, "person": people, "company": firms, "product": goods}
 
 
@@ -177,8 +177,8 @@ class Fiction:
         self.name = name
         # Episodes of one world may step in several threads; SQLite serialises them.
         self.db = sqlite3.connect(":memory:", check_same_thread=False)
-        for table, columns in w.COLUMNS.items():
-            typed = ", ".join(f"{c} {'INTEGER' if c in w.NUMBERS else 'TEXT'} NOT NULL" for c in columns)
+        for table, columns in COLUMNS.items():
+            typed = ", ".join(f"{c} {'INTEGER' if c in NUMBERS else 'TEXT'} NOT NULL" for c in columns)
             self.db.execute(f"CREATE TABLE {table} ({typed}, PRIMARY KEY (name))")
             marks = ", ".join("?" * len(columns))
             try:
@@ -190,7 +190,7 @@ class Fiction:
             if found := self.db.execute(query).fetchone():
                 raise BadInput(f"the facts contradict each other: {what} ({found[0]})", where=name)
         self._table = {
-            str(row[0]): table for table in w.COLUMNS for row in self.db.execute(f"SELECT name FROM {table}")
+            str(row[0]): table for table in COLUMNS for row in self.db.execute(f"SELECT name FROM {table}")
         }
 
     @classmethod
@@ -205,13 +205,13 @@ class Fiction:
         source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             harden(source)
-            if lacking := set(w.COLUMNS) - set(real_tables(source)):
+            if lacking := set(COLUMNS) - set(real_tables(source)):
                 raise BadInput(
                     f"not the tables of a world: there is no table {min(lacking)}", where=str(path)
                 )
             tables = {
                 table: source.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
-                for table, columns in w.COLUMNS.items()
+                for table, columns in COLUMNS.items()
             }
         except sqlite3.Error as error:
             if was_interrupted(error):
@@ -251,7 +251,7 @@ class Fiction:
         if table is None:
             raise BadInput(f"there is no {title!r}", where=f"world {self.name}")
         values = self.db.execute(f"SELECT * FROM {table} WHERE name = ?", (title,)).fetchone()
-        return dict(zip(w.COLUMNS[table], values, strict=True))
+        return dict(zip(COLUMNS[table], values, strict=True))
 
     def column(self, query: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> tuple[str, ...]:
         """The different values of a query's first column as text, sorted: rows have no order."""
@@ -264,11 +264,11 @@ class Fiction:
         """
         row = self.row(title)
         table = self._table[title]
-        said = [text.format(**row) for text in w.SENTENCES[table]]
-        for text, other, column in w.LISTS[table] if lists else ():
+        said = [text.format(**row) for text in SENTENCES[table]]
+        for text, other, column in LISTS[table] if lists else ():
             items = self.column(f"SELECT name FROM {other} WHERE {column} = ?", (title,))
             if items:
-                said.append(text.format(name=title, items=w.BETWEEN.join(items)))
+                said.append(text.format(name=title, items=BETWEEN.join(items)))
         return tuple(said)
 
 
@@ -276,11 +276,11 @@ def _dangling() -> dict[str, str]:
     """Queries for links that lead nowhere."""
     return {
         f"{table}.{column} names nothing": (
-            f"SELECT {column} FROM {table} WHERE {column} NOT IN (SELECT name FROM {w.LINKS[column]})"
+            f"SELECT {column} FROM {table} WHERE {column} NOT IN (SELECT name FROM {LINKS[column]})"
         )
-        for table, columns in w.COLUMNS.items()
+        for table, columns in COLUMNS.items()
         for column in columns
-        if column in w.LINKS
+        if column in LINKS
     }
 
 
@@ -301,9 +301,9 @@ def read_sentence(title: str, sentence: str) -> dict[str, Any] | None:
             continue
         said = found.groupdict()
         if "items" in said:
-            of = next((t, c) for text, t, c in w.LISTS[table] if _pattern(text) is pattern)
-            return {"table": table, "list": of, "items": said["items"].split(w.BETWEEN)}
-        facts = {key: int(value) if key in w.NUMBERS else value for key, value in said.items()}
+            of = next((t, c) for text, t, c in LISTS[table] if _pattern(text) is pattern)
+            return {"table": table, "list": of, "items": said["items"].split(BETWEEN)}
+        facts = {key: int(value) if key in NUMBERS else value for key, value in said.items()}
         return {"table": table, "facts": facts}
     return None
 
@@ -314,7 +314,7 @@ def tables_of(pages: Iterable[tuple[str, Sequence[str]]]) -> Tables:
     Raises:
         BadInput: a sentence is none of a page's.
     """
-    found: Tables = {table: [] for table in w.COLUMNS}
+    found: Tables = {table: [] for table in COLUMNS}
     for title, sentences in pages:
         row: dict[str, Any] = {}
         table = None
@@ -326,7 +326,7 @@ def tables_of(pages: Iterable[tuple[str, Sequence[str]]]) -> Tables:
             row |= said.get("facts", {})
         if table is None:
             raise BadInput("an empty page", where=title)
-        found[table].append(tuple(row[column] for column in w.COLUMNS[table]))
+        found[table].append(tuple(row[column] for column in COLUMNS[table]))
     return found
 
 
@@ -338,13 +338,13 @@ def _pattern(template: str) -> re.Pattern[str]:
         if i % 2 == 0:
             out.append(re.escape(part))
         else:
-            slot = r"\d+" if part in w.NUMBERS else r".+" if part == "items" else r"[a-z]+(?: [a-z]+)?"
+            slot = r"\d+" if part in NUMBERS else r".+" if part == "items" else r"[a-z]+(?: [a-z]+)?"
             out.append(f"(?P<{part}>{slot})")
     return re.compile("".join(out))
 
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    templates = [(table, text) for table, said in w.SENTENCES.items() for text in said]
-    templates += [(table, text) for table, said in w.LISTS.items() for text, _, _ in said]
+    templates = [(table, text) for table, said in SENTENCES.items() for text in said]
+    templates += [(table, text) for table, said in LISTS.items() for text, _, _ in said]
     return tuple((table, _pattern(text)) for table, text in templates)

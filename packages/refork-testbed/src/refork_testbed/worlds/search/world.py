@@ -20,6 +20,7 @@ from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
 from refork.worlds.environment import ActionObservation, Brief, DomainName
+from refork.worlds.game import different, reading
 from refork.worlds.spec import Spec
 from refork_methods.simulate.search_text import (
     NO_PAGE,
@@ -46,7 +47,6 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "brief": str,
     "lists": bool,
 }
-_PATIENCE = 2000
 _RICH = {"rich": 1.0, "teaser": 0.0}
 #: Words that the engine itself says.
 _ENGINE_WORDS = (
@@ -113,18 +113,14 @@ class SearchWorld:
         Raises:
             BadInput: there are not so many.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            if tries - last > _PATIENCE:
-                raise BadInput(f"found only {len(found)} different {split} tasks of {self.name}, not {count}")
-            data = self.source.draw(split, seed, tries)
-            tries += 1
-            if data is None or (mark := digest(data)) in found:
-                continue
-            found[mark] = Task(f"search/{mark[:16]}", self.name, split, _prompt(data), data)
-            last = tries
-        return list(found.values())
+
+        def draw(number: int) -> Task | None:
+            data = self.source.draw(split, seed, number)
+            if data is None:
+                return None
+            return Task(f"search/{digest(data)[:16]}", self.name, split, _prompt(data), data)
+
+        return different(count, draw, f"{split} tasks of {self.name}")
 
     def start(self, task: Task, seed: int) -> SearchEpisode:
         """Begin; there is no chance."""
@@ -133,17 +129,11 @@ class SearchWorld:
 
     def restore(self, task: Task, snapshot: bytes) -> SearchEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
-        try:
-            record = json.loads(snapshot)
+        with reading(self.name, task, snapshot) as record:
             state = State(record["query"], int(record["opens"]), int(record["turn"]))
             seen = None if record["seen"] is None else Observation(**record["seen"])
             if not isinstance(state.query, str | None) or min(state.opens, state.turn) < 0:
                 raise ValueError("a query that is no text, or less than nothing")
-            other = record["task"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return SearchEpisode(self, task, self.source.index(task.data), state, seen)
 
     def brief(self, task: Task) -> Brief:

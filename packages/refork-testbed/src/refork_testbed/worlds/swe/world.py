@@ -15,20 +15,19 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, final
 
 from refork.errors import BadInput, CannotDo
-from refork.sandbox.result import Layer
 from refork.sandbox.shell import Ran, Shell, ShellLimits, ShellState, shared_shell
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
-from refork.worlds.environment import ActionObservation, Brief, DomainName, ScriptedAgent
-from refork.worlds.game import need
+from refork.worlds.environment import Brief, DomainName, ScriptedAgent
+from refork.worlds.game import need, reading
 from refork.worlds.spec import Spec
 from refork_testbed.worlds.repair.edits import EditError, as_action, edited
 from refork_testbed.worlds.repair.mutation import lines
@@ -38,7 +37,7 @@ from refork_testbed.worlds.repair.tasks import RepairTask, tasks_of
 from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
 from refork_testbed.worlds.terminal.agents import Scripted
 from refork_testbed.worlds.terminal.words import MISSING
-from refork_testbed.worlds.terminal.world import ACCEPTED, REJECTED, printed
+from refork_testbed.worlds.terminal.world import ACCEPTED, REJECTED, ShellWorld, printed
 
 # Small repositories with a mistake in their last commit, made of the projects of ``repair``.
 
@@ -234,36 +233,12 @@ DESCRIPTION = (
 
 @final
 @dataclass(frozen=True)
-class SweWorld:
+class SweWorld(ShellWorld):
     """Repositories of twenty small projects, half of them for either split."""
 
     turns: int = 12
-    unconfined: bool = False
     chars: int = 4000
-    options: str = ""
-
-    version = "1"
-    deterministic = True
     domain: DomainName = "swe"
-
-    def __post_init__(self) -> None:
-        if self.turns < 1 or self.chars < 1:
-            raise BadInput("turns and chars are 1 or more", where="swe")
-
-    @property
-    def name(self) -> str:
-        """The specification that opens this world."""
-        return f"swe?{self.options}" if self.options else "swe"
-
-    @property
-    def max_turns(self) -> int:
-        """Turns, the submission included."""
-        return self.turns
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """What holds commands back on this system, and what does not."""
-        return self.shell().layers
 
     def shell(self) -> Shell:
         """The shell that all repositories of this process share; it sees this Python and its packages.
@@ -312,15 +287,10 @@ class SweWorld:
     def restore(self, task: Task, snapshot: bytes) -> SweEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         home = _home(task)
-        try:
-            record = json.loads(snapshot)
-            other, turn, known = record["task"], int(record["turn"]), tuple(record["known"])
+        with reading(self.name, task, snapshot) as record:
+            turn, known = int(record["turn"]), tuple(record["known"])
             state = ShellState.from_json(record["state"])
             seen = None if record["seen"] is None else Observation(**record["seen"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return SweEpisode(self, task, home, state, turn=turn, observation=seen, known=known)
 
     def brief(self, task: Task) -> Brief:
@@ -337,17 +307,6 @@ class SweWorld:
     def agent(self, task: Task, seed: int) -> ScriptedAgent:
         """Mends, errs or looks around, by the seed."""
         return scripted_agent(_home(task), self.turns, Dice("swe actor", task.id, seed))
-
-    def action_in(self, turn: str) -> str:
-        """The command of a policy's whole turn."""
-        return action_in(turn)
-
-    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
-        """Over after a submission (1 where it was accepted) or the last turn (0)."""
-        for action, answer in history:
-            if submitted(action_in(action)) is not None:
-                return True, float(answer.strip() == ACCEPTED)
-        return (True, 0.0) if len(history) >= self.turns else (False, None)
 
     def passes(self, home: Repository, state: ShellState) -> bool:
         """Whether all tests of the broken module pass, whatever was done to the test files.

@@ -19,19 +19,18 @@ from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
 from refork.worlds.environment import ActionObservation, Brief, DomainName, ScriptedAgent
-from refork.worlds.game import need
+from refork.worlds.game import different, need, reading
 from refork.worlds.spec import Spec
 from refork_testbed.worlds.terminal import agents, words
 from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
-from refork_testbed.worlds.terminal.goals import Drawn, Goal, draw
+from refork_testbed.worlds.terminal.goals import Drawn, Goal
+from refork_testbed.worlds.terminal.goals import draw as draw_task
 from refork_testbed.worlds.terminal.labels import Trace, labelled, labelled_note, traced
 
 ACCEPTED, REJECTED = "accepted", "rejected"
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}
 _KEYS = ("kind", "files", "folders", "told", "goal", "script")
 LIMITS = ShellLimits()
-#: Draws in a row without a new task, after which there are no more.
-PATIENCE = 2000
 ACTIONS = (
     "A command line of sh. It is answered by what it prints, nothing where it prints nothing.\n"
     "submit : the task is done. submit X : the answer is X. It is answered by accepted or rejected, and ends."
@@ -39,34 +38,27 @@ ACTIONS = (
 DESCRIPTION = "A shell in the folder /home/agent . The user : {told} ."
 
 
-@final
 @dataclass(frozen=True)
-class TerminalWorld:
-    """Small folders and one request in each; ``chars`` of an answer are shown.
-
-    ``brief``: ``full``, or ``labels`` for lines with names, and notes that point to them.
-    """
+class ShellWorld:
+    """What worlds of a real shell share: commands, then a submission; ``chars`` of an answer are shown."""
 
     turns: int = 10
     unconfined: bool = False
     chars: int = 2000
-    brief_form: str = "full"
     options: str = ""
+    domain: DomainName = "terminal"
 
     version = "1"
     deterministic = True
-    domain: DomainName = "terminal"
 
     def __post_init__(self) -> None:
         if self.turns < 1 or self.chars < 1:
-            raise BadInput("turns and chars are 1 or more", where="terminal")
-        if self.brief_form not in ("full", "labels"):
-            raise BadInput(f"there is no brief {self.brief_form!r}", where="terminal", hint="full or labels")
+            raise BadInput("turns and chars are 1 or more", where=self.domain)
 
     @property
     def name(self) -> str:
         """The specification that opens this world."""
-        return f"terminal?{self.options}" if self.options else "terminal"
+        return f"{self.domain}?{self.options}" if self.options else self.domain
 
     @property
     def max_turns(self) -> int:
@@ -82,6 +74,33 @@ class TerminalWorld:
         """The shell that all episodes of this process share."""
         return shared_shell(LIMITS, unconfined=self.unconfined)
 
+    def action_in(self, turn: str) -> str:
+        """The command of a policy's whole turn."""
+        return action_in(turn)
+
+    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
+        """Over after a submission (1 where it was accepted) or the last turn (0)."""
+        for action, answer in history:
+            if submitted(action_in(action)) is not None:
+                return True, float(answer.strip() == ACCEPTED)
+        return (True, 0.0) if len(history) >= self.turns else (False, None)
+
+
+@final
+@dataclass(frozen=True)
+class TerminalWorld(ShellWorld):
+    """Small folders and one request in each.
+
+    ``brief_form``: ``full``, or ``labels`` for lines with names, and notes that point to them.
+    """
+
+    brief_form: str = "full"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.brief_form not in ("full", "labels"):
+            raise BadInput(f"there is no brief {self.brief_form!r}", where="terminal", hint="full or labels")
+
     def vocabulary(self) -> tuple[str, ...]:
         """The pieces that texts of recorded episodes are made of."""
         return words.vocabulary()
@@ -92,20 +111,14 @@ class TerminalWorld:
         Raises:
             BadInput: there are not so many.
         """
-        found: dict[str, Task] = {}
-        tries = last = 0
-        while len(found) < count:
-            if tries - last > PATIENCE:
-                raise BadInput(f"found only {len(found)} different {split} tasks", where=self.name)
-            drawn = draw(Dice("terminal", split, seed, tries), split)
-            tries += 1
+
+        def draw(number: int) -> Task:
+            drawn = draw_task(Dice("terminal", split, seed, number), split)
             data = drawn.to_json()
-            mark = digest(data)[:16]
             prompt = f"{DESCRIPTION.format(told=drawn.brief)}\n{ACTIONS}"
-            if mark not in found:
-                found[mark] = Task(f"terminal/{mark}", self.name, split, prompt, data)
-                last = tries
-        return list(found.values())
+            return Task(f"terminal/{digest(data)[:16]}", self.name, split, prompt, data)
+
+        return different(count, draw, f"{split} tasks of {self.name}")
 
     def start(self, task: Task, seed: int) -> TerminalEpisode:
         """Begin; there is no chance."""
@@ -116,16 +129,11 @@ class TerminalWorld:
     def restore(self, task: Task, snapshot: bytes) -> TerminalEpisode:
         """An episode in the state of a snapshot; raises BadInput where it is not one of this task."""
         drawn = _drawn(task)
-        try:
-            record = json.loads(snapshot)
-            other, turn = record["task"], int(record["turn"])
+        with reading(self.name, task, snapshot) as record:
+            turn = int(record["turn"])
             state = ShellState.from_json(record["state"])
             trace = Trace.from_json(record["trace"]) if "trace" in record else None
             seen = None if record["seen"] is None else Observation(**record["seen"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(f"not a snapshot of {self.name}: {error!r}", where=f"task {task.id}") from error
-        if other != task.id:
-            raise BadInput(f"the snapshot is of task {other!r}", where=f"task {task.id}")
         return TerminalEpisode(self, task, drawn, state, turn=turn, observation=seen, trace=trace)
 
     def brief(self, task: Task) -> Brief:
@@ -145,17 +153,6 @@ class TerminalWorld:
         """Solves, errs or looks around, by the seed."""
         split: Split = "held-out" if task.split == "held-out" else "train"
         return agents.agent(_drawn(task), split, self.turns, Dice("terminal actor", task.id, seed))
-
-    def action_in(self, turn: str) -> str:
-        """The command of a policy's whole turn."""
-        return action_in(turn)
-
-    def standing(self, task: Task, history: Sequence[ActionObservation]) -> tuple[bool, float | None]:
-        """Over after a submission (1 where it was accepted) or the last turn (0)."""
-        for action, answer in history:
-            if submitted(action_in(action)) is not None:
-                return True, float(answer.strip() == ACCEPTED)
-        return (True, 0.0) if len(history) >= self.turns else (False, None)
 
 
 def open_terminal(spec: Spec) -> TerminalWorld:
