@@ -57,18 +57,11 @@ _ROOTS = {
 }
 #: Worlds, and what of the methods decides what a world says or how it grades.
 _WORLDS = (
-    "refork.worlds.",
-    "refork_testbed.worlds.",
-    "refork_worlds.",
-    "refork_methods.memory.grammar",
-    "refork_methods.pin.check",
-    "refork_methods.pin.conditions",
-    "refork_methods.recovery.graph",
-    "refork_methods.recovery.maze",
-    "refork_methods.route.conduct.coins",
-    "refork_methods.route.conduct.conductor",
-    "refork_methods.simulate.search_text",
-)
+    "refork.worlds.", "refork_testbed.worlds.", "refork_worlds.", "refork_methods.memory.grammar",
+    "refork_methods.pin.check", "refork_methods.pin.conditions", "refork_methods.recovery.graph",
+    "refork_methods.recovery.maze", "refork_methods.route.conduct.coins",
+    "refork_methods.route.conduct.conductor", "refork_methods.simulate.search_text",
+)  # fmt: skip
 _DECIDE = (*_WORLDS, "refork_testbed.models.")
 _TRAINER = ("refork_methods.train.",)
 _STAGES = ("refork_methods.simulate.",)

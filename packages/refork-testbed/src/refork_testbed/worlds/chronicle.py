@@ -30,37 +30,13 @@ from refork.errors import BadInput
 
 
 MEN = (
-    "Odo",
-    "Hugh",
-    "Walter",
-    "Simon",
-    "Ralph",
-    "Gilbert",
-    "Piers",
-    "Alan",
-    "Roger",
-    "Edmund",
-    "Martin",
-    "Baldwin",
-    "Osric",
-    "Wulfric",
-)
+    "Odo", "Hugh", "Walter", "Simon", "Ralph", "Gilbert", "Piers", "Alan", "Roger", "Edmund", "Martin",
+    "Baldwin", "Osric", "Wulfric",
+)  # fmt: skip
 WOMEN = (
-    "Mara",
-    "Ysolt",
-    "Edith",
-    "Agnes",
-    "Matilda",
-    "Joan",
-    "Alice",
-    "Beatrix",
-    "Godiva",
-    "Hild",
-    "Rohese",
-    "Sibyl",
-    "Ela",
-    "Maud",
-)
+    "Mara", "Ysolt", "Edith", "Agnes", "Matilda", "Joan", "Alice", "Beatrix", "Godiva", "Hild", "Rohese",
+    "Sibyl", "Ela", "Maud",
+)  # fmt: skip
 TRADES = ("miller", "smith", "weaver", "baker", "cooper", "mason", "tanner", "potter", "shepherd", "carter")
 TOWNS = ("Harwick", "Aldbury", "Thornley", "Stoke", "Marsden", "Whitby", "Ravenford", "Oakham")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -14,20 +14,9 @@ from refork.thoughts import without_thoughts
 from refork.types import Json
 
 PHONE_ACTIONS = (
-    "click",
-    "long_press",
-    "double_tap",
-    "input_text",
-    "keyboard_enter",
-    "scroll",
-    "swipe",
-    "navigate_back",
-    "navigate_home",
-    "open_app",
-    "wait",
-    "answer",
-    "status",
-)
+    "click", "long_press", "double_tap", "input_text", "keyboard_enter", "scroll", "swipe", "navigate_back",
+    "navigate_home", "open_app", "wait", "answer", "status",
+)  # fmt: skip
 #: What ends or skips a turn on the desktop.
 WORDS = ("DONE", "FAIL", "WAIT")
 

@@ -16,21 +16,8 @@ from refork_testbed.worlds.miniapps.service import USERNAME
 from refork_testbed.worlds.miniapps.store import TABLES
 
 FIRST = (
-    "Ann",
-    "Ben",
-    "Cora",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gina",
-    "Hugo",
-    "Ida",
-    "Jon",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Nils",
-)
+    "Ann", "Ben", "Cora", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jon", "Kim", "Leo", "Mia", "Nils",
+)  # fmt: skip
 LAST = ("Lee", "Park", "Stone", "Hill", "West", "Ford", "Lund", "Berg", "Marsh", "Cole", "Wood", "Lake")
 SUBJECTS = (
     "Boat trip", "Team lunch", "Garden plans", "Train tickets", "Book club", "Choir evening",
@@ -52,17 +39,8 @@ ITEMS = (
     "a birthday card", "winter tyres", "return the books", "fix the tap",
 )  # fmt: skip
 EVENTS = (
-    "Review",
-    "Yoga",
-    "Choir",
-    "Dentist",
-    "Standup",
-    "Lunch",
-    "Interview",
-    "Workshop",
-    "Tennis",
-    "Planning",
-)
+    "Review", "Yoga", "Choir", "Dentist", "Standup", "Lunch", "Interview", "Workshop", "Tennis", "Planning",
+)  # fmt: skip
 SONGS = (
     "Blue River", "Night Train", "Paper Moon", "Golden Hour", "Silent Sea", "Red Kite", "Old Bridge",
     "First Snow", "Wild Honey", "Glass House", "Open Road", "Last Light",

@@ -82,21 +82,9 @@ def trades() -> tuple[Trade, ...]:
 _FIELD = re.compile(r"<([a-z]+)(?: ([^<>]*))?>")
 PEOPLE = ("ada", "bruno", "cleo", "dario", "edda", "franz", "gita", "hugo")
 WORDS = (
-    "early",
-    "cold",
-    "green",
-    "the",
-    "of",
-    "late",
-    "open",
-    "double",
-    "new",
-    "in",
-    "quiet",
-    "second",
-    "and",
+    "early", "cold", "green", "the", "of", "late", "open", "double", "new", "in", "quiet", "second", "and",
     "small",
-)
+)  # fmt: skip
 ROLES = ("guest", "member", "staff", "owner", "helper")
 
 
@@ -463,29 +451,10 @@ LEAST = 8
 _FOLDERS = ("core", "office", "shared", "daily", "planning", "common", "desk", "backstage")
 _IMPORT = re.compile(r"^from @(\w+) import (.+)$", re.MULTILINE)
 #: Blocks of the training half; the other projects are made of the rest, so that no function stands in both.
-_FIRST_HALF = frozenset(
-    [
-        "averages",
-        "spread",
-        "grouping",
-        "report",
-        "tokens",
-        "formula",
-        "records",
-        "settings",
-        "histogram",
-        "grid",
-        "routes",
-        "series",
-        "slugs",
-        "search",
-        "templates",
-        "runs",
-        "stock",
-        "clock",
-        "permits",
-    ]
-)
+_FIRST_HALF = frozenset([
+    "averages", "spread", "grouping", "report", "tokens", "formula", "records", "settings", "histogram",
+    "grid", "routes", "series", "slugs", "search", "templates", "runs", "stock", "clock", "permits",
+])  # fmt: skip
 
 
 @final
