@@ -14,7 +14,7 @@ from refork.errors import BadInput
 from refork.formats.importing import Checkpoint
 from refork.formats.llm_logs import LLMLogs
 from refork.tree import Tree
-from refork_testbed.worlds.search import words
+from refork_testbed.worlds.search.fiction import COLUMNS
 from refork_testbed.worlds.search.fiction import Fiction
 from support.hostile_trees import hot_journal, raw
 
@@ -39,7 +39,7 @@ def test_a_log_whose_table_is_none_is_not_read(made, tmp_path):
 def test_a_world_whose_table_is_a_view_is_not_read(tmp_path):
     file = tmp_path / "world.db"
     with raw(file) as connection:
-        for table, columns in words.COLUMNS.items():
+        for table, columns in COLUMNS.items():
             fields = ", ".join(f"x AS {column}" for column in columns)
             connection.execute(f"CREATE VIEW {table} AS {_ENDLESS} {fields} FROM n")
     with pytest.raises(BadInput, match="there is no table"):
