@@ -14,8 +14,7 @@ from refork.errors import BadInput
 from refork.formats.importing import Checkpoint
 from refork.formats.llm_logs import LLMLogs
 from refork.tree import Tree
-from refork_testbed.worlds.search.fiction import COLUMNS
-from refork_testbed.worlds.search.fiction import Fiction
+from refork_testbed.worlds.search.fiction import COLUMNS, Fiction
 from support.hostile_trees import hot_journal, raw
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
