@@ -211,8 +211,8 @@ MUTATIONS = [
     ),
     Mutation(
         "refork_methods/localize/gold.py",
-        "max(1, before - 1), max(1, before + 1)",
-        "max(1, before), max(1, before + 1)",
+        "max(1, before - 1), before + 1",
+        "max(1, before), before + 1",
         "packages/refork-methods/tests/localize/test_localize_gold.py::test_chunks_of_hand_made_diffs",
     ),
     Mutation(

@@ -17,7 +17,7 @@ from refork_methods.kernel.roofline import (
     roof,
 )  # fmt: skip
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import Finding, Found, by_severity, micro_tool, registered, run_tools
+from refork_methods.kernel.tool import CheckResult, Finding, by_severity, micro_tool, registered, run_tools
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 
@@ -72,7 +72,7 @@ def test_a_finding_is_a_sentence_and_the_gravest_comes_first() -> None:
     order = by_severity([finding("a"), finding("b", "critical"), finding("c", gain=(1, 3))])
     assert [one.tool for one in order] == ["b", "c", "a"]
     with pytest.raises(BadInput, match="metric misses is not finite"):
-        Found(severity="info", cause="x", action="y", metrics={"misses": math.nan})
+        CheckResult(severity="info", cause="x", action="y", metrics={"misses": math.nan})
 
 
 def test_what_was_not_measured_is_absent_and_not_zero() -> None:
@@ -90,19 +90,19 @@ def test_what_was_not_measured_is_absent_and_not_zero() -> None:
 
 
 def test_all_tools_of_a_class_run_and_blind_ones_say_why() -> None:
-    waits = Found(severity="warn", cause="It waits.", action="Block the loop.")
+    waits = CheckResult(severity="warn", cause="It waits.", action="Block the loop.")
 
     @micro_tool(source="cachegrind", category="memory", bounds=("memory",))
-    def strided_access(signals: Signals) -> Found | None:
+    def strided_access(signals: Signals) -> CheckResult | None:
         misses = signals.get("cachegrind", "misses")
         return waits if misses and misses > 0.1 else None
 
     @micro_tool(source=("counters", "perf"), category="latency")
-    def page_touch(signals: Signals) -> Found | None:
+    def page_touch(signals: Signals) -> CheckResult | None:
         return waits
 
     @micro_tool(source="mca", category="compute", bounds=("compute",))
-    def port_pressure(signals: Signals) -> Found | None:
+    def port_pressure(signals: Signals) -> CheckResult | None:
         raise AssertionError("not for this class")
 
     signals = Signals({"cachegrind": {"misses": 0.5}, "mca": {"x": 1.0}}, absent={"perf": "no permission"})

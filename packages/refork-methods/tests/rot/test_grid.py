@@ -201,7 +201,7 @@ def test_of_equal_framings_the_one_that_fewer_rules_survive_counts():
         ({"conditions": ("decoy",)}, "no condition"),
         ({"framing": "begging"}, "no framing"),
         ({"channel": "radio"}, "no channel"),
-        ({"compactors": ("zip",)}, "names no compactor"),
+        ({"compactors": ("zip",)}, "no compactor 'zip'"),
         ({"compactors": ("head-tail?nose=1",)}, "unknown option"),
         ({"rounds": (-1,)}, "rounds must be"),
         ({"tasks": ("spend", "spend")}, "twice"),

@@ -7,7 +7,7 @@ from refork.errors import BadInput
 from refork.policies.load import quiet
 from refork_methods.speculate.checkpoint import save_draft
 from refork_methods.speculate.commands import app
-from refork_methods.speculate.rounds import RoundLog
+from refork_methods.speculate.rounds import read_rounds
 from support.drafters import gqa, knowing
 
 
@@ -37,7 +37,8 @@ def test_the_bench_prints_figures_and_logs_rounds(folders, tmp_path):
     assert (told["rule"], figures["batch"], figures["other_tokens"]) == ("coupled", 2, 0)
     assert figures["rounds"] > 0
     assert len(figures["accept_rate"]) == 4
-    rounds = RoundLog(tmp_path / "rounds.jsonl").read()
+    rounds, cut_off = read_rounds(tmp_path / "rounds.jsonl")
+    assert cut_off == 0
     assert all(len(r.logits) == 4 and r.schedule is None for r in rounds)
     shown = bench(folders, *few, "--rule", "rejection", "--set", "temperature=0.5").stdout
     assert "same law" in shown

@@ -49,7 +49,7 @@ class Line:
 def diagnosis_lines(result: Diagnosed, *, width: int = 100) -> list[Line]:
     """The lines of a CPU kernel's diagnosis, at most ``width`` wide where words allow."""
     lines = [*_title(result), *_class(result.diagnosis.classified), *_roofline(result), Line("")]
-    lines += _told(result.diagnosis, result.lines, result.signals)
+    lines += _report(result.diagnosis, result.lines, result.signals)
     lines += [Line(f"Note: {note}", "dim") for note in result.notes]
     return [part for line in lines for part in _wrapped(line, width)]
 
@@ -62,11 +62,11 @@ def told_gpu(result: GpuDiagnosed, *, width: int = 100) -> list[Line]:
         lines.append(Line("not classified: no counters of a run, so every tool was asked"))
     else:
         lines += _class(known)
-    lines += [Line(""), *_told(result.diagnosis, {}, result.signals)]
+    lines += [Line(""), *_report(result.diagnosis, {}, result.signals)]
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def _told(found: Diagnosis, source: Mapping[int, str], signals: Signals) -> list[Line]:
+def _report(found: Diagnosis, source: Mapping[int, str], signals: Signals) -> list[Line]:
     """Findings, who was asked, and what was not measured."""
     absent = [Line(f"Absent: {one}: {why}", "dim") for one, why in sorted(signals.absent.items())]
     return [*_findings(found.findings, source), *_asked(found), *absent]

@@ -24,7 +24,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warn", "critical")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CheckResult:
     """What a tool says where it fires: one sentence of diagnosis, with its evidence.
 
     ``metrics`` are the measured values that fired the tool, by name with the unit in it. ``expected_gain`` is
@@ -57,7 +57,7 @@ class Found:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(Found):
+class Finding(CheckResult):
     """The same with the tool that says so, and the tool's field of work."""
 
     tool: str
@@ -101,7 +101,7 @@ class Slip:
 
 
 #: What to say where the measurements show it; None where they do not, or are not there.
-Check: TypeAlias = Callable[[Signals], Found | None]
+Check: TypeAlias = Callable[[Signals], CheckResult | None]
 
 ALL: frozenset[Bound] = frozenset(("compute", "memory", "latency", "mixed"))
 
@@ -122,7 +122,7 @@ class MicroTool:
         found = self.rule(signals)
         if found is None:
             return None
-        told = {one.name: getattr(found, one.name) for one in fields(Found)}
+        told = {one.name: getattr(found, one.name) for one in fields(CheckResult)}
         return Finding(**told, tool=self.name, category=self.category)
 
 

@@ -11,7 +11,7 @@ from refork_methods.kernel.cpu.metrics import METRICS, Metric
 from refork_methods.kernel.cpu.tools import cpu_tools
 from refork_methods.kernel.roofline import Ceilings, Work
 from refork_methods.kernel.signals import Signals, Source
-from refork_methods.kernel.tool import Finding, Found
+from refork_methods.kernel.tool import CheckResult, Finding
 
 MACHINE = Ceilings(flops=48e9, bandwidth=12e9, noise=1.05)
 #: A float matmul with N = 512, once.
@@ -264,8 +264,8 @@ def test_a_users_tool_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "_REGISTERED", {})
 
     @tool.micro_tool(source="timing", category="latency")
-    def too_slow(signals: Signals) -> Found | None:
-        return Found(severity="info", cause="It is slow.", action="Wait.")
+    def too_slow(signals: Signals) -> CheckResult | None:
+        return CheckResult(severity="info", cause="It is slow.", action="Wait.")
 
     tool.micro_tool(source="ncu", category="memory", name="OnGpus")(too_slow)
     found = diagnose_cpu(signals(), WORK, MACHINE)

@@ -27,7 +27,7 @@ from refork_methods.kernel.search.model import KernelSearchSettings, Observation
 from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
 from refork_methods.kernel.search.run import SearchResult, run_search
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import Found, MicroTool, Slip, run_tools
+from refork_methods.kernel.tool import CheckResult, MicroTool, Slip, run_tools
 from support.kernel_search_fakes import TableEvaluator
 
 FLAGS = ("-O3",)
@@ -184,11 +184,11 @@ def test_a_diagnosis_that_breaks_is_absent_and_told(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_breaks_silences_no_other() -> None:
-    def breaks(signals: Signals) -> Found | None:
+    def breaks(signals: Signals) -> CheckResult | None:
         raise OverflowError("too many lines")
 
-    def finds(signals: Signals) -> Found | None:
-        return Found(severity="warn", cause="It strides.", action="Do.")
+    def finds(signals: Signals) -> CheckResult | None:
+        return CheckResult(severity="warn", cause="It strides.", action="Do.")
 
     bounds = frozenset(("memory", "mixed"))
     tools = [

@@ -98,9 +98,9 @@ class Fictional:
 
     def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
         """What the model said, with pages, values and verdict from the table."""
-        return self._told(at.task, at.history, at.action, predicted), None
+        return self._answered(at.task, at.history, at.action, predicted), None
 
-    def _told(self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str) -> str:
+    def _answered(self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str) -> str:
         call = read_action(action)
         if call is None:
             return predicted

@@ -62,17 +62,17 @@ class LangSmith(TraceReader):
                 return list(body[key])
         return [body]
 
-    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+    def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep runs, and those inside them, by their traces."""
         for run in (one for listed in self.unpack(body, where) for one in _flat(listed)):
             if not _is_run(run):
                 yield Remark("skipped", "this is no run of LangSmith", where)
-            elif not kept.add(str(run.get("trace_id") or _id(run)), _id(run), run):
+            elif not grouped.add(str(run.get("trace_id") or _id(run)), _id(run), run):
                 yield Remark("skipped", "another run of the same id", where)
 
-    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+    def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Drafts and scores of one trace."""
-        yield from _trace(trace, sorted(kept.members(trace), key=_moment), self._policy)
+        yield from _trace(trace, sorted(grouped.members(trace), key=_moment), self._policy)
 
 
 def _is_run(body: Any) -> bool:
@@ -164,7 +164,7 @@ def _call(run: Json, by_id: Mapping[str, Json], tools: Any) -> ModelCall:
     kept |= {"tools": own} if (own := _tools(run)) and own != tools else {}
     start, end = _time(run.get("start_time")), _time(run.get("end_time"))
     usage = talk.usage
-    asked = asked_for({**given, **_told(run, "invocation_params")})
+    asked = asked_for({**given, **_extra(run, "invocation_params")})
     told: Json = {
         "policy": _model(run) or talk.model,
         "cost": Cost(
@@ -198,19 +198,19 @@ def _tool_run(run: Json, by_id: Mapping[str, Json]) -> ToolRun:
     return ToolRun(None if call is None else str(call), result if output else None, kept)
 
 
-def _told(run: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+def _extra(run: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     """What a run's extra facts say under a name: ``metadata`` or ``invocation_params``."""
     return mapping(mapping(run.get("extra")).get(part))
 
 
 def _model(run: Mapping[str, Any]) -> str | None:
-    told = _told(run, "invocation_params")
-    name = _told(run, "metadata").get("ls_model_name") or told.get("model") or told.get("model_name")
+    told = _extra(run, "invocation_params")
+    name = _extra(run, "metadata").get("ls_model_name") or told.get("model") or told.get("model_name")
     return str(name) if name else None
 
 
 def _tools(run: Mapping[str, Any]) -> Any:
-    found = _told(run, "invocation_params").get("tools") or mapping(run.get("inputs")).get("tools")
+    found = _extra(run, "invocation_params").get("tools") or mapping(run.get("inputs")).get("tools")
     return found if isinstance(found, list) and found else None
 
 

@@ -83,11 +83,11 @@ class TraceReader(ABC):
         self._policy = policy
 
     @abstractmethod
-    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+    def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep the parts that an object of the file holds; remarks on those that cannot be."""
 
     @abstractmethod
-    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+    def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Records of one trace."""
 
     def unpack(self, body: Any, where: str) -> list[Any]:

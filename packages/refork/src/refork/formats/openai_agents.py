@@ -45,16 +45,16 @@ class OpenAIAgents(TraceReader):
         start = head.text.lstrip()
         return start.startswith(("{", "[")) and '"trace.span"' in start and '"span_data"' in start
 
-    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+    def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep a span or a trace by its trace's id."""
         if body.get("object") not in _KINDS or not body.get("id"):
             yield Remark("skipped", "this is no span and no trace of the agents SDK", where)
-        elif not kept.add(str(body.get("trace_id") or body["id"]), str(body["id"]), body):
+        elif not grouped.add(str(body.get("trace_id") or body["id"]), str(body["id"]), body):
             yield Remark("skipped", "another span of the same id", where)
 
-    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+    def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Drafts of one trace."""
-        spans = sorted(kept.members(trace), key=lambda one: str(one.get("started_at") or ""))
+        spans = sorted(grouped.members(trace), key=lambda one: str(one.get("started_at") or ""))
         yield from _trace(trace, spans, self._policy)
 
 

@@ -276,7 +276,7 @@ _DATABASE: Final[Mapping[str, Wrap]] = {
     "one": timed(STORE),
     "scalar": timed(STORE),
 }
-_CODEC: Final = ("encode", "decode", "pieces", "raw", "render", "template_text", "spans")
+_CODEC: Final = ("encode", "decode", "pieces", "raw", "render", "template_text")
 
 NAMED: Final[Named] = {
     "refork.policies.chat": {"Codec": {name: timed(TOKENS) for name in _CODEC}},

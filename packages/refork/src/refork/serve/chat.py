@@ -142,7 +142,7 @@ class OpenChoice:
             return ""
         return self.turn.put(delta.text)
 
-    def ended(self, said: Choice, pins: Pins | None, *, many: bool) -> Choice:
+    def ended(self, choice: Choice, pins: Pins | None, *, many: bool) -> Choice:
         """The choice with its message, as it is recorded; without ``many`` its first call alone."""
         message = self.message or self.turn.message()
         if not many and message.get("tool_calls"):
@@ -154,7 +154,7 @@ class OpenChoice:
             self.finish = "tool_calls"
         self.message = message
         finish: Any = self.finish
-        return replace(said, message=message, finish=finish, note=self.note)
+        return replace(choice, message=message, finish=finish, note=self.note)
 
 
 @final

@@ -144,9 +144,9 @@ def _method(name: str) -> str:
 
 
 @contextlib.contextmanager
-def harmless(said: str = "a metric could not be counted") -> Iterator[None]:
+def harmless(message: str = "a metric could not be counted") -> Iterator[None]:
     """Log what goes wrong in watching, and go on: no answer may break by it."""
     try:
         yield
     except Exception:
-        _log.exception(said)
+        _log.exception(message)

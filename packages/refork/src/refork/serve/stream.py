@@ -85,7 +85,7 @@ class EventStream(Response):
             await self._running.close(failed)
 
 
-class Writer(Protocol):
+class AnswerWriter(Protocol):
     """Writes an answer in the form of one endpoint, from what its choices say."""
 
     def put(self, number: int, delta: Delta) -> str:
@@ -106,7 +106,7 @@ class Writer(Protocol):
 
 
 async def answer(
-    service: Service, call: ActiveRequest, writer: Writer, headers: Mapping[str, str]
+    service: Service, call: ActiveRequest, writer: AnswerWriter, headers: Mapping[str, str]
 ) -> Response:
     """Begin a request and write its answer, whole or as a stream.
 

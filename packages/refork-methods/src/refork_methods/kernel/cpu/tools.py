@@ -10,20 +10,20 @@ from __future__ import annotations
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.metrics import cited, together
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import Found, MicroTool, micro_tool, registered
+from refork_methods.kernel.tool import CheckResult, MicroTool, micro_tool, registered
 
 #: Guess: closer to the calibrated triad than this, noise is all that is left.
 BANDWIDTH_ROOF_LEAST_SHARE = 0.80
 
 
 @micro_tool(source=("timing", "cachegrind"), category="memory", bounds=("memory",))
-def bandwidth_roof(signals: Signals) -> Found | None:
+def bandwidth_roof(signals: Signals) -> CheckResult | None:
     """More than 80 % of the bandwidth that the triad reached on this machine."""
     known = together(signals, m.BYTES_SHARE, m.SECONDS)
     if known is None or known[0] <= BANDWIDTH_ROOF_LEAST_SHARE:
         return None
     share, seconds = known
-    return Found(
+    return CheckResult(
         severity="info",
         cause=f"{share:.0%} of the memory's measured bandwidth over {seconds:.3g} s: this is the roof.",
         action="Move fewer bytes: fuse with the neighbouring pass, non-temporal stores, a narrower type.",
@@ -41,7 +41,7 @@ LEAST_PER_INSTRUCTION = 0.05
 
 
 @micro_tool(source="cachegrind", category="latency", bounds=("compute", "latency"))
-def branch_miss(signals: Signals) -> Found | None:
+def branch_miss(signals: Signals) -> CheckResult | None:
     """More than 5 % of the branches go wrong, and there are many."""
     known = together(signals, m.BRANCHES, m.MISPREDICTIONS, m.INSTRUCTIONS)
     if known is None or not known[0]:
@@ -55,7 +55,7 @@ def branch_miss(signals: Signals) -> Found | None:
     if missed <= MOST_MISSED or not many:
         return None
     often = "" if per_flop is None else f" ({per_flop:.2g} per flop)"
-    return Found(
+    return CheckResult(
         severity="critical" if missed > BRANCH_MISS_CRITICAL else "warn",
         cause=f"{missed:.0%} of {branches:.3g} branches{often} are mispredicted: they depend on the data.",
         action="Compute both sides and select (min, max, ?:), look the answer up, or sort the data first.",
@@ -71,7 +71,7 @@ LEAST_SAMPLES = 50
 
 
 @micro_tool(source="perf", category="launch", bounds=("latency",))
-def call_overhead(signals: Signals) -> Found | None:
+def call_overhead(signals: Signals) -> CheckResult | None:
     """More than a fifth of the samples lie outside the kernel."""
     known = together(signals, m.INSIDE, m.SAMPLES)
     if known is None:
@@ -81,7 +81,7 @@ def call_overhead(signals: Signals) -> Found | None:
     if outside <= MOST_OUTSIDE or samples < LEAST_SAMPLES:
         return None
     most = f" Without them it is at most {1 / inside:.2g} times as fast." if inside > 0 else ""
-    return Found(
+    return CheckResult(
         severity="critical" if outside > 0.5 else "warn",
         cause=f"{outside:.0%} of {samples:.0f} samples lie outside the kernel, in calls around it.{most}",
         action="Inline what it calls, hand it a batch, or fuse it with its caller's loop.",
@@ -99,7 +99,7 @@ CAPACITY_MISS_GAIN = (1.6, 2.3)
 
 
 @micro_tool(source="cachegrind", category="memory", bounds=("memory",))
-def capacity_miss(signals: Signals) -> Found | None:
+def capacity_miss(signals: Signals) -> CheckResult | None:
     """0.01 to 0.10 D1 read misses per flop beyond the needed lines, of data larger than the cache."""
     known = together(signals, m.EXCESS_PER_FLOP, m.NEEDED_BYTES, m.D1_BYTES)
     if known is None:
@@ -107,7 +107,7 @@ def capacity_miss(signals: Signals) -> Found | None:
     misses, size, cache = known
     if not LEAST_MISSES < misses <= CAPACITY_MISS_MOST_MISSES or size <= cache:
         return None
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=(
             f"{misses:.3g} D1 read misses per flop beyond the needed lines: {size / 1024:.0f} KiB are used"
@@ -131,7 +131,7 @@ CONFLICT_MISS_LEAST_SHARE = 0.01
 
 
 @micro_tool(source="cachegrind", category="memory", bounds=("memory",))
-def conflict_miss(signals: Signals) -> Found | None:
+def conflict_miss(signals: Signals) -> CheckResult | None:
     """Twice the misses of a fully associative cache of the same size."""
     known = together(signals, m.D1_READ_MISSES, m.D1_WRITE_MISSES, m.READS, m.WRITES, m.FULL_MISSES)
     if known is None:
@@ -141,7 +141,7 @@ def conflict_miss(signals: Signals) -> Found | None:
     ratio = misses / max(full, 1.0)
     if ratio <= CONFLICT_MISS_MOST_RATIO or misses - full < CONFLICT_MISS_LEAST_SHARE * (reads + writes):
         return None
-    return Found(
+    return CheckResult(
         severity="critical" if ratio > CONFLICT_MISS_CRITICAL else "warn",
         cause=(
             f"{misses:.3g} D1 misses, {full:.3g} in a cache without sets: {ratio:.2g} times as many,"
@@ -161,12 +161,12 @@ MOST_SHARE = 0.5
 
 
 @micro_tool(source=("mca", "objdump"), category="latency", bounds=("compute", "latency"))
-def dependency_chain(signals: Signals) -> Found | None:
+def dependency_chain(signals: Signals) -> CheckResult | None:
     """1.5 times the cycles that an iteration needs without dependencies; or counts that wait in memory."""
     return _in_registers(signals) or _in_memory(signals)
 
 
-def _in_registers(signals: Signals) -> Found | None:
+def _in_registers(signals: Signals) -> CheckResult | None:
     known = together(signals, m.LOOP_CYCLES, m.BLOCK_CYCLES)
     if known is None or not known[1]:
         return None
@@ -174,7 +174,7 @@ def _in_registers(signals: Signals) -> Found | None:
     ratio = cycles / block
     if ratio <= DEPENDENCY_CHAIN_MOST_RATIO:
         return None
-    return Found(
+    return CheckResult(
         severity="critical" if ratio > DEPENDENCY_CHAIN_CRITICAL else "warn",
         cause=(
             f"{cycles:.3g} cycles per iteration where its instructions need {block:.3g}: each waits for the"
@@ -186,12 +186,12 @@ def _in_registers(signals: Signals) -> Found | None:
     )
 
 
-def _in_memory(signals: Signals) -> Found | None:
+def _in_memory(signals: Signals) -> CheckResult | None:
     """The model of the ports does not follow what passes through memory."""
     known = together(signals, m.UPDATES, m.FLOPS_SHARE, m.BYTES_SHARE)
     if known is None or not known[0] or max(known[1:]) >= MOST_SHARE:
         return None
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=(
             f"Sums in memory at places that an index names, at {known[2]:.0%} of the memory's bandwidth:"
@@ -212,7 +212,7 @@ _BYTES = (16, 32, 64)
 
 
 @micro_tool(source=("cachegrind", "objdump"), category="memory", bounds=("memory",))
-def load_pressure(signals: Signals) -> Found | None:
+def load_pressure(signals: Signals) -> CheckResult | None:
     """Vectorised, and more than a read per two vector operations, of data that is read many times.
 
     Reads per flop are counted in vectors, because one of 8 numbers is one read for 8 flops.
@@ -226,7 +226,7 @@ def load_pressure(signals: Signals) -> Found | None:
     reads = rate * min(wide, MOST_BYTES) / item
     if not vector or reads <= MOST_READS or per_byte <= MOST_READS_PER_BYTE:
         return None
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=f"{reads:.3g} reads per vector operation, {per_byte:.3g} per needed byte: too many.",
         action="Register tile: compute 4 or more rows or columns at once, so that each load serves several.",
@@ -241,7 +241,7 @@ _WIDTHS = (128.0, 256.0, 512.0)
 
 
 @micro_tool(source="objdump", category="compute", bounds=("compute",))
-def narrow_vector(signals: Signals) -> Found | None:
+def narrow_vector(signals: Signals) -> CheckResult | None:
     """Less than half of the packed operations of innermost loops use the widest registers."""
     counts = together(signals, m.PACKED_128, m.PACKED_256, m.PACKED_512, m.WIDEST_BITS)
     if counts is None or not sum(counts[:3]):
@@ -252,7 +252,7 @@ def narrow_vector(signals: Signals) -> Found | None:
     if share >= LEAST_WIDE:
         return None
     used = max(bits for bits, count in zip(_WIDTHS, counts[:3], strict=True) if count)
-    return Found(
+    return CheckResult(
         severity="warn" if used < widest / 2 else "info",
         cause=f"{share:.0%} of the vector operations have {widest:.0f} bits; the widest have {used:.0f}.",
         action=(
@@ -271,7 +271,7 @@ LEAST_FAULTS = 16
 
 
 @micro_tool(source="perf", category="memory", bounds=("memory", "latency"))
-def page_touch(signals: Signals) -> Found | None:
+def page_touch(signals: Signals) -> CheckResult | None:
     """More than one page fault per 16 KiB of results in the timed calls."""
     known = together(signals, m.FAULTS, m.OUTPUT_BYTES, m.TIMED_CALLS)
     if known is None:
@@ -280,7 +280,7 @@ def page_touch(signals: Signals) -> Found | None:
     written = output * calls
     if faults < LEAST_FAULTS or faults * BYTES_PER_FAULT <= written:
         return None
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=f"{faults:.0f} page faults while {written / 1024:.0f} KiB of results were written.",
         action="Allocate once and reuse the buffers, touch them before the loop, or use huge pages.",
@@ -301,12 +301,12 @@ LEAST_PART = 0.20
 
 
 @micro_tool(source=("cachegrind", "objdump"), category="memory", bounds=("memory",))
-def store_traffic(signals: Signals) -> Found | None:
+def store_traffic(signals: Signals) -> CheckResult | None:
     """More than 0.05 writes per useful flop; or results that are written once, and fetched before."""
     return _again(signals) or _fetched(signals)
 
 
-def _again(signals: Signals) -> Found | None:
+def _again(signals: Signals) -> CheckResult | None:
     rate = m.WRITES_PER_FLOP.of(signals)
     if rate is None or rate <= MOST_WRITES:
         return None
@@ -320,7 +320,7 @@ def _again(signals: Signals) -> Found | None:
             return None
         found["writes_per_result"] = times
         cause = f"{rate:.3g} data writes per flop, {times:.3g} for each {ITEM_BYTES} bytes of results."
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=cause,
         action="Accumulate in registers and store once: unroll an outer loop and jam it into the inner one.",
@@ -329,7 +329,7 @@ def _again(signals: Signals) -> Found | None:
     )
 
 
-def _fetched(signals: Signals) -> Found | None:
+def _fetched(signals: Signals) -> CheckResult | None:
     """Large results, each line of which a store fetches from memory."""
     known = together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS, m.STREAMING)
     if known is None or known[4]:
@@ -339,7 +339,7 @@ def _fetched(signals: Signals) -> Found | None:
     if fetched < LEAST_FETCHED or written < LEAST_PART * (read + 2 * written):
         return None
     least = read + written
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=(
             f"{fetched / 1e6:.3g} MB of lines are fetched from memory only to be written over,"
@@ -361,13 +361,13 @@ _OF = " The gain is that of a float matmul of 512 on a cloud VM."
 
 
 @micro_tool(source="cachegrind", category="memory", bounds=("memory",))
-def strided_access(signals: Signals) -> Found | None:
+def strided_access(signals: Signals) -> CheckResult | None:
     """More than a tenth of a D1 read miss per useful flop, beyond one for each line that is needed."""
     misses = m.EXCESS_PER_FLOP.of(signals)
     if misses is None or misses <= STRIDED_ACCESS_MOST_MISSES:
         return None
     severe = misses > STRIDED_ACCESS_CRITICAL
-    return Found(
+    return CheckResult(
         severity="critical" if severe else "warn",
         cause=f"{misses:.3g} D1 read misses per flop beyond the needed lines: the inner loop strides.",
         action="Interchange the loops to run along memory, or transpose or pack the operand once."
@@ -385,14 +385,14 @@ _MEMORY = (strided_access, capacity_miss, conflict_miss, bandwidth_roof, store_t
 
 
 @micro_tool(source="mca", category="compute", bounds=("compute",))
-def port_pressure(signals: Signals) -> Found | None:
+def port_pressure(signals: Signals) -> CheckResult | None:
     """A port busy in more than 90 % of the cycles, and no finding about memory."""
     use = m.PORT_USE.of(signals)
     if use is None or use <= LEAST_USE or any(check(signals) for check in _MEMORY):
         return None
     fused = m.FMA.of(signals)
     first = "Use fused multiply-adds (-mfma, -ffp-contract=fast), then a" if fused == 0 else "A"
-    return Found(
+    return CheckResult(
         severity="info",
         cause=f"The busiest port works in {use:.0%} of the cycles: these instructions cannot run faster.",
         action=f"{first} better algorithm: fewer operations per result.",
@@ -408,7 +408,7 @@ REGISTER_SPILL_LEAST_SHARE = 0.05
 @micro_tool(
     source=("objdump", "perf"), category="latency", bounds=("compute", "latency"), name="CpuRegisterSpill"
 )
-def register_spill(signals: Signals) -> Found | None:
+def register_spill(signals: Signals) -> CheckResult | None:
     """Stack loads or stores in an innermost loop that take more than 5 % of the samples."""
     known = together(signals, m.STACK_LOADS, m.STACK_STORES, m.LOOP_INSTRUCTIONS)
     if known is None:
@@ -421,7 +421,7 @@ def register_spill(signals: Signals) -> Found | None:
     if share <= REGISTER_SPILL_LEAST_SHARE:
         return None
     of = "the loop's instructions (no samples were taken)" if sampled is None else "the samples"
-    return Found(
+    return CheckResult(
         severity="info" if sampled is None else "warn",
         cause=f"Inner loop with {loads:.0f} stack loads and {stores:.0f} stack stores, {share:.0%} of {of}.",
         action="Use fewer registers at once: a smaller register tile or unroll, or recompute a value.",
@@ -455,7 +455,7 @@ _UNKNOWN = (
 
 
 @micro_tool(source=("objdump", "optinfo"), category="compute", name="CpuScalarFallback")
-def scalar_fallback(signals: Signals) -> Found | None:
+def scalar_fallback(signals: Signals) -> CheckResult | None:
     """No packed arithmetic, or in no innermost loop as much of it as of scalar arithmetic."""
     scalar, packed = m.SCALAR.of(signals), m.PACKED.of(signals)
     if scalar is None or packed is None or scalar < LEAST_SCALAR:
@@ -468,7 +468,7 @@ def scalar_fallback(signals: Signals) -> Found | None:
     # Products as vectors and sums as scalars: that is how gcc keeps the order of a sum.
     unsaid = _UNKNOWN if signals.has("optinfo") else _NOT_TRIED
     why, action = _WHY[most[1]] if most[0] else _WHY[m.MISSED_REDUCTION] if packed else unsaid
-    return Found(
+    return CheckResult(
         severity="warn" if packed else "critical",
         cause=f"{scalar:.0f} scalar and {packed:.0f} vector floating-point instructions: {why}.",
         action=action,
@@ -482,7 +482,7 @@ LEAST = 1
 
 
 @micro_tool(source="objdump", category="compute", bounds=("compute",))
-def slow_ops(signals: Signals) -> Found | None:
+def slow_ops(signals: Signals) -> CheckResult | None:
     """A division, square root or call of the mathematics library in an innermost loop."""
     known = together(signals, m.DIVISIONS, m.ROOTS, m.LIBM_CALLS, m.LOOPS)
     if known is None:
@@ -499,7 +499,7 @@ def slow_ops(signals: Signals) -> Found | None:
         else "",
         "Use vector mathematics (-ffast-math with libmvec, or a polynomial)." if libm else "",
     ]
-    return Found(
+    return CheckResult(
         severity="critical" if libm else "warn",
         cause=f"{listed} in the inner loop.",
         action=" ".join(one for one in actions if one),

@@ -12,7 +12,7 @@ from typing import final
 
 from refork_methods.kernel.gpu.ncu import STALLS
 from refork_methods.kernel.signals import Signals
-from refork_methods.kernel.tool import Found, MicroTool, Severity, micro_tool, registered
+from refork_methods.kernel.tool import CheckResult, MicroTool, Severity, micro_tool, registered
 
 
 def cited(signals: Signals, *names: str) -> tuple[str, ...]:
@@ -92,13 +92,13 @@ CONFLICTS, BANK_CONFLICT_CRITICAL = 1.0, 7.0
 
 
 @micro_tool(source="ncu", category="latency", name="gpu.BankConflict")
-def bank_conflict(signals: Signals) -> Found | None:
+def bank_conflict(signals: Signals) -> CheckResult | None:
     """Loads and stores together."""
     extra = signals.get("ncu", "conflicts_per_access")
     if extra is None or extra <= CONFLICTS:
         return None
     names = ("load_conflicts", "store_conflicts", "shared_loads", "shared_stores")
-    return Found(
+    return CheckResult(
         severity="critical" if extra > BANK_CONFLICT_CRITICAL else "warn",
         cause=f"An access to shared memory takes {1 + extra:.3g} passes instead of 1: its threads meet in "
         "the same banks.",
@@ -115,14 +115,14 @@ BARRIER_STALL_CRITICAL = 60.0
 
 
 @micro_tool(source="ncu", category="latency", name="gpu.BarrierStall")
-def barrier_stall(signals: Signals) -> Found | None:
+def barrier_stall(signals: Signals) -> CheckResult | None:
     """The share of time at barriers, and how many the code has where it is known."""
     share = stalls(signals).get("barrier")
     if share is None or share <= WAITING:
         return None
     barriers = signals.get("sass", "bar")
     known = "" if barriers is None else f", at {barriers:.0f} places of the code"
-    return Found(
+    return CheckResult(
         severity="critical" if share > BARRIER_STALL_CRITICAL else "warn",
         cause=f"Warps wait at barriers {share:.0f} % of their time{known}.",
         action="Work within warps (shuffles, __syncwarp), load into a second buffer while the first is used, "
@@ -137,14 +137,14 @@ FULL = 80.0
 
 
 @micro_tool(source="ncu", category="memory", bounds=("memory",), name="gpu.HighDRAMThroughput")
-def high_dram_throughput(signals: Signals) -> Found | None:
+def high_dram_throughput(signals: Signals) -> CheckResult | None:
     """Nothing but fewer bytes makes it faster."""
     share = signals.get("ncu", "dram_pct")
     if share is None or share <= FULL:
         return None
     read, written = signals.get("ncu", "dram_read_bytes"), signals.get("ncu", "dram_write_bytes")
     moved = "" if read is None or written is None else f" ({read:.3g} bytes read, {written:.3g} written)"
-    return Found(
+    return CheckResult(
         severity="info",
         cause=f"DRAM runs at {share:.0f} % of its peak{moved}: the kernel is at the roof.",
         action="Move fewer bytes: fuse it with its neighbours, use a narrower type, do not write what can be "
@@ -161,13 +161,13 @@ FILE, SLOTS, WARP = 65536, 64, 32
 
 
 @micro_tool(source=("ncu", "ptxas"), category="occupancy", name="gpu.HighRegisterUsage")
-def high_register_usage(signals: Signals) -> Found | None:
+def high_register_usage(signals: Signals) -> CheckResult | None:
     """More registers, fewer warps to hide latency with."""
     used = registers(signals)
     if used is None or used <= MANY:
         return None
     warps = int(FILE // (used * WARP))
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=f"A thread takes {used:.0f} registers: an SM of {FILE} holds at most {warps} of {SLOTS} warps.",
         action="Set __launch_bounds__, shrink the tile of a thread, or split the kernel; time it, for tiled "
@@ -184,7 +184,7 @@ MOST = 50.0
 
 
 @micro_tool(source="nsys", category="launch", name="gpu.LaunchOverhead")
-def launch_overhead(signals: Signals) -> Found | None:
+def launch_overhead(signals: Signals) -> CheckResult | None:
     """Time in launching calls over that time and the kernels' own."""
     share = signals.get("nsys", "launch_pct")
     if share is None or share <= MUCH:
@@ -201,7 +201,7 @@ def launch_overhead(signals: Signals) -> Found | None:
             f"a kernel runs {metrics['kernel_us']:.3g} us."
         )
     known = HITS["LaunchOverhead"]
-    return Found(
+    return CheckResult(
         severity="critical" if share > MOST else "warn",
         cause=f"Launching is {share:.0f} % of launching and running.{detail}",
         action="Fuse small kernels, record them as a CUDA graph, or keep one persistent kernel running.",
@@ -219,7 +219,7 @@ OF_MEMORY = ("long_scoreboard", "lg_throttle")
 
 
 @micro_tool(source="ncu", category="memory", bounds=("memory", "latency"), name="gpu.MemoryCoalescing")
-def memory_coalescing(signals: Signals) -> Found | None:
+def memory_coalescing(signals: Signals) -> CheckResult | None:
     """Neighbouring threads read far apart, or nothing is read twice while it is in L1."""
     hit, shares = signals.get("ncu", "l1_hit_pct"), stalls(signals)
     measured = [shares[one] for one in OF_MEMORY if one in shares]
@@ -229,7 +229,7 @@ def memory_coalescing(signals: Signals) -> Found | None:
     if hit >= L1_HIT or waiting <= MEMORY_COALESCING_STALLED:
         return None
     known = HITS["MemoryCoalescing"]
-    return Found(
+    return CheckResult(
         severity="critical" if waiting > MEMORY_COALESCING_CRITICAL else "warn",
         cause=f"Only {hit:.0f} % of sectors are found in L1, and warps wait for memory {waiting:.0f} % of "
         "their time.",
@@ -257,7 +257,7 @@ LIMITS: dict[str, tuple[str, str]] = {
 
 
 @micro_tool(source="ncu", category="occupancy", name="gpu.OccupancyLimiter")
-def occupancy_limiter(signals: Signals) -> Found | None:
+def occupancy_limiter(signals: Signals) -> CheckResult | None:
     """The smallest limit is named; where none binds, the launch is too small or uneven."""
     share = signals.get("ncu", "occupancy_pct")
     if share is None or share >= LOW:
@@ -279,7 +279,7 @@ def occupancy_limiter(signals: Signals) -> Found | None:
         why = f"The limit is {what}: {limits[name]:.0f} blocks on an SM."
         example = (EXAMPLE,) if name == "blocks_by_shared" else ()
     known = HITS["OccupancyLimiter"]
-    return Found(
+    return CheckResult(
         severity="critical" if share < LOW / 2 else "warn",
         cause=f"Only {share:.0f} % of the warp slots are in use. {why}",
         action=action,
@@ -313,7 +313,7 @@ def _case(signals: Signals) -> tuple[Severity, str] | None:
 
 
 @micro_tool(source=("sass", "ptxas", "ncu"), category="latency", name="gpu.RegisterSpill")
-def register_spill(signals: Signals) -> Found | None:
+def register_spill(signals: Signals) -> CheckResult | None:
     """Spills in the code, the assembler's report or the profile, if they cost."""
     seen, case = spills(signals), _case(signals)
     if not seen or case is None:
@@ -321,7 +321,7 @@ def register_spill(signals: Signals) -> Found | None:
     severity, cost = case
     known = HITS["RegisterSpill"]
     listed = ", ".join(f"{name} {value:.0f}" for name, value in seen.items())
-    return Found(
+    return CheckResult(
         severity=severity,
         cause=f"Registers spill to local memory ({listed}); {cost}.",
         action="Shrink the tile of a thread or unroll less, compute again instead of keeping, or relax "
@@ -342,7 +342,7 @@ def register_spill(signals: Signals) -> Found | None:
 
 
 @micro_tool(source="sass", category="compute", bounds=("compute", "latency"), name="gpu.ScalarFallback")
-def scalar_fallback(signals: Signals) -> Found | None:
+def scalar_fallback(signals: Signals) -> CheckResult | None:
     """The compiler or a library fell back to scalar arithmetic without a word."""
     counts = signals.all("sass", "matrix_meant", "tensor", "ffma", "fmul")
     if counts is None:
@@ -350,7 +350,7 @@ def scalar_fallback(signals: Signals) -> Found | None:
     meant, matrix, multiply_adds, products = counts
     if not meant or matrix or not multiply_adds + products:
         return None
-    return Found(
+    return CheckResult(
         severity="critical",
         cause=f"Matrix instructions are meant, and the code has none: {multiply_adds:.0f} FFMA and "
         f"{products:.0f} FMUL do the work.",
@@ -368,7 +368,7 @@ L2_HIT = 70.0
 
 
 @micro_tool(source="ncu", category="memory", bounds=("memory", "latency"), name="gpu.SharedMemTiling")
-def shared_mem_tiling(signals: Signals) -> Found | None:
+def shared_mem_tiling(signals: Signals) -> CheckResult | None:
     """Reuse: bytes loaded through L1 per byte read from DRAM (our measure; unused bytes of sectors count).
 
     The paper's condition does not say how its parts bind; ours: no shared memory, and one of both signs.
@@ -388,7 +388,7 @@ def shared_mem_tiling(signals: Signals) -> Found | None:
     else:
         return None
     known = HITS["SharedMemTiling"]
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=f"{why}, and no shared memory is used.",
         action="Load a tile into shared memory once, synchronise, and let all threads of the block use it.",
@@ -417,13 +417,13 @@ def _multiply_adds(signals: Signals) -> float | None:
 
 
 @micro_tool(source="ncu", category="compute", bounds=("compute", "latency"), name="gpu.TensorCore")
-def tensor_core(signals: Signals) -> Found | None:
+def tensor_core(signals: Signals) -> CheckResult | None:
     """Multiply-adds by the scalar pipes while the tensor pipe is idle."""
     used, share = signals.get("ncu", "tensor_pct"), _multiply_adds(signals)
     if used is None or share is None or used >= UNUSED or share < MATRIX:
         return None
     known = HITS["TensorCore"]
-    return Found(
+    return CheckResult(
         severity="warn",
         cause=f"{share:.0%} of single-precision arithmetic is multiply-adds, and the tensor pipe is at "
         f"{used:.1f} %.",
@@ -455,7 +455,7 @@ def _excess(signals: Signals, side: str) -> tuple[float, str] | None:
 
 
 @micro_tool(source="ncu", category="memory", bounds=("memory", "latency"), name="gpu.Uncoalesced")
-def uncoalesced(signals: Signals) -> Found | None:
+def uncoalesced(signals: Signals) -> CheckResult | None:
     """Loads and stores apart where they were measured, else both together as ncu derives it."""
     sides = {f"{side}s": _excess(signals, side) for side in ("load", "store")}
     known = {which: found for which, found in sides.items() if found is not None}
@@ -470,7 +470,7 @@ def uncoalesced(signals: Signals) -> Found | None:
     names = [
         f"{one}_{what}" for one in ("load", "store") for what in ("sectors", "requests", "bytes_per_sector")
     ]
-    return Found(
+    return CheckResult(
         severity="critical" if excess > UNCOALESCED_CRITICAL else "warn",
         cause=f"Global {which} move {excess:.3g} times the sectors they need: {detail}.",
         action="Let threads of a warp touch neighbouring addresses: transpose through a padded tile in "
@@ -505,14 +505,14 @@ def _narrow(signals: Signals) -> tuple[dict[str, float], str] | None:
 
 
 @micro_tool(source=("sass", "ncu"), category="memory", bounds=("memory", "latency"), name="gpu.Vectorization")
-def vectorization(signals: Signals) -> Found | None:
+def vectorization(signals: Signals) -> CheckResult | None:
     """More than half of the loads bring 32 bits or less to a thread."""
     found = _narrow(signals)
     if found is None:
         return None
     metrics, what = found
     known = HITS["Vectorization"]
-    return Found(
+    return CheckResult(
         severity="info",
         cause=f"{what} bring 32 bits or less.",
         action="Load 128 bits at once (float4, int4) from pointers aligned to 16 bytes.",
@@ -532,13 +532,13 @@ ACTIVE, WARP_DIVERGENCE_CRITICAL, WARP = 24.0, 16.0, 32
 
 
 @micro_tool(source="ncu", category="latency", bounds=("compute", "latency"), name="gpu.WarpDivergence")
-def warp_divergence(signals: Signals) -> Found | None:
+def warp_divergence(signals: Signals) -> CheckResult | None:
     """Threads went different ways, or the block has fewer than a warp's."""
     active = signals.get("ncu", "active_threads")
     if active is None or active >= ACTIVE:
         return None
     branches = signals.get("sass", "branches")
-    return Found(
+    return CheckResult(
         severity="critical" if active < WARP_DIVERGENCE_CRITICAL else "warn",
         cause=f"{active:.1f} of {WARP} threads take part in an instruction, on average: "
         f"{1 - active / WARP:.0%} of the lanes are idle.",
@@ -567,7 +567,7 @@ OTHERWISE = "Give the scheduler more to choose from: more warps, or more indepen
 
 
 @micro_tool(source="ncu", category="latency", name="gpu.WarpStall")
-def warp_stall(signals: Signals) -> Found | None:
+def warp_stall(signals: Signals) -> CheckResult | None:
     """The largest share, the warp's own turns left out."""
     shares = stalls(signals)
     if not shares:
@@ -577,7 +577,7 @@ def warp_stall(signals: Signals) -> Found | None:
     if share <= DOMINANT:
         return None
     known = HITS["WarpStall"]
-    return Found(
+    return CheckResult(
         severity="critical" if share > WARP_STALL_CRITICAL else "warn",
         cause=f"For {share:.0f} % of its time a warp {STALLS[reason]} ({reason})."
         if STALLS[reason].startswith("waits")

@@ -41,11 +41,11 @@ from refork.worlds.base import Episode, Observation, Split, Task, World
 from refork.worlds.environment import ActionObservation, Environment, EnvTrajectory, ScriptedAgent
 from refork.worlds.open import open_world
 from refork_methods.credit.methods import credit_method
-from refork_methods.simulate.packed import train_packed
 from refork_methods.train.loop import TreeTraining, train_policy
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
 from refork_testbed.models.build import build
+from refork_testbed.models.packed_training import train_packed
 from refork_testbed.models.planted import Planted, planted_model
 from refork_testbed.models.recipe import Made, Staged
 from refork_testbed.models.recipes import world_model

@@ -41,7 +41,6 @@ from refork.worlds.open import open_world
 from refork_methods.simulate.cpt import train_cpt
 from refork_methods.simulate.data import loss_weights
 from refork_methods.simulate.evaluate import evaluate
-from refork_methods.simulate.packed import train_packed
 from refork_methods.simulate.prompt import answer, pick
 from refork_methods.simulate.reward import HybridReward
 from refork_methods.simulate.rl import RlSettings, train_rl
@@ -49,6 +48,7 @@ from refork_methods.simulate.rubric import RuleRubric
 from refork_methods.simulate.world import WorldModel
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings
+from refork_testbed.models.packed_training import train_packed
 from refork_testbed.models.planted import Planted, planted_model
 from refork_testbed.models.recipe import Made, Staged
 from refork_testbed.models.registry import worlds_digest

@@ -57,34 +57,34 @@ class OTLP(TraceReader):
 
         return OTLPWriter().write(records, out)
 
-    def keep(self, kept: Grouped, body: Json, where: str) -> Iterator[Remark]:
+    def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep the spans and log records of a batch by their traces."""
         if not is_batch(body):
             yield Remark("skipped", "this is no batch of OTLP", where)
             return
         try:
             for place, span in spans_of(body, where):
-                if not kept.add(span.trace, span.id, asdict(span)):
+                if not grouped.add(span.trace, span.id, asdict(span)):
                     yield Remark("skipped", "another span of the same trace and id", place)
             for _, (trace, of, event) in logs_of(body, where):
-                kept.note(trace, of, asdict(event))
+                grouped.note(trace, of, asdict(event))
         except BadInput as error:
             yield Remark("skipped", f"the rest of a batch: {error.what}", error.where or where)
         except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
             yield Remark("skipped", f"the rest of a batch is not as OTLP has it: {error}"[:200], where)
 
-    def trace(self, kept: Grouped, trace: str) -> Iterator[Record]:
+    def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Drafts and scores of one trace."""
-        yield from _trace(trace, _spans(kept, trace), self._policy)
+        yield from _trace(trace, _spans(grouped, trace), self._policy)
 
 
-def _spans(kept: Grouped, trace: str) -> list[Span]:
+def _spans(grouped: Grouped, trace: str) -> list[Span]:
     """The spans of a trace with the log records of each as events, in the order of their beginnings."""
     logs: dict[str, list[Event]] = {}
-    for of, body in kept.notes(trace):
+    for of, body in grouped.notes(trace):
         logs.setdefault(of, []).append(Event(**body))
     found = []
-    for raw in kept.members(trace):
+    for raw in grouped.members(trace):
         events = [*(Event(**one) for one in raw.pop("events")), *logs.get(raw["id"], [])]
         found.append(Span(**raw, events=sorted(events, key=lambda event: event.time)))
     return sorted(found, key=lambda span: span.start)

@@ -10,10 +10,10 @@ from refork.policies.local import LocalPolicy
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork_methods.simulate.cpt import encode_all
 from refork_methods.simulate.encode import Writer, encode_target, encode_trajectory
-from refork_methods.simulate.packed import pack, packed_losses, sources, train_packed, visible
 from refork_methods.simulate.prompt import pick, targets
 from refork_methods.train.schedule import Schedule
 from refork_methods.train.weighted import WeightedSettings, pad_weighted, token_losses
+from refork_testbed.models.packed_training import pack, packed_losses, sources, train_packed, visible
 from refork_testbed.models.planted import Planted, planted_model
 from refork_testbed.models.tokenizer import make_tokenizer
 
