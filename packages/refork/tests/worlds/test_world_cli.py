@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from refork import registry
 from refork.cli.world import app
-from refork.errors import BadInput
 
 
 def run(*arguments: str) -> str:
