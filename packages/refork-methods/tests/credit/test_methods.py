@@ -62,9 +62,10 @@ def test_unknown_names_and_options_are_refused(forked):
         credit_method("ppo")
     with pytest.raises(BadInput, match="no option 'gamma'"):
         credit_method("grpo", gamma=1)
-    for taken in ("walks", "outcomes"):
-        with pytest.raises(BadInput, match=f"no option '{taken}'"):
+    for taken in ("trajectories", "outcomes"):
+        with pytest.raises(BadInput, match=f"no option '{taken}'") as refused:
             credit_method("grpo", **{taken: []})
+        assert refused.value.hint == "options: normalise"
     with pytest.raises(BadInput, match="no option 'method'"):
         credit_method("g2po", method="grpo")
     with pytest.raises(BadInput, match="median"):

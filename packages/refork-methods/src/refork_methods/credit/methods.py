@@ -42,7 +42,8 @@ def credit_method(name: str, /, **options: Any) -> Credit:
     fixed = found.keywords if isinstance(found, partial) else {}
     known = inspect.signature(found).parameters
     if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        open_ = sorted(set(known) - {"walks", "outcomes", *fixed})
+        # The first two are the seam's own, whatever a third party calls them: no option may set them.
+        open_ = sorted(set(list(known)[2:]) - set(fixed))
         unknown = sorted(set(options) - set(open_))
         if unknown:
             raise BadInput(
