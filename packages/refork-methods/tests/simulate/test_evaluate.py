@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -47,7 +48,15 @@ def test_a_perfect_simulator_is_perfect_and_planted_faults_are_found(recorded):
     assert best.fidelity.micro["rubric"].estimate == best.fidelity.micro["rule"].estimate == 1.0
     assert best.fidelity.exact.low < 1
     assert best.fidelity.turns == sum(len(item.turns) for item in items)
-    assert best.fidelity.alarms == best.fidelity.alarms_of_truth
+    assert best.fidelity.padded == 0
+    flattering = PlantedSimulator(world, tasks)
+    own = flattering.predict
+    flattering.predict = lambda asked: [
+        replace(one, raw=f"As you will see, faultless: <prediction>{one.text}</prediction>")
+        for one in own(asked)
+    ]
+    alarmed = evaluate(flattering, items[:2]).fidelity
+    assert alarmed.padded == alarmed.turns
     faulty = evaluate(PlantedSimulator(world, tasks, wrong=0.3, silent=0.2), items, judge=RuleRubric())
     # Coverage 0.8 and exact 0.5 of about 170 turns: off by 0.15 with a chance under 1e-4.
     assert faulty.fidelity.coverage.estimate == pytest.approx(0.8, abs=0.15)

@@ -7,7 +7,6 @@ from refork_methods.simulate.control.base import Control, Controls
 from refork_methods.simulate.control.perturb import Perturb
 from refork_methods.simulate.control.stingy import Stingy
 from refork_methods.simulate.data import Thresholds, classify, loss_weights, turn_stats
-from refork_methods.simulate.drift import alarms, drift_rate
 from refork_methods.simulate.evaluate import evaluate
 from refork_methods.simulate.fidelity import compare_simulators
 from refork_methods.simulate.leak import leak_rate, tree_leaks
@@ -32,10 +31,8 @@ __all__ = [
     "Stingy",
     "Thresholds",
     "WorldModel",
-    "alarms",
     "classify",
     "compare_simulators",
-    "drift_rate",
     "evaluate",
     "extract_prediction",
     "leak_rate",

@@ -17,7 +17,6 @@ from refork.cli.common import (
     Port,
     RecipeFile,
     Seed,
-    policy_for,
     print_json,
     settings_for,
 )
@@ -308,11 +307,8 @@ def _remarks(fidelity: Fidelity) -> list[str]:
     ]
     told = ", ".join(part for part in parts if part)
     lines = [f"one step: {told}"] if told else []
-    if fidelity.alarms is not None:
-        false = sum((fidelity.alarms_of_truth or {}).values())
-        lines.append(
-            f"contradictions of earlier turns: {sum(fidelity.alarms.values())} (in the real answers: {false})"
-        )
+    if fidelity.padded:
+        lines.append(f"{fidelity.padded} answers say something beside their tag, as one that flatters does")
     if fidelity.scorers:
         shown = ", ".join(
             f"{name} {'-' if value is None else f'{value:.2f}'}" for name, value in fidelity.scorers.items()
@@ -414,7 +410,7 @@ def serve_command(
     serve({}, settings, worlds=served, ready=ready)
 
 
-# ``refork simulate steer``: act in a simulator by hand, or measure what a control does to a policy.
+# ``refork simulate steer``: act in a simulator by hand.
 
 Simulator = Annotated[
     str, typer.Option("--model", help="Folder of a run or model, organism:NAME or any policy.")
@@ -432,60 +428,40 @@ Control = Annotated[
     str | None,
     typer.Option("--control", help="perturb:rate=0.3, stingy or fictional; several with semicolons."),
 ]
-Actions = Annotated[str | None, typer.Option("--actions", help="Actions, separated by semicolons.")]
-Who = Annotated[
-    str | None, typer.Option("--policy", help="Measure this policy with and without the control.")
-]
-Tasks = Annotated[int, typer.Option("--tasks", help="Tasks of the comparison.", min=2)]
-Draws = Annotated[int, typer.Option("--draws", help="Rollouts of each task and arm.", min=1)]
+Actions = Annotated[str, typer.Option("--actions", help="Actions, separated by semicolons.")]
 Model_ = Annotated[
     list[str],
     typer.Option("--set", help="The simulator's settings, e.g. temperature=1."),
     Keys("refork.runs.recipe:TurnSampling", first=True),
 ]
-Longest = Annotated[int, typer.Option("--max-tokens", help="Longest turn of the policy.")]
 
 
 def steer(
-    model: Simulator, world: SteeredWorld, task: Number = 0, split: Split = "train", control: Control = None,
-    actions: Actions = None, policy: Who = None, tasks: Tasks = 8, draws: Draws = 4, settings: Model_ = [],  # noqa: B006
-    max_tokens: Longest = 256, seed: Seed = 0, as_json: AsJson = False,
+    model: Simulator, world: SteeredWorld, actions: Actions, task: Number = 0, split: Split = "train",
+    control: Control = None, settings: Model_ = [], seed: Seed = 0, as_json: AsJson = False,  # noqa: B006
 ) -> None:  # fmt: skip
-    """Act in a simulator, under a control if one is named; or compare a policy's success with and without it.
+    """Act in a simulator, under a control if one is named.
 
     Example: refork simulate steer --model runs/sft --world terminal --control perturb:rate=0.3 --actions 'ls'
     """
     from refork.cli.live import LiveProgress
-    from refork.policies.base import Sampling
     from refork_methods.simulate.control.parse import parse_control
     from refork_methods.simulate.simulating import open_environment, open_simulator
-    from refork_methods.simulate.steering import compare_control
     from refork_methods.simulate.world import GREEDY
 
-    actions = (actions or "").strip() or None
-    if (actions is None) == (policy is None) or (policy is not None and control is None):
-        raise BadInput("give --actions, or --policy with --control", where="steer")
+    if not actions.strip():
+        raise BadInput("there is no action to take", where="--actions", hint="--actions 'ls;pwd'")
     if split not in ("train", "held-out"):
         raise BadInput(f"there is no split {split!r}", hint="train or held-out")
     base = open_environment(world)
     steered = parse_control(control) if control else None
     with LiveProgress() as live:
         made, _ = open_simulator(model, settings=settings_for(GREEDY, settings), progress=live)
-        if actions is not None:
-            report = _acted(made, base, split, task, steered, actions, seed)
-        else:
-            found = compare_control(
-                policy_for(str(policy), live), made.world(base), made.world(base, steered),
-                base.tasks("held-out" if split == "held-out" else "train", tasks), draws=draws,
-                settings=Sampling(max_tokens=max_tokens), seed=seed, progress=live,
-            )  # fmt: skip
-            report = found.to_json()
+        report = _acted(made, base, split, task, steered, actions, seed)
     if as_json:
         print_json(report)
-    elif actions is not None:
-        _show(report)
     else:
-        typer.echo(found.sentence)
+        _show(report)
 
 
 def _acted(
@@ -515,7 +491,6 @@ def _show(report: Json) -> None:
     for turn in report["turns"]:
         info = turn.get("info", {})
         marks = [f"{one['control']}: {one.get('kind', 'steered')}" for one in info.get("control", ())]
-        marks += [f"drift: {one['why']}" for one in info.get("drift", ())]
         why = info.get("simulated", {}).get("error")
         marks += [str(why)] if why else []
         typer.echo(f"> {turn['action']}")

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import json
 import re
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
-from refork.errors import BadInput, MissingExtra
+from refork.errors import BadInput
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.thoughts import without_thoughts
 from refork.types import Json
 from refork.worlds.base import Observation, Task
 from refork.worlds.dice import digest
-from refork.worlds.environment import ActionObservation, Brief, DomainName, Environment
+from refork.worlds.environment import ActionObservation, Brief, Environment
 from refork.worlds.trajectories import Reads
 from refork_methods.simulate.actions import tool_call
 from refork_methods.simulate.control.base import Control, Moment, steer
-from refork_methods.simulate.drift import newest
 from refork_methods.simulate.prompt import Asked, Prediction
 
 if TYPE_CHECKING:
     from refork_methods.simulate.world import WorldModel
 
 
-# A simulated episode as a Gymnasium environment: reset, step, text spaces.
-
-_LONGEST = 100_000
+# A simulated episode under Gymnasium's names: reset, step.
 
 
 @final
 @dataclass(slots=True)
 class TextEnv:
-    """Gymnasium's API over texts, without Gymnasium; :meth:`native` is the same as one of its environments.
+    """Gymnasium's API over texts, without Gymnasium.
 
     Every episode begins in the state that ``begin`` has now. ``reset(seed=n)`` draws answers with seed n;
     without a seed, each episode has the seed after the last. The first observation is the task's prompt.
@@ -68,39 +64,6 @@ class TextEnv:
     def close(self) -> None:
         """Nothing is held."""
 
-    def native(self) -> Any:
-        """The same as a ``gymnasium.Env`` with text spaces. Raises MissingExtra without Gymnasium."""
-        return _native(self)
-
-
-def _native(inner: TextEnv) -> Any:
-    try:
-        import gymnasium
-    except ImportError:
-        raise MissingExtra("gymnasium", "worlds") from None
-
-    class AnyText(gymnasium.spaces.Text):  # type: ignore[misc]
-        """Texts of any characters; samples are printable ASCII."""
-
-        def contains(self, x: Any) -> bool:
-            return isinstance(x, str) and len(x) <= self.max_length
-
-    class Native(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
-        """The environment with its spaces."""
-
-        metadata: ClassVar[Json] = {"render_modes": []}
-        action_space = AnyText(_LONGEST, min_length=0, charset=string.printable)
-        observation_space = AnyText(_LONGEST, min_length=0, charset=string.printable)
-
-        def reset(self, *, seed: int | None = None, options: Json | None = None) -> tuple[str, Json]:
-            super().reset(seed=seed)
-            return inner.reset(seed=seed, options=options)
-
-        def step(self, action: str) -> tuple[str, float, bool, bool, Json]:
-            return inner.step(action)
-
-    return Native()
-
 
 #: What an agent sees where the model gave no valid answer, retries included.
 NO_ANSWER = "(the simulator gave no answer)"
@@ -125,7 +88,7 @@ class SimulatedEpisode:
 
     Observations say in ``info["simulated"]`` what is notable about an answer (``tries`` beyond the first,
     turns ``cut`` from the context, the ``error`` where there is no answer), in ``info["control"]`` what a
-    control did, in ``info["drift"]`` what contradicts earlier answers.
+    control did.
     """
 
     def __init__(
@@ -138,17 +101,14 @@ class SimulatedEpisode:
         world: Environment | None = None,
         history: Sequence[ActionObservation] = (),
         seed: int = 0,
-        domain: DomainName | None = None,
     ) -> None:
         self.model = model
         self.task = task
         self.brief = brief
         self.control = control
         self.world = world
-        self.domain = world.domain if world is not None else domain
         self.history: list[ActionObservation] = list(history)
         self.noise = NoiseKey(seed, stream_of("simulate", task.id), 0)
-        self.answered = self.failed = 0
         self._calls_only = world is None and task.data.get("tools") is True
         self._over = world is not None and bool(history) and world.standing(task, self.history)[0]
 
@@ -232,16 +192,10 @@ class SimulatedEpisode:
         if prediction.text is not None:
             at = Moment(self.task, self.history, step.action, step.asked.noise)
             text, done_to = steer(self.control, at, predicted)
-        self.answered += 1
-        self.failed += prediction.text is None
         if done_to:
             info["control"] = done_to
         before = len(self.history)
         self.history.append((step.action, text))
-        changed = prediction.text is None or any(item.get("changed") for item in done_to)
-        alarms = [] if changed else newest(self.domain, self.history)
-        if alarms:
-            info["drift"] = [alarm.to_json() for alarm in alarms]
         try:
             done, reward = (
                 (False, None) if self.world is None else self.world.standing(self.task, self.history)
@@ -263,7 +217,6 @@ class SimulatedEpisode:
             "seen": [list(turn) for turn in self.history],
             "noise": self.noise.to_json(),
             "control": None if self.control is None else self.control.to_json(),
-            "domain": self.domain,
         }
         return json.dumps(state, sort_keys=True, ensure_ascii=False).encode()
 
@@ -288,7 +241,6 @@ class SimulatedEpisode:
             control=control,
             world=world,
             history=[(str(action), str(text)) for action, text in state["seen"]],
-            domain=state["domain"],
         )
         episode.noise = NoiseKey.from_json(state["noise"])
         return episode
@@ -310,7 +262,7 @@ class SimulatedEpisode:
         """Nothing is held."""
 
     def gym(self, *, max_turns: int | None = None) -> TextEnv:
-        """A Gymnasium-style environment of this episode's beginning state (see :mod:`.gym`)."""
+        """A Gymnasium-style environment of this episode's beginning state."""
         turns = max_turns or (None if self.world is None else self.world.max_turns)
         return TextEnv(self, turns)
 
@@ -320,8 +272,8 @@ def _state(snapshot: bytes) -> dict[str, Any]:
         state = json.loads(snapshot)
     except ValueError:
         state = None
-    keys = {"simulated", "task", "brief", "seen", "noise", "control", "domain"}
-    if not isinstance(state, dict) or set(state) != keys or state["simulated"] != 1:
+    keys = {"simulated", "task", "brief", "seen", "noise", "control"}
+    if not isinstance(state, dict) or not keys <= set(state) or state["simulated"] != 1:
         raise BadInput("these bytes are no snapshot of a simulated episode", where="snapshot")
     return state
 

@@ -17,9 +17,8 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.simulate.data import Thresholds, classify, turn_stats
-from refork_methods.simulate.drift import newest
 from refork_methods.simulate.fidelity import Comparison, Fidelity, Grade, JudgedTurn, summarise
-from refork_methods.simulate.prompt import NO_TAG, Asked, Prediction, Target, matches, pick, targets
+from refork_methods.simulate.prompt import NO_TAG, Asked, Prediction, Target, bare, matches, pick, targets
 from refork_methods.simulate.refusals import refuse_same, refuse_trained_on
 from refork_methods.simulate.reward import DIMENSIONS, Rater
 from refork_methods.simulate.rules import RULES, Rule, check
@@ -202,11 +201,7 @@ def evaluate(
         _judged(target, prediction, grade, rules, use)
         for target, prediction, grade in zip(due[:done], said, grades or [None] * done, strict=False)
     )
-    fidelity = summarise(
-        judged, model.name, model.identity, judge=None if judge is None else judge.name,
-        alarms=_alarms(due[:done], [turn.prediction for turn in judged]),
-        alarms_of_truth=_alarms(due[:done], [target.truth for target in due[:done]]),
-    )  # fmt: skip
+    fidelity = summarise(judged, model.name, model.identity, judge=None if judge is None else judge.name)
     return Evaluation(fidelity, judged, tuple(due[:done]), done < len(due))
 
 
@@ -292,6 +287,7 @@ def _judged(
         action=target.action,
         observation=target.truth,
         prediction=said.text,
+        padded=said.text is not None and said.raw != said.text and not bare(said.raw),
         exact=matches(said.text, target.truth),
         deterministic=target.turn.exact,
         rule=check(said.text, target, rules),
@@ -302,17 +298,6 @@ def _judged(
         cut=said.cut,
         cost=said.cost,
     )
-
-
-def _alarms(due: Sequence[Target], texts: Sequence[str | None]) -> dict[str, int]:
-    """Contradictions of texts with the real history before them, by kind."""
-    found: dict[str, int] = {}
-    for target, text in zip(due, texts, strict=True):
-        if text is None:
-            continue
-        for alarm in newest(target.trajectory.domain, [*target.history, (target.action, text)]):
-            found[alarm.rule] = found.get(alarm.rule, 0) + 1
-    return found
 
 
 # An evaluation as files: ``report.json`` and ``turns.jsonl`` beside the kept predictions.

@@ -37,7 +37,8 @@ class JudgedTurn:
 
     ``turn`` counts from 1. ``deterministic``: the answer follows from what was said before. ``rule`` is 1 or
     0, None where no rule applies. ``grade`` is the judge's on [0, 1], None where ungraded, and 0 of a missing
-    prediction; ``rubric`` are its five dimensions, where the judge gives such.
+    prediction; ``rubric`` are its five dimensions, where the judge gives such. ``padded``: words stand beside
+    the reasoning and the one tag, as a simulator puts there that learned to flatter a judge.
     """
 
     key: str
@@ -55,6 +56,7 @@ class JudgedTurn:
     grade: float | None = None
     rubric: Mapping[str, int] | None = None
     error: str | None = None
+    padded: bool = False
     tries: int = 1
     cut: int = 0
     cost: Cost = field(default_factory=Cost)
@@ -120,8 +122,7 @@ class Fidelity:
     ``micro``: over all turns; ``macro``: mean of the domains' means. ``per_step``: tokens and seconds of one
     simulated step, None where unknown. ``ungraded``: predictions that the judge gave no grade;
     ``retried`` and ``cut``: turns that took several tries, or whose context lacked its oldest turns.
-    ``alarms``: contradictions of the predictions with what was said before, by kind (None: not looked
-    for), ``alarms_of_truth`` the same of the real observations: false alarms.
+    ``padded``: predictions with words beside reasoning and tag, the alarm of a judge that is being flattered.
     """
 
     name: str
@@ -140,8 +141,7 @@ class Fidelity:
     retried: int
     cut: int
     errors: dict[str, int]
-    alarms: dict[str, int] | None = None
-    alarms_of_truth: dict[str, int] | None = None
+    padded: int = 0
     scorers: dict[str, float | None] = field(default_factory=dict)
 
     @property
@@ -210,8 +210,6 @@ def summarise(
     identity: Json | None = None,
     *,
     judge: str | None = None,
-    alarms: dict[str, int] | None = None,
-    alarms_of_truth: dict[str, int] | None = None,
 ) -> Fidelity:
     """The fidelity that judged turns show. Raises BadInput where there are none."""
     if not turns:
@@ -239,8 +237,7 @@ def summarise(
         retried=sum(turn.tries > 1 for turn in turns),
         cut=sum(turn.cut > 0 for turn in turns),
         errors=errors,
-        alarms=alarms,
-        alarms_of_truth=alarms_of_truth,
+        padded=sum(turn.padded for turn in turns),
         scorers=scored(turns) if judge is not None else {},
     )
 

@@ -101,8 +101,6 @@ class WorldServed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an empty initial state: the client's own choice
             episode = world.model.env(task, brief, control=world.control, world=base, seed=draw, history=seen)
-        if base is None:
-            episode.domain = world.domain
         found = await self._served.rounds.step(episode, action)
         note = {
             "simulated": True,
