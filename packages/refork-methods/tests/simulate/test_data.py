@@ -13,7 +13,6 @@ from refork_methods.simulate.commands import app
 from refork_methods.simulate.data import (
     Choices,
     accepted,
-    balanced,
     check,
     filtered,
     mixture,
@@ -130,10 +129,7 @@ def test_whole_sources_are_split_and_recorded_splits_stay():
         split_sources([made("a", LS), made("b", ("pwd", "/"))])
 
 
-def test_domains_are_balanced_and_replay_has_its_share():
-    items = [made(str(n), *[LS] * 4) for n in range(9)] + [made("w", *[LS] * 8, domain="web")]
-    kept = balanced(items)
-    assert sorted(sum(len(i.turns) for i in kept if i.domain == d) for d in ("terminal", "web")) == [8, 8]
+def test_replay_has_its_share():
     found = mixture([100] * 9, [30, 70], 0.1, seed=3)
     assert found == mixture([100] * 9, [30, 70], 0.1, seed=3)
     assert (sum((30, 70)[i] for i in found.replay), found.fraction) == (100, 0.1)
@@ -156,17 +152,14 @@ def sources(tmp_path):
 
 
 def test_a_folder_is_prepared_from_the_command_line(sources, tmp_path):
-    replay = tmp_path / "replay.txt"
-    replay.write_text('{"text": "the sea is wide"}\n{"messages": [{"role": "user", "content": "hi"}]}\n')
     out = tmp_path / "out"
     arguments = ["data", str(sources[0]), "--test-source", str(sources[1]), "--out", str(out), "--json"]
-    more = ["--replay", str(replay), "--replay-fraction", "0.2", "--thresholds", "action_observation=1"]
+    more = ["--thresholds", "action_observation=1"]
     done = CliRunner().invoke(app, arguments + more, catch_exceptions=False)
     assert done.exit_code == 0
     facts = json.loads(done.stdout)
     assert (facts["train"], facts["test"], facts["refused"]) == (4, 1, ["s/bad"])
     assert facts["problems"] == {"reasoning": 1}
-    assert 0.2 <= facts["replay_fraction"] < 0.3
     assert facts["thresholds"]["action_observation"] == 1
     turns = [json.loads(line) for line in (out / "turns.jsonl").read_text().splitlines()]
     assert len(turns) == 8

@@ -71,7 +71,7 @@ def post(address):
         yield send
 
 
-def test_plain_http_acts_forks_and_goes_back(planted, post):
+def test_plain_http_acts_and_forks(planted, post):
     world, tasks, _ = planted
     task, seen = solved(world, tasks)
     begun = post("reset", task=task.id).json()
@@ -86,12 +86,7 @@ def test_plain_http_acts_forks_and_goes_back(planted, post):
     again = post("step", session=session, action=action, turn=number).json()
     assert again == told  # a step that is sent again is not made twice
     assert post("step", session=session, action="x", turn=0).status_code == 400
-    snapshot = post("snapshot", session=session).json()["snapshot"]
-    twins = [
-        post("fork", session=session).json()["session"],
-        post("restore", snapshot=snapshot).json()["session"],
-    ]
-    for one in (session, *twins):
+    for one in (session, post("fork", session=session).json()["session"]):
         for action, text in seen[half:]:
             told = post("step", session=one, action=action).json()
             assert told["observation"] == text
@@ -104,10 +99,6 @@ def test_plain_http_acts_forks_and_goes_back(planted, post):
     assert post.get("").status_code == 401
     assert post("close", session=session).json() == {"closed": session}
     assert post("close", session=session).status_code == 404
-    forged = snapshot.replace('"seen": [', '"seen": [["submit", "accepted"], ')
-    unsealed = snapshot.partition(":")[2]
-    for wrong in ("{}", "", ":", forged, unsealed, f"{'0' * 64}:{unsealed}", "\0:\u00e9"):
-        assert post("restore", snapshot=wrong).status_code == 400
 
 
 def test_chat_is_the_same_world_and_many_clients_share_rounds(planted, address):
@@ -154,11 +145,11 @@ def test_an_mcp_client_acts_a_task_in_its_own_session(planted, address, post):
     world, tasks, _ = planted
     task, seen = solved(world, tasks)
 
-    def connect(http, path):
-        return mcp.Client(streamable_http_client(f"{address}/worlds/tools/{path}", http_client=http))
+    def connect(http):
+        return mcp.Client(streamable_http_client(f"{address}/worlds/tools/mcp", http_client=http))
 
     async def two(http):
-        async with connect(http, "mcp") as one, connect(http, "mcp") as other:
+        async with connect(http) as one, connect(http) as other:
             first = await acted(one, task, seen)
             second = await acted(other, task, seen)
             assert first.structured_content["reward"] == second.structured_content["reward"] == 1.0
@@ -166,13 +157,9 @@ def test_an_mcp_client_acts_a_task_in_its_own_session(planted, address, post):
             over = await one.call_tool("submit", {})
             assert over.is_error
             assert "over" in over.content[0].text
-        given = post("reset", task=task.id).json()["session"]
-        async with connect(http, f"sessions/{given}/mcp") as bound:
-            call = json.loads(seen[0][0])
-            found = await bound.call_tool(call["name"], call["arguments"])
-            assert found.meta["session"] == given
-        told = post.get(f"/tools/sessions/{given}", authorization=f"Bearer {KEY}").json()
-        assert told["turns"] == [{"action": seen[0][0], "observation": seen[0][1]}]
+            held = f"/tools/sessions/{first.meta['session']}"
+            told = post.get(held, authorization=f"Bearer {KEY}").json()
+            assert told["turns"][0] == {"action": seen[0][0], "observation": seen[0][1]}
 
     async def run():
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
@@ -182,7 +169,7 @@ def test_an_mcp_client_acts_a_task_in_its_own_session(planted, address, post):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_in_memory_mcp_forks_and_tells_its_transcript(planted, mode):
+def test_in_memory_mcp_forks(planted, mode):
     world, tasks, simulated = planted
     task, seen = solved(world, tasks)
 
@@ -198,8 +185,6 @@ def test_in_memory_mcp_forks_and_tells_its_transcript(planted, mode):
             end = await client.call_tool(call["name"], call["arguments"])
             assert end.structured_content["reward"] == 1.0
             assert end.meta["session"] == twin
-            text = (await client.read_resource("world://transcript")).contents[0].text
-            assert [turn["observation"] for turn in json.loads(text)["turns"]] == [t for _, t in seen]
             with pytest.raises(mcp.MCPError, match="no tool"):
                 await client.call_tool("nothing", {})
         await worlds.stop()

@@ -275,16 +275,3 @@ def test_no_other_process_has_the_terminal_for_its_errors():
                 if started and not given & {"stderr", "capture_output", None}:
                     wrong.append(f"{file.name}:{node.lineno}")
     assert wrong == []
-
-
-def test_a_protocol_on_standard_output_is_no_screen(here):
-    who = {"name": EVIL, "version": "1"}
-    given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": who}
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
-    call = "from refork.cli import main; main()"
-    verb = ["simulate", "serve", "scripted:greeter", "--world", "tools:shop", "--stdio"]
-    done = subprocess.run(
-        [sys.executable, "-c", call, *verb],
-        input=json.dumps(asked).encode() + b"\n", capture_output=True, check=True, timeout=120,
-    )  # fmt: skip
-    assert json.loads(done.stdout)["result"]["serverInfo"]["name"].startswith("refork-world-")

@@ -42,9 +42,6 @@ Items = Annotated[
     list[str] | None,
     typer.Option("--thresholds", help="Bounds of turn classes, name=value; may be repeated."),
 ]
-Balance = Annotated[
-    int | None, typer.Option(help="At most so many turns of a domain; 0: as the smallest.", min=0)
-]
 
 
 def data(
@@ -54,9 +51,6 @@ def data(
     test_fraction: Annotated[float, typer.Option(help="Share to test on, where no source is named.")] = 0.2,
     by: Annotated[str, typer.Option(help="Split by source or, in records of one world, by task.")] = "source",
     thresholds: Items = None,
-    balance: Balance = None,
-    replay: Annotated[Path | None, typer.Option(help="Other text against forgetting, JSON lines.")] = None,
-    replay_fraction: Annotated[float, typer.Option(help="Its share of all characters.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
     json: AsJson = False,
 ) -> None:
@@ -71,12 +65,10 @@ def data(
         thresholds=Thresholds.parse(thresholds or []),
         test_fraction=test_fraction,
         by=by,
-        balance=balance,
-        replay_fraction=replay_fraction,
         seed=seed,
     )
     with LiveProgress() as progress:
-        prepared = prepare(sources, test_source or [], replay, choices, progress)
+        prepared = prepare(sources, test_source or [], choices, progress)
     write(prepared, out)
     if json:
         print_json({"folder": str(out), **prepared.to_json()})
@@ -94,10 +86,7 @@ def _tell(prepared: Prepared, out: Path) -> None:
         typer.echo(f"not read: {line}")
     for kind, count in facts["problems"].items():
         typer.echo(f"{kind}: {count}")
-    typer.echo(
-        f"retry turns dropped: {prepared.dropped}; context only: {prepared.context_only}; "
-        f"replay: {len(prepared.replay)} items, {prepared.replay_fraction:.1%} of characters"
-    )
+    typer.echo(f"retry turns dropped: {prepared.dropped}; context only: {prepared.context_only}")
     kinds = list(prepared.table[0].shares) if prepared.table else []
     typer.echo("domain    trajectories  turns  targets  exact  weight  " + "  ".join(kinds))
     for row in prepared.table:
@@ -336,10 +325,6 @@ def _difference(one: Comparison) -> None:
 Worlds = Annotated[
     list[str], typer.Option("--world", help="[NAME=]SPEC of a world to simulate; may be repeated.")
 ]
-Stdio = Annotated[
-    bool, typer.Option("--stdio", help="One MCP client over standard input and output, no HTTP.")
-]
-TaskName = Annotated[str | None, typer.Option("--task", help="With --stdio: the task to begin with.")]
 Width = Annotated[int, typer.Option("--width", min=1, help="Steps answered at the same time.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0: the likeliest answer.")]
 Think = Annotated[bool, typer.Option("--think", help="Let the model reason first; nobody sees it.")]
@@ -353,8 +338,6 @@ Changes = Annotated[
 def serve_command(
     model: Model,
     worlds: Worlds,
-    stdio: Stdio = False,
-    task: TaskName = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     key_file: KeyFile = None,
@@ -381,25 +364,10 @@ def serve_command(
     told: dict[str, Any] = {"host": host, "port": port, "width": width, "keys": read_keys(key_file)}
     told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
     settings = changed(ServerSettings(**told), changes)
-    if stdio and len(worlds) != 1:
-        raise BadInput("over standard input one world is served", where="--stdio")
-    if task is not None and not stdio:
-        raise BadInput("a task is chosen by each client", where="--task", hint="it goes with --stdio")
     with LiveProgress() as live:
         law = GREEDY.but(temperature=temperature)
         opened, _ = open_simulator(model, think=think, settings=law, progress=live)
         served = simulated_worlds(opened, worlds)
-    if stdio:
-        import asyncio
-
-        from refork.cli.screen import protocol
-        from refork_methods.simulate.serve import sessions
-        from refork_methods.simulate.serve.mcp import serve_stdio
-
-        held = sessions.Worlds(served, settings)
-        with protocol():
-            asyncio.run(serve_stdio(held, next(iter(served)), task=task))
-        return
 
     def ready(address: str) -> None:
         typer.echo(f"{opened.name} simulates at {address}; Ctrl-C lets running answers end", err=True)

@@ -1,4 +1,4 @@
-"""What a simulator is trained on: checked, split by source, balanced, weighed, and written to a folder."""
+"""What a simulator is trained on: checked, split by source, weighed, and written to a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from refork.tree import Node, Tree
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory, Transition
 
-# What a simulator is trained on: checked, freed of retry loops, split by source, balanced, mixed.
+# What a simulator is trained on: checked, freed of retry loops, split by source, mixed.
 #
 # Source: arXiv 2606.24597 for what is filtered (retry loops, their state chain kept; screens that do not
 # change) and for splits by source; how a loop is found, and everything that is refused, is ours.
@@ -270,34 +270,6 @@ def _group(item: EnvTrajectory, by: str) -> tuple[str, ...]:
     return (item.source, task)
 
 
-def balanced(
-    trajectories: Sequence[EnvTrajectory], most: int | None = None, seed: int = 0
-) -> list[EnvTrajectory]:
-    """At most so many turns of every domain (None: as many as the smallest has), whole trajectories, drawn.
-
-    The first that exceeds the bound is the last that is taken, so no domain is empty. Order is kept.
-    """
-    groups: dict[str | None, list[int]] = defaultdict(list)
-    for number, item in enumerate(trajectories):
-        groups[item.domain].append(number)
-    if most is None:
-        sizes = [sum(len(trajectories[i].turns) for i in numbers) for numbers in groups.values()]
-        most = min(sizes, default=0)
-    kept: list[int] = []
-    for numbers in groups.values():
-        order = sorted(
-            numbers,
-            key=lambda i: stream_of("balance", seed, trajectories[i].source, trajectories[i].id),
-        )
-        held = 0
-        for number in order:
-            if held >= most:
-                break
-            kept.append(number)
-            held += len(trajectories[number].turns)
-    return [trajectories[number] for number in sorted(kept)]
-
-
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """What is replayed beside the data, and the share it has of both together."""
@@ -309,7 +281,7 @@ class Mixed:
 def mixture(sizes: Sequence[int], replay_sizes: Sequence[int], fraction: float, seed: int = 0) -> Mixed:
     """Which items of other data stand beside the own so that they hold ``fraction`` of both together.
 
-    Sizes are in any one unit (characters, tokens, turns). Items are drawn without replacement until all have
+    Sizes are in any one unit. Items are drawn without replacement until all have
     been, then all over again; the last one exceeds the fraction by less than itself.
 
     Raises:
@@ -337,11 +309,6 @@ def mixture(sizes: Sequence[int], replay_sizes: Sequence[int], fraction: float, 
 
 def _shuffled(count: int, seed: int, around: int) -> list[int]:
     return sorted(range(count), key=lambda i: stream_of("replay", seed, around, i))
-
-
-def size_of(item: EnvTrajectory) -> int:
-    """Characters of a trajectory: its brief, actions and observations."""
-    return len(item.brief.text) + sum(len(t.action) + len(t.observation) for t in item.turns)
 
 
 # How much a turn's answer tells beyond its action, the class that follows, and its share in the loss.
@@ -527,28 +494,22 @@ def sampled_turns(
     return np.asarray(np.repeat(rng.random(len(weights)) < weights, lengths))
 
 
-# From sources to a folder to train from: read, checked, filtered, split, balanced, weighed and counted.
+# From sources to a folder to train from: read, checked, filtered, split, weighed and counted.
 #
 # A source is a JSON-lines file of environment trajectories, a tree, or a log in a format that trees can be
 # made from. The folder holds ``train.jsonl`` and ``test.jsonl`` (trajectories), ``turns.jsonl`` (statistics,
-# class and weight of every turn that is trained on), ``replay.jsonl`` and ``data.json`` (what was done).
+# class and weight of every turn that is trained on) and ``data.json`` (what was done).
 
 _SQLITE = b"SQLite format 3\x00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What is done with the data; None of ``balance``: nothing is left out, 0: as the smallest domain.
-
-    ``replay_fraction`` is of characters here, for the tokenizer is not known yet; training measures the same
-    fraction out again in tokens.
-    """
+    """What is done with the data: the share of the sources (``by`` task: of the tasks) to test on."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     test_fraction: float = 0.2
     by: str = "source"
-    balance: int | None = None
-    replay_fraction: float = 0.0
     seed: int = 0
 
     def to_json(self) -> Json:
@@ -565,8 +526,6 @@ class Row:
     turns: int
     targets: int
     exact: float | None
-    chars_action: float
-    chars_observation: float
     shares: dict[TurnClass, float]
     weight: float
 
@@ -584,9 +543,6 @@ class Prepared:
     unread: list[str]
     dropped: int
     context_only: int
-    left_out: int
-    replay: list[Json]
-    replay_fraction: float
     table: list[Row]
     choices: Choices
 
@@ -603,9 +559,6 @@ class Prepared:
             "unread": self.unread,
             "retry_turns_dropped": self.dropped,
             "context_only_turns": self.context_only,
-            "left_out_for_balance": self.left_out,
-            "replay_items": len(self.replay),
-            "replay_fraction": self.replay_fraction,
             "shares": dict(SHARES),
             "table": [row.to_json() for row in self.table],
             **self.choices.to_json(),
@@ -685,7 +638,6 @@ def _without_last(tree: Tree, leaf: Node, source: str | None) -> EnvTrajectory |
 def prepare(
     sources: Sequence[Path],
     test_sources: Sequence[Path] = (),
-    replay: Path | None = None,
     choices: Choices | None = None,
     progress: Progress = silent,
 ) -> Prepared:
@@ -714,46 +666,15 @@ def prepare(
         split = Split(clean.trajectories, clean_tests.trajectories)
     else:
         split = split_sources(clean.trajectories, chosen.test_fraction, chosen.seed, chosen.by)
-    train = split.train
-    if chosen.balance is not None:
-        train = balanced(train, chosen.balance or None, chosen.seed)
-    again, fraction = _replayed(train, replay, chosen)
     return Prepared(
-        split=Split(train, split.test),
+        split=split,
         problems=problems,
         unread=unread,
         dropped=clean.dropped + clean_tests.dropped,
         context_only=clean.context_only + clean_tests.context_only,
-        left_out=len(split.train) - len(train),
-        replay=again,
-        replay_fraction=fraction,
-        table=statistics(train, chosen.thresholds),
+        table=statistics(split.train, chosen.thresholds),
         choices=chosen,
     )
-
-
-def _replayed(train: Sequence[EnvTrajectory], path: Path | None, chosen: Choices) -> tuple[list[Json], float]:
-    """Lines of the replay file, so many that they hold the fraction of all characters."""
-    if path is None:
-        if chosen.replay_fraction:
-            raise BadInput("a replay fraction is set, but no file to replay", hint="--replay FILE")
-        return [], 0.0
-    if not path.is_file():
-        raise BadInput("there is no such file", where=str(path))
-    with path.open(encoding="utf-8") as lines:
-        items = list(json_objects(lines, str(path)))
-    for place, body in items:
-        if not isinstance(body.get("text"), str) and not isinstance(body.get("messages"), list):
-            raise BadInput('replay is lines {"text": ...} or {"messages": [...]}', where=place)
-    sizes = [_size(body) for _, body in items]
-    found = mixture([size_of(item) for item in train], sizes, chosen.replay_fraction, chosen.seed)
-    return [items[number][1] for number in found.replay], found.fraction
-
-
-def _size(body: Json) -> int:
-    if isinstance(body.get("text"), str):
-        return len(body["text"])
-    return sum(len(str(message.get("content") or "")) for message in body["messages"])
 
 
 def statistics(items: Iterable[EnvTrajectory], thresholds: Thresholds | None = None) -> list[Row]:
@@ -779,8 +700,6 @@ def _row(name: str, items: Sequence[EnvTrajectory], thresholds: Thresholds | Non
         turns=len(turns),
         targets=sum(turn.target is not False for turn in turns),
         exact=sum(known) / len(known) if known else None,
-        chars_action=sum(one.stats.chars_action for one in weighed) / count,
-        chars_observation=sum(one.stats.chars_observation for one in weighed) / count,
         shares={kind: kinds[kind] / count for kind in CLASSES},
         weight=sum(one.weight for one in weighed) / count,
     )
@@ -799,8 +718,6 @@ def write(prepared: Prepared, folder: Path) -> None:
         _lines(folder / "train.jsonl", (item.to_json() for item in prepared.split.train))
         _lines(folder / "test.jsonl", (item.to_json() for item in prepared.split.test))
         _lines(folder / "turns.jsonl", turns)
-        if prepared.replay:
-            _lines(folder / "replay.jsonl", prepared.replay)
         part = folder / "data.json.part"
         part.write_text(json.dumps(prepared.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
         part.replace(folder / "data.json")

@@ -57,7 +57,7 @@ class Supervised(StageRecipe):
     half: bool = False
     #: A file of other text that is trained on too.
     replay: str | None = None
-    #: Its share in all tokens, whatever a data folder was measured in.
+    #: Its share in all tokens.
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
 
 

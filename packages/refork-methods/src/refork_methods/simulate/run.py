@@ -20,7 +20,6 @@ from refork.runs.recipe import digest, open_folder
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory, Transition
 from refork_methods.simulate.cpt import (
-    Replay,
     Trained,
     Weigh,
     context_of,
@@ -74,15 +73,14 @@ ASKED = (
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Trajectories to train on and to test on, and what is replayed beside them."""
+    """Trajectories to train on and to test on."""
 
     train: list[EnvTrajectory]
     test: list[EnvTrajectory]
-    replay: list[Replay]
 
 
 def read_data(path: Path, held_out: Sequence[str] = ()) -> Data:
-    """A data folder (``train.jsonl``, ``test.jsonl``, ``replay.jsonl``), or one file of trajectories.
+    """A data folder (``train.jsonl``, ``test.jsonl``), or one file of trajectories.
 
     Trajectories of ``held_out`` sources, or whose split says so, are tested on and not trained on.
 
@@ -105,8 +103,7 @@ def read_data(path: Path, held_out: Sequence[str] = ()) -> Data:
         what = str(refused[0]) if refused else "no trajectories"
         raise BadInput(f"this cannot be trained on: {what}", where=str(file), hint="refork simulate data")
     refuse_overlap(train, test)
-    again = path / "replay.jsonl" if path.is_dir() else None
-    return Data(train, test, read_replay(again) if again is not None and again.exists() else [])
+    return Data(train, test)
 
 
 def open_judge(spec: str, progress: Progress = silent) -> Rater:
@@ -237,11 +234,8 @@ def _train(
     where: dict[str, Any] = {"folder": folder / "checkpoints", "tracker": told, "progress": progress}
     replay: dict[str, Any] = {}
     if isinstance(recipe, Supervised):
-        items = data.replay if recipe.replay is None else read_replay(Path(recipe.replay))
-        # A data folder's replay was measured out when it was written.
-        given = bool(data.replay) and recipe.replay is None and not recipe.replay_fraction
-        share = _share(data, recipe) if given else recipe.replay_fraction
-        replay = {"replay": items if share else (), "replay_fraction": share, "context": recipe.context}
+        items = () if recipe.replay is None else read_replay(Path(recipe.replay))
+        replay = {"replay": items, "replay_fraction": recipe.replay_fraction, "context": recipe.context}
     if isinstance(recipe, CptRecipe):
         policy = _adapted(policy, recipe)
         return (
@@ -274,12 +268,6 @@ def _train(
 
 def _turn_class(item: Target) -> str:
     return classify(turn_stats(item.action, item.truth))
-
-
-def _share(data: Data, recipe: Supervised) -> float:
-    """The replay fraction that a data folder was written with."""
-    file = Path(recipe.data) / "data.json"
-    return float(json.loads(file.read_text())["replay_fraction"]) if file.exists() else 0.0
 
 
 def _adapted(policy: LocalPolicy, recipe: AnyRecipe) -> LocalPolicy:

@@ -51,17 +51,6 @@ def data_stream(*, binary: bool) -> Any:
 
 
 @contextmanager
-def protocol() -> Iterator[None]:
-    """While standard output is no screen but a wire to a program: as it was when the command began."""
-    before = sys.stdout
-    sys.stdout = before.under if isinstance(before, VisibleStream) else before
-    try:
-        yield
-    finally:
-        sys.stdout = before
-
-
-@contextmanager
 def _helping() -> Iterator[None]:
     """While a help is printed, which is ours from end to end, in colour."""
     before = sys.stdout

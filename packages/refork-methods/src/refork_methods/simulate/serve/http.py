@@ -132,7 +132,7 @@ def brief_from_text(text: str) -> Brief:
     return Brief.from_json(parts)
 
 
-# Plain HTTP of simulated worlds: reset, step, fork, snapshot, restore, close.
+# Plain HTTP of simulated worlds: reset, step, fork, close.
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "What was asked cannot be had; `param` names the field."},
@@ -172,13 +172,6 @@ class ForkBody(SessionBody):
     draw: int | None = Field(default=None, ge=0)
 
 
-class RestoreBody(_Body):
-    """A snapshot, and its task where that is none of those that are offered."""
-
-    snapshot: str
-    task: str | dict[str, Any] | None = None
-
-
 def add_worlds(app: FastAPI, worlds: Worlds) -> None:
     """The endpoints on an application."""
 
@@ -215,17 +208,6 @@ def add_worlds(app: FastAPI, worlds: Worlds) -> None:
         """Another episode in the same state."""
         found = worlds.find(world, body.session, holder_of(request))
         return json_answer(worlds.about(worlds.fork(found, body.draw)))
-
-    @app.post("/v1/worlds/{world}/snapshot", responses=_ERRORS)
-    async def snapshot(world: str, body: SessionBody, request: Request) -> Response:
-        """The exact state as text: transcript and noise key, sealed, for ``restore`` in this run."""
-        found = worlds.find(world, body.session, holder_of(request))
-        return json_answer({"snapshot": worlds.snapshot(found), **worlds.marks(found)})
-
-    @app.post("/v1/worlds/{world}/restore", responses=_ERRORS)
-    async def restore(world: str, body: RestoreBody, request: Request) -> Response:
-        """An episode in the state of a snapshot."""
-        return json_answer(worlds.about(worlds.restore(world, body.snapshot, holder_of(request), body.task)))
 
     @app.post("/v1/worlds/{world}/close", responses=_ERRORS)
     async def close(world: str, body: SessionBody, request: Request) -> Response:

@@ -16,7 +16,6 @@ from refork.serve.refusal import Refused
 from refork.types import Json
 from refork.worlds.base import Task
 from refork.worlds.environment import Brief, DomainName, Environment
-from refork.worlds.open import task_to_json
 from refork_methods.simulate.serve.sessions import Session, Worlds
 
 if TYPE_CHECKING:
@@ -119,9 +118,7 @@ def _one_tool(domain: DomainName, space: str) -> ActionTool:
 
 # A simulated world as an MCP server: its tools are the task's, its answers the simulator's.
 #
-# One episode per MCP session: over streamable HTTP that of the session id, over standard input and output
-# (or in memory) that of the one client. At ``.../sessions/ID/mcp`` it is the episode of that id, whatever
-# protocol version the client speaks; version 2026-07-28 has no sessions of its own.
+# One episode per MCP session: over streamable HTTP that of the session id, in memory that of the one client.
 
 try:
     import anyio.to_thread
@@ -131,7 +128,6 @@ try:
 except ImportError as error:
     raise MissingExtra("mcp", "mcp") from error
 
-TASK, TRANSCRIPT = "world://task", "world://transcript"
 _RESET: Json = {
     "type": "object",
     "properties": {
@@ -152,29 +148,24 @@ _FORK: Json = {
 class WorldTools:
     """The handlers of one world's MCP server: which episode a request means, and what it gets."""
 
-    def __init__(
-        self, worlds: Worlds, name: str, *, task: str | Mapping[str, Any] | None = None, seed: int = 0
-    ) -> None:
+    def __init__(self, worlds: Worlds, name: str) -> None:
         self._worlds, self._name = worlds, name
-        self._task, self._seed = task, seed
         self._episodes: dict[str, str] = {}
 
     # -- episodes -----------------------------------------------------------------------------
 
-    def _address(self, context: Any) -> tuple[str, str | None, str | None]:
-        """What names a client's episode, the id that its address fixes, and whose key it is."""
+    def _address(self, context: Any) -> tuple[str, str | None]:
+        """What names a client's episode, and whose key it is."""
         request: Request | None = context.request
         if request is None:
-            return "", None, None
-        holder = getattr(request.state, "holder", None)
-        fixed = request.path_params.get("session")
-        return request.headers.get("mcp-session-id", ""), fixed, holder
+            return "", None
+        return request.headers.get("mcp-session-id", ""), getattr(request.state, "holder", None)
 
     def _session(self, context: Any) -> Session:
-        link, fixed, holder = self._address(context)
-        known = fixed or self._episodes.get(link)
+        link, holder = self._address(context)
+        known = self._episodes.get(link)
         if known is None:
-            session = self._worlds.reset(self._name, holder, self._task, self._seed)
+            session = self._worlds.reset(self._name, holder)
             self._link(link, session)
             return session
         try:
@@ -243,34 +234,13 @@ class WorldTools:
         return _result(told["observation"], told)
 
     async def _reset(self, context: Any, session: Session, given: Mapping[str, Any]) -> types.CallToolResult:
-        link, fixed, holder = self._address(context)
+        link, holder = self._address(context)
         if given.get("session") is not None:
             chosen = self._worlds.find(self._name, given["session"], holder)
         else:
             chosen = await self._worlds.again(session, given.get("task"), _whole(given, "seed"))
-        if fixed is None:
-            self._link(link, chosen)
+        self._link(link, chosen)
         return _result(chosen.task.prompt, self._worlds.about(chosen))
-
-    async def resources(self, context: Any, params: Any) -> types.ListResourcesResult:
-        """The task, and all that was said."""
-        kinds = ((TASK, "task", "What is to be done."), (TRANSCRIPT, "transcript", "All turns so far."))
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(uri=uri, name=name, description=said, mime_type="application/json")
-                for uri, name, said in kinds
-            ]
-        )
-
-    async def read(self, context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """One of the two."""
-        session = _session_of(lambda: self._session(context))
-        tell = {TASK: self._worlds.about, TRANSCRIPT: self._worlds.transcript}.get(str(params.uri))
-        if tell is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no resource {str(params.uri)[:100]!r}")
-        text = json.dumps(tell(session), ensure_ascii=False)
-        body = types.TextResourceContents(uri=str(params.uri), text=text, mime_type="application/json")
-        return types.ReadResourceResult(contents=[body])
 
 
 def _whole(given: Mapping[str, Any], name: str) -> int | None:
@@ -295,35 +265,17 @@ def _result(text: str, told: Json, *, failed: bool = False) -> types.CallToolRes
     )
 
 
-def mcp_server(tools: WorldTools, name: str, prompt: str | None = None) -> Server[Any]:
-    """The MCP server of one world. In memory and over standard input it serves one client."""
-    said = "Everything here is simulated by a language model; nothing real is read or changed."
+def mcp_server(tools: WorldTools, name: str) -> Server[Any]:
+    """The MCP server of one world. In memory it serves one client."""
     return Server(
         f"refork-world-{name}",
-        instructions=said if prompt is None else f"{said}\n\n{prompt}",
+        instructions="Everything here is simulated by a language model; nothing real is read or changed.",
         on_list_tools=tools.listed,
         on_call_tool=tools.called,
-        on_list_resources=tools.resources,
-        on_read_resource=tools.read,
     )
 
 
-async def serve_stdio(worlds: Worlds, name: str, *, task: str | None = None, seed: int = 0) -> None:
-    """Serve one world over standard input and output until the client closes; BadInput for no such task."""
-    from mcp.server.stdio import stdio_server
-
-    served = worlds.world(name)
-    chosen = served.task(task, seed)
-    tools = WorldTools(worlds, name, task=task_to_json(chosen), seed=seed)
-    server = mcp_server(tools, name, chosen.prompt)
-    try:
-        async with stdio_server() as (reads, writes):
-            await server.run(reads, writes, server.create_initialization_options())
-    finally:
-        await worlds.stop()
-
-
-# MCP over streamable HTTP: per world a session manager for clients' own sessions, one for given episodes.
+# MCP over streamable HTTP: a session manager per world.
 
 try:
     import mcp_types as types
@@ -350,14 +302,12 @@ class McpEndpoints:
     def __init__(self, worlds: Worlds) -> None:
         settings = worlds.settings
         self._tools = {name: WorldTools(worlds, name) for name in worlds.worlds}
-        self._own = {name: self._manager(name, settings, False) for name in worlds.worlds}
-        self._given = {name: self._manager(name, settings, True) for name in worlds.worlds}
+        self._managers = {name: self._manager(name, settings) for name in worlds.worlds}
 
-    def _manager(self, name: str, settings: ServerSettings, stateless: bool) -> StreamableHTTPSessionManager:
+    def _manager(self, name: str, settings: ServerSettings) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
             mcp_server(self._tools[name], name),
             json_response=True,
-            stateless=stateless,
             session_idle_timeout=settings.world_idle_s,
             max_request_body_size=settings.max_body,
             max_sessions=settings.world_sessions,
@@ -367,23 +317,20 @@ class McpEndpoints:
     async def running(self) -> AsyncIterator[None]:
         """The managers' own life."""
         async with AsyncExitStack() as stack:
-            for manager in (*self._own.values(), *self._given.values()):
+            for manager in self._managers.values():
                 await stack.enter_async_context(manager.run())
             yield
 
     def routes(self) -> list[Route]:
         """Where clients find them."""
-        return [
-            Route("/v1/worlds/{world}/mcp", _Endpoint(self, fixed=False)),
-            Route("/v1/worlds/{world}/sessions/{session}/mcp", _Endpoint(self, fixed=True)),
-        ]
+        return [Route("/v1/worlds/{world}/mcp", _Endpoint(self))]
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, fixed: bool) -> None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a client."""
         request = Request(scope, receive)
         name = request.path_params["world"]
-        manager = (self._given if fixed else self._own).get(name)
-        refused = await _refusal(request, manager is not None, fixed)
+        manager = self._managers.get(name)
+        refused = await _refusal(request, manager is not None)
         if refused is not None or manager is None:
             await (refused or Response(status_code=404))(scope, receive, send)
             return
@@ -393,7 +340,7 @@ class McpEndpoints:
             token = AccessToken(token=str(holder), client_id=str(holder), scopes=[])
             scope["user"] = AuthenticatedUser(token)
         await manager.handle_request(scope, receive, send)
-        if request.method == "DELETE" and not fixed:
+        if request.method == "DELETE":
             self._tools[name].ended(request.headers.get(_SESSION, ""))
 
 
@@ -401,21 +348,21 @@ class McpEndpoints:
 class _Endpoint:
     """An ASGI application, so that the route passes every method on."""
 
-    def __init__(self, endpoints: McpEndpoints, fixed: bool) -> None:
-        self._endpoints, self._fixed = endpoints, fixed
+    def __init__(self, endpoints: McpEndpoints) -> None:
+        self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._endpoints.answer(scope, receive, send, self._fixed)
+        await self._endpoints.answer(scope, receive, send)
 
 
-async def _refusal(request: Request, known: bool, fixed: bool) -> Response | None:
+async def _refusal(request: Request, known: bool) -> Response | None:
     """What is not passed on to the MCP package."""
     if not known:
         return _error(types.INVALID_REQUEST, "there is no such world", 404)
     if request.method == "GET":  # a stream for what the server says unasked: it says nothing
         return Response(status_code=405, headers={"allow": "POST, DELETE"})
     version = request.headers.get(_VERSION)
-    if fixed or version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
+    if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
         return None
     # Newer versions have no sessions, and without one nobody knows which episode is meant.
     try:
@@ -423,7 +370,7 @@ async def _refusal(request: Request, known: bool, fixed: bool) -> Response | Non
     except (ValueError, AttributeError):
         asked = None
     data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version}
-    said = "an episode needs a session: initialize one, or use .../sessions/ID/mcp"
+    said = "an episode needs a session: initialize one"
     return _error(types.UNSUPPORTED_PROTOCOL_VERSION, said, 400, asked, data)
 
 

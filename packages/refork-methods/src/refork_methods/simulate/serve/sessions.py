@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import itertools
 import json
-import secrets
 import time
 import uuid
 import warnings
@@ -194,8 +192,6 @@ class Worlds:
         self.worlds = {name: ServedWorld(name, world, settings.width) for name, world in worlds.items()}
         self.settings = settings
         self._clock = clock
-        # Snapshots lie with clients, and decide what an episode is worth: only our own are taken back.
-        self._seal = secrets.token_bytes(32)
         self._sessions: dict[str, Session] = {}
 
     def world(self, name: str) -> ServedWorld:
@@ -329,32 +325,6 @@ class Worlds:
     def fork(self, session: Session, draw: int | None = None) -> Session:
         """Another session in the same state; with ``draw`` its answers have other chance."""
         return self._keep(session.world, session.task, session.episode.fork(draw), session.holder)
-
-    def snapshot(self, session: Session) -> str:
-        """The exact state as text, sealed: good in this server as long as it runs."""
-        state = session.episode.snapshot().decode()
-        return f"{self._sealed(state)}:{state}"
-
-    def _sealed(self, state: str) -> str:
-        return hmac.new(self._seal, state.encode("utf-8", "replace"), "sha256").hexdigest()
-
-    def restore(
-        self, name: str, snapshot: str, holder: str | None, task: str | Mapping[str, Any] | None
-    ) -> Session:
-        """A session in the state of a snapshot; its task is named by the snapshot, or sent with it.
-
-        Raises: BadInput where it is no snapshot of a task of this world, or not of this server's making.
-        """
-        served = self.world(name)
-        seal, _, state = snapshot.partition(":")
-        if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._sealed(state).encode()):
-            said = "snapshot: this is no snapshot that this server gave since it started"
-            raise BadParameter("snapshot", said)
-        named = json.loads(state)["task"]
-        chosen = served.task(task if task is not None else str(named), 0)
-        world = served.world
-        episode = world.model.restore(state.encode(), chosen, control=world.control, world=world.base)
-        return self._keep(name, chosen, episode, holder)
 
     # -- telling ------------------------------------------------------------------------------
 
