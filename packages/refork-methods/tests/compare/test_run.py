@@ -1,10 +1,15 @@
 """The experiment end to end on a tiny organism: recipe, cells, resume, processes, picture."""
 
 import json
+import os
+import signal
+import time
 
 import pytest
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput, CannotDo, InternalError, Mismatch
+from refork.forking.backend.worker import wrong
+from refork.progress import silent
 from refork_methods.compare import CompareRecipe, places_named, run_compare
 from refork_methods.compare import run as run_module
 from refork_methods.compare.picture import learning_figure
@@ -32,20 +37,20 @@ def test_arms_are_read_from_their_names():
     assert Arm.parse("uucb+g2po+implicit") == Arm("uucb", "g2po", True)
     assert Arm.parse("independent+grpo") == Arm("independent", "grpo", False)
     assert all(Arm.parse(arm) for arm in ARMS)
-    for wrong in ("uucb", "uucb+nothing", "best+grpo", "uucb+grpo+more", "random+grpo+implicit"):
+    for name in ("uucb", "uucb+nothing", "best+grpo", "uucb+grpo+more", "random+grpo+implicit"):
         with pytest.raises(BadInput):
-            Arm.parse(wrong)
+            Arm.parse(name)
 
 
 def test_recipes_whose_parts_do_not_fit_are_refused():
-    with pytest.raises(BadInput, match="baseline"):
-        CompareRecipe(arms=("uucb+grpo",)).checked()
-    with pytest.raises(BadInput, match="roots"):
-        CompareRecipe(roots=9, leaves=4).checked()
-    with pytest.raises(BadInput, match="rates"):
-        CompareRecipe(rates={"random+grpo": 1e-3}).checked()
-    with pytest.raises(BadInput, match="once"):
-        CompareRecipe(arms=("uucb+grpo", "uucb+grpo"))
+    for said, wrong_parts in {
+        "baseline": {"arms": ("uucb+grpo",)},
+        "roots": {"roots": 9, "leaves": 4},
+        "rates": {"rates": {"random+grpo": 1e-3}},
+        "once": {"arms": ("uucb+grpo", "uucb+grpo")},
+    }.items():
+        with pytest.raises(BadInput, match=said):
+            CompareRecipe(**wrong_parts).checked()
 
 
 def test_a_world_named_alone_keeps_its_settings():
@@ -90,3 +95,65 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tiny, whole, tmp_path, m
 
 def test_worker_processes_give_the_same_curves(tiny, whole, tmp_path):
     assert run_compare(tiny, tmp_path, workers=2)["worlds"] == whole[1]["worlds"]
+
+
+def die_once(cell):
+    """As a cell is trained whose process is killed, once, between two updates."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    if not (cell.folder / "died").exists():
+        (cell.folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    cell.file.write_text(json.dumps([{"update": cell.recipe.updates, "tokens": 1, "success": [1.0]}]))
+    return {}
+
+
+def die(cell):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(cell):
+    return wrong(BadInput("no such thing", where="here", hint="another"))
+
+
+def crash(cell):
+    return wrong(ZeroDivisionError("by nothing"))
+
+
+def wait_for_ever(cell):
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    (cell.folder / "part").write_text(str(os.getpid()))
+    (cell.folder / "part").rename(cell.folder / "pid")
+    time.sleep(600)
+
+
+def test_a_killed_process_is_replaced_and_its_cell_goes_on(tiny, tmp_path):
+    cells = run_module.cells_of(tiny, tmp_path)[:1]
+    run_module._run(cells, 2, silent, die_once)
+    assert cells[0].done
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "said"),
+    [
+        (refuse, BadInput, r"no such thing \(here\)"),
+        (crash, InternalError, "(?s)household.*grpo.*ZeroDivisionError: by nothing"),
+        (die, CannotDo, "lost 3 times, with 1 cells"),
+    ],
+)
+def test_what_a_cell_fails_of_is_raised_where_the_comparison_is(tiny, tmp_path, work, error, said):
+    with pytest.raises(error, match=said):
+        run_module._run(run_module.cells_of(tiny, tmp_path)[:1], 2, silent, work)
+
+
+def test_an_interrupt_ends_the_processes(tiny, tmp_path):
+    cells = run_module.cells_of(tiny, tmp_path)[:1]
+    pid = cells[0].folder / "pid"
+
+    def stop(*given, **more):
+        if pid.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_module._run(cells, 2, stop, wait_for_ever)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

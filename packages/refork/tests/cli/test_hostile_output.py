@@ -240,9 +240,7 @@ def test_no_command_writes_to_the_terminal_another_way():
     "program",
     [
         "import refork.forking.backend.worker as w\nw.serve = lambda *a: say()\nw.main(1)",
-        "import refork_methods.compare.cell_pool as c\n"
-        "class Pipe:\n    send = print\n    def recv(self):\n        say()\n        raise EOFError\n"
-        "c._main(Pipe(), None)",
+        "import refork_methods.compare.run as c\nc._begin()\nsay()",
     ],
     ids=["fork", "learn"],
 )

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from refork.errors import CannotDo, InternalError
+from refork.forking.backend.worker import refusal, wrong
 from refork.progress import Progress, silent
 from refork.runs.recipe import digest, open_folder
 from refork.types import Json
+from refork.visible import show_only
 from refork_methods.compare.cell import Cell, run_cell, start_of
-from refork_methods.compare.cell_pool import CellPool
 from refork_methods.compare.recipe import CompareRecipe
 from refork_methods.compare.table import Row, compare_arms, mean_curve
+
+#: Times that processes may be lost before a comparison is given up.
+LIVES: Final = 3
 
 
 def cells_of(recipe: CompareRecipe, folder: Path) -> list[Cell]:
@@ -41,12 +51,13 @@ def run_compare(
 ) -> Json:
     """Run what is missing of a comparison and return its summary, which ``folder/summary.json`` holds too.
 
-    ``workers`` processes of one thread each (None: one per core). One that dies is replaced. An interrupt
-    ends them; the same call again goes on from their last checkpoints.
+    ``workers`` processes of one thread each (None: one per core). Where one dies the others' cells and its
+    own go on from their last checkpoints. An interrupt ends them; the same call again goes on.
 
     Raises:
         BadInput: parts of the recipe do not fit one another.
         Mismatch: the folder holds another comparison.
+        CannotDo: processes died again and again.
     """
     recipe.checked()
     began = time.monotonic()
@@ -63,15 +74,72 @@ def run_compare(
     return summary
 
 
-def _run(cells: Sequence[Cell], workers: int, progress: Progress) -> None:
-    todo = [cell for cell in cells if not cell.done]
+def _train(cell: Cell) -> Json:
+    """Train a cell in a process of its own; empty, or the error as plain data: not every error pickles."""
+    try:
+        run_cell(cell)
+    except Exception as error:
+        return wrong(error)
+    return {}
+
+
+def _run(
+    cells: Sequence[Cell], workers: int, progress: Progress, work: Callable[[Cell], Json] = _train
+) -> None:
     _report(cells, progress)
     if workers == 1:
-        for cell in todo:
+        for cell in cells:
             run_cell(cell)
             _report(cells, progress)
         return
-    CellPool(workers).run(todo, lambda: _report(cells, progress))
+    for _ in range(LIVES):
+        try:
+            _in_processes(cells, workers, progress, work)
+        except BrokenProcessPool:
+            continue  # what the lost process had trained is in its cell's folder
+        return
+    left = [cell.folder.name for cell in cells if not cell.done]
+    raise CannotDo(
+        f"processes were lost {LIVES} times, with {len(left)} cells to train",
+        where=left[0],
+        hint="is there memory enough? --workers 1 trains one cell at a time; what is trained stays",
+    )
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that gives out work
+    show_only()
+
+
+def _in_processes(
+    cells: Sequence[Cell], workers: int, progress: Progress, work: Callable[[Cell], Json]
+) -> None:
+    """Train what is missing in ``workers`` processes; an error or interrupt ends them at once."""
+    # Spawned, not forked: a process that has run torch's threads must not be copied.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, context, _begin)
+    try:
+        given = {pool.submit(work, cell): cell for cell in cells if not cell.done}
+        waiting = set(given)
+        while waiting:
+            done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+            for one in done:
+                _check(one.result(), given[one])
+            _report(cells, progress)
+        pool.shutdown()
+    finally:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # a cell is whole after every update: nothing is lost but the last one
+        pool.shutdown(cancel_futures=True)
+
+
+def _check(answer: Json, cell: Cell) -> None:
+    """Raise the error that a cell ended with."""
+    if "refused" in answer:
+        raise refusal(answer["refused"])
+    if "broken" in answer:
+        raise InternalError(f"a worker failed at {cell.folder.name}:\n{answer['broken']}")
 
 
 def _report(cells: Sequence[Cell], progress: Progress) -> None:
