@@ -16,7 +16,6 @@ from refork.policies.open import open_policy
 from refork.tree.tree import Tree
 from refork_methods.recovery.audit import recovery_audit
 from refork_methods.recovery.distillation import build_distillation_set, mix_traces
-from refork_methods.recovery.dose import coverage_dose
 from refork_methods.recovery.events import event_rule
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.maze import maze_world
@@ -113,7 +112,6 @@ def test_the_audit_counts_what_was_made():
     assert (found.shortened.decisions, found.shortened.facing_back) == (6, 0)
     assert found.unsupervised == (("z", False, 3), ("x", True, 1))
     assert found.removes_ways_back
-    json.dumps(found.to_json())
 
 
 def test_the_audit_tells_whole_from_cleaned_maze_traces():
@@ -139,12 +137,12 @@ def test_rules_and_labels():
     )
     one = Trace("t", steps, None, 1.0)
     key = state_key("exact")
-    rules = [event_rule(name, key) for name in ("tool", "phrase", "label", "phrase:go on", "revisit")]
-    found = recovery_audit([one], key=key, rules=rules)
-    assert found.events == {"tool": (1, 1), "phrase": (1, 1), "phrase:go on": (1, 1), "label": (1, 1)}
-    plain = trace(["a"])
-    with pytest.raises(BadInput, match="no backtrack labels"):
-        recovery_audit([plain], rules=[event_rule("label", key)])
+    names = ("tool", "phrase", "label", "phrase:go on", "revisit")
+    found = recovery_audit([one], key=key, rules={name: event_rule(name, key) for name in names})
+    assert found.events == dict.fromkeys(names, (1, 1)) | {"revisit": (0, 0)}
+    assert event_rule("revisit", key)(trace("aba")) == [2]
+    with pytest.raises(BadInput, match="carries backtrack labels"):
+        recovery_audit([trace(["a"])], rules={"label": event_rule("label", key)})
     with pytest.raises(BadInput, match="unknown rule"):
         event_rule("feeling", key)
     with pytest.raises(BadInput, match="not a pattern"):
@@ -185,19 +183,6 @@ def test_mixes_hold_the_share_they_say():
         mix_traces(raw, 1.1, key=PLACE)
     with pytest.raises(BadInput, match="none of 1 traces"):
         mix_traces([trace(["a"], outcome=0.0)], 0.0)
-
-
-def test_the_coverage_dose_is_the_mean_over_mixes():
-    raw = walks(80)
-    none, all_ = coverage_dose(raw, [0.0, 0.4], key=PLACE, seeds=range(20))
-    (one,) = coverage_dose(raw, [1 / 80], key=PLACE, seeds=range(200))
-    assert (none.predicted, set(none.measured)) == (0.0, {0})
-    assert one.recoveries == 1
-    # 200 mixes of one recovery each: the mean lies within 5 % of its exact expectation. One mix of 32 varies
-    # far less, so 20 do for 2 %. The seeds are fixed.
-    assert np.mean(one.measured) == pytest.approx(one.predicted, rel=0.05)
-    assert all_.predicted <= all_.of
-    assert np.mean(all_.measured) == pytest.approx(all_.predicted, rel=0.02)
 
 
 def write_lines(path, lines):

@@ -2,36 +2,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from refork.errors import BadInput
 from refork_methods.recovery.graph import Move, Node, PathStar, State
 
 SHAPES = [(1, 1, 1), (2, 1, 2), (2, 3, 1), (3, 3, 3), (4, 2, 5)]
-
-
-def hitting_time(graph: PathStar, weight) -> float:
-    """Expected moves to branch 0's leaf; ``weight(state, successor, edges)`` need not be normalised."""
-    states = [s for s in graph.states() if s.node != Node("leaf", 0)]
-    index = {s: i for i, s in enumerate(states)}
-    system = np.eye(len(states))
-    for state in states:
-        weights = {after: weight(graph, state, after, n) for after, n in graph.successors(state).items()}
-        total = sum(weights.values())
-        for after, value in weights.items():
-            if after in index:
-                system[index[state], index[after]] -= value / total
-    return float(np.linalg.solve(system, np.ones(len(states)))[index[graph.start]])
-
-
-def uniform(graph, state, after, edges):
-    return edges
-
-
-def onward(graph, state, after, edges):
-    wanted = graph.desired(state)
-    return float(wanted is None or after == wanted) * edges
 
 
 @pytest.mark.parametrize(("w", "k", "l"), SHAPES)
@@ -76,23 +52,6 @@ def test_start_probabilities_of_the_four_rows():
             assert Fraction(ways[wanted], ways.total()) == expected[row]
             seen.add(row)
     assert seen == {"a", "b", "c", "d"}
-
-
-@pytest.mark.parametrize(("w", "k", "l", "moves"), [(3, 3, 3, 326), (15, 15, 5, 50142)])
-def test_uniform_walk_has_the_published_hitting_time(w, k, l, moves):  # noqa: E741
-    graph = PathStar(w, k, l)
-    m = k * (l + 1) + 1
-    closed = 2 + 2 * (w - 1) * m
-    closed += 2 * (l + 1) / l * (k * ((w - 1) * m + 1) + (l + 1) * k * (k - 1) / 2) + 2 * k * (l + 1)
-    assert hitting_time(graph, uniform) == pytest.approx(closed, rel=1e-9)
-    assert closed == pytest.approx(moves)
-
-
-@pytest.mark.parametrize(("w", "k", "moves"), [(15, 15, 900), (4, 3, 50), (3, 3, 36)])
-def test_a_walk_that_never_turns_needs_the_optimal_time(w, k, moves):
-    graph = PathStar(w, k, 3)
-    assert graph.optimal_hitting_time == moves
-    assert hitting_time(graph, onward) == pytest.approx(moves)
 
 
 @pytest.mark.parametrize(("w", "k", "l"), SHAPES)

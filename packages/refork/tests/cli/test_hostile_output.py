@@ -37,7 +37,7 @@ from support.repository import ROOT
 
 #: Nouns of verbs that read a tree and draw from a model or train one, which is not at hand here.
 MODELS = {
-    "fork", "sweep", "why", "grow", "maze measure", "train sft", "train dpo", "train check", "cliff scan",
+    "fork", "sweep", "why", "grow", "train sft", "train dpo", "train check", "cliff scan",
     "probe fit", "probe ceiling", "probe variance", "probe cuts", "crosscoder cache", "gate collect",
     "gate live", "localize run", "implicit score",
 }  # fmt: skip

@@ -8,7 +8,7 @@ from refork_methods.recovery.closed import (
     sft_limit_hitting_time,
 )
 from refork_methods.recovery.distillation import build_distillation_set, mix_traces
-from refork_methods.recovery.dose import coverage_dose, maze_dose
+from refork_methods.recovery.dose import maze_dose
 from refork_methods.recovery.hitting import HittingTime, expected_hitting_time
 from refork_methods.recovery.on_tree import read_traces
 from refork_methods.recovery.rows import RowPolicy, path_star
@@ -22,7 +22,6 @@ __all__ = [
     "Trace",
     "base_hitting_time",
     "build_distillation_set",
-    "coverage_dose",
     "distill",
     "expected_hitting_time",
     "maze_dose",

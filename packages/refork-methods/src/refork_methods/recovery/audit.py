@@ -11,8 +11,8 @@ shortest paths; its measures for arbitrary traces are ours.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike
 
 from refork import stats
 from refork.errors import BadInput
-from refork.types import Json
-from refork_methods.recovery.events import Rule, label_rule
+from refork_methods.recovery.events import LABEL, Rule, labelled
 from refork_methods.recovery.surgery import Erased
 from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
 
@@ -95,10 +94,6 @@ class RecoveryReport:
         """Whether cleaning would take ways back out of the data."""
         return bool(self.unsupervised)
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return asdict(self)
-
 
 def visits(trace: Trace, key: StateKey) -> list[Visit]:
     """The (state, facing back) pair of every decision of a trace."""
@@ -119,7 +114,7 @@ def recovery_audit(
     traces: Sequence[Trace],
     *,
     key: StateKey = normalised_key,
-    rules: Sequence[Rule] = (),
+    rules: Mapping[str, Rule] | None = None,
     threshold: float = 1.0,
 ) -> RecoveryReport:
     """Audit a data set of traces for recoveries.
@@ -128,7 +123,8 @@ def recovery_audit(
         traces: runs with outcomes.
         key: what makes two steps be in one state. Everything rests on it: a key that is too fine (a
             counter in the text) finds no recovery, one that is too coarse finds them everywhere.
-        rules: further rules for going back, beside states met again; labels are used where they are.
+        rules: further rules for going back by name, beside states met again; labels are used where they
+            are.
         threshold: the least outcome that is a success.
 
     Raises:
@@ -159,7 +155,7 @@ def recovery_audit(
         lost=Spread.of([e.lost for e in excursions]),
         lost_share=sum(e.lost for e in excursions) / max(steps, 1),
         stalls=sum(e.depth == 0 for one in found for e in one.excursions),
-        events=_events(traces, rules),
+        events=_events(traces, rules or {}),
         raw=raw,
         successful=support(won, key)[0],
         shortened=shortened,
@@ -168,21 +164,18 @@ def recovery_audit(
     )
 
 
-def _events(traces: Sequence[Trace], rules: Sequence[Rule]) -> dict[str, tuple[int, int]]:
+def _events(traces: Sequence[Trace], rules: Mapping[str, Rule]) -> dict[str, tuple[int, int]]:
     """Traces with an event and events, by rule."""
-    labelled = [trace for trace in traces if any(step.label is not None for step in trace.steps)]
-    counts: dict[str, tuple[int, int]] = {}
-    chosen: list[tuple[Rule, Sequence[Trace]]] = [(rule, traces) for rule in rules if rule is not label_rule]
-    if label_rule in rules and not labelled:
-        label_rule(traces[0])
-    if labelled:
-        chosen.append((label_rule, labelled))
-    for rule, over in chosen:
-        for trace in over:
-            events = Counter(event.rule for event in rule(trace))
-            for name, number in events.items():
-                had, total = counts.get(name, (0, 0))
-                counts[name] = (had + 1, total + number)
+    marked = any(step.label is not None for trace in traces for step in trace.steps)
+    if LABEL in rules and not marked:
+        raise BadInput(
+            "no trace carries backtrack labels",
+            hint='mark steps with "backtrack": true or false, or use another rule',
+        )
+    counts = {}
+    for name, rule in (dict(rules) | ({LABEL: labelled} if marked else {})).items():
+        events = [len(rule(trace)) for trace in traces]
+        counts[name] = (sum(map(bool, events)), sum(events))
     return counts
 
 

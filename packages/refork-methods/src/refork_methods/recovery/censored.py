@@ -41,11 +41,6 @@ class CensoredMean:
     median: float | None
     mean: float | None
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing was cut, so that ``mean`` assumes nothing."""
-        return self.censored == 0
-
 
 def _checked(times: ArrayLike, ended: ArrayLike) -> tuple[Float64, NDArray[np.bool_]]:
     t, done = np.asarray(times, dtype=np.float64).reshape(-1), np.asarray(ended, dtype=bool).reshape(-1)
@@ -124,19 +119,3 @@ def _greenwood(times: Float64, ended: NDArray[np.bool_], horizon: float) -> floa
     rest = np.cumsum((widths * share)[::-1])[::-1]
     free = risk - events
     return float(np.sqrt(np.sum(np.where(free > 0, rest**2 * events / (risk * np.maximum(free, 1)), 0.0))))
-
-
-def complete_mean(times: ArrayLike, ended: ArrayLike) -> float:
-    """The plain mean of times none of which was cut.
-
-    Raises:
-        BadInput: some were cut.
-    """
-    t, done = _checked(times, ended)
-    if not bool(done.all()):
-        raise BadInput(
-            f"{int((~done).sum())} of {len(t)} walks were cut before they ended; their mean is not known",
-            where="censored times",
-            hint="use censored_mean",
-        )
-    return float(t.mean())

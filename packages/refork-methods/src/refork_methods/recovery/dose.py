@@ -1,27 +1,21 @@
-"""How many recoveries are enough: the hitting time on the maze, and supervised states in any traces.
+"""How many recoveries are enough: the expected moves of a student by the share of them that it was shown.
 
-Source: arXiv 2606.22938 shows none and all; the curve between them, and both predictions, are ours.
+Source: arXiv 2606.22938 shows none and all; the curve between them, and its prediction, are ours.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from refork.errors import BadInput
-from refork_methods.recovery.audit import Visit, visits
 from refork_methods.recovery.chain import TARGET, expected_visits
-from refork_methods.recovery.distillation import mix_traces
 from refork_methods.recovery.rows import Float64, RowPolicy
 from refork_methods.recovery.sample import SampledPaths, count_moves, golden_moves, sample_paths
 from refork_methods.recovery.surgery import erase_loops
-from refork_methods.recovery.traces import StateKey, Trace, erased, normalised_key, shorten, successful
 from refork_methods.recovery.trainers import SftSettings, sft
 
 
@@ -118,59 +112,3 @@ def golden_student(teacher: RowPolicy, count: int, *, cap: int = 400, seed: int 
     walks = sample_paths(teacher, count, cap, np.random.default_rng(seed))
     short = shorten_paths(walks.only(walks.reached))
     return sft(RowPolicy.base(teacher.graph), count_moves(short)).hitting_time
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CoverageDose:
-    """Distinct backward-facing states that a mix supervises: expected exactly, and measured per seed."""
-
-    fraction: float
-    recoveries: int
-    predicted: float
-    measured: tuple[int, ...]
-    of: int
-
-
-def _never_drawn(holders: NDArray[np.int64], total: int, taken: int) -> Float64:
-    """Chance that none of ``taken`` of ``total`` traces is one of the ``holders``, without replacement."""
-    rest = total - holders
-    possible = rest >= taken
-    safe = np.where(possible, rest, taken)
-    # In logarithms: the binomial coefficients of a large data set overflow.
-    log = gammaln(safe + 1) - gammaln(safe - taken + 1) - gammaln(total + 1) + gammaln(total - taken + 1)
-    return np.asarray(np.where(possible, np.exp(log), 0.0))
-
-
-def coverage_dose(
-    traces: Sequence[Trace],
-    fractions: Sequence[float],
-    *,
-    key: StateKey = normalised_key,
-    threshold: float = 1.0,
-    seeds: Sequence[int] = (0, 1, 2),
-) -> list[CoverageDose]:
-    """How many backward-facing states a mix of a data set supervises, by the fraction kept whole.
-
-    Predicted: the exact expectation over which traces stay whole (hypergeometric). Measured: the states
-    that one drawn mix supervises, per seed.
-
-    Raises:
-        BadInput: as :func:`refork_methods.recovery.distillation.mix_traces`.
-    """
-    won = successful(traces, threshold)
-    holders = [trace for trace in won if erased(trace, key).recoveries]
-    each = [{visit for visit in visits(trace, key) if visit[1]} for trace in holders]
-    count: Counter[Visit] = Counter(visit for found in each for visit in found)
-    # What shortening leaves facing back (nothing but stalls could) is supervised at any dose.
-    kept = [{v for v in visits(shorten(t, key), key) if v[1]} for t in won]
-    always = set[Visit]().union(*kept)
-    numbers = np.array([n for visit, n in count.items() if visit not in always], dtype=np.int64)
-    found = []
-    for fraction in fractions:
-        mixes = [mix_traces(won, fraction, key=key, threshold=threshold, seed=seed) for seed in seeds]
-        taken = round(fraction * len(won))
-        predicted = len(always) + float((1 - _never_drawn(numbers, len(holders), taken)).sum())
-        measured = tuple(len({v for t in mix for v in visits(t, key) if v[1]}) for mix in mixes)
-        found.append(CoverageDose(fraction, taken, predicted, measured, len(count)))
-    return found

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork_methods.recovery.graph import PathStar
@@ -92,19 +92,6 @@ class RowPolicy:
     def optimal(cls, graph: PathStar) -> RowPolicy:
         """Never turns but at dead leaves."""
         return cls(graph, np.full((4, graph.diamonds), np.inf))
-
-    @classmethod
-    def from_desired(cls, graph: PathStar, chances: ArrayLike) -> RowPolicy:
-        """The policy with these probabilities of the desired moves, [4, K] or broadcast to it.
-
-        Raises:
-            BadInput: a probability outside [0, 1].
-        """
-        p = np.broadcast_to(np.asarray(chances, dtype=np.float64), (4, graph.diamonds))
-        if not bool(((p >= 0) & (p <= 1)).all()):
-            raise BadInput("probabilities must lie in [0, 1]", where="maze policy")
-        with np.errstate(divide="ignore"):
-            return cls(graph, np.log(p) - np.log1p(-p) + np.log(base_odds(graph)))
 
     @property
     def odds(self) -> Float64:

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.progress import Progress, silent
-from refork_methods.recovery.hitting import hitting_gradient, hitting_times, stuck_row
-from refork_methods.recovery.rows import Float64, RowPolicy, base_odds
+from refork_methods.recovery.hitting import (
+    expected_hitting_time,
+    hitting_gradient,
+    hitting_times,
+    stuck_row,
+)
+from refork_methods.recovery.rows import ROWS, Float64, RowPolicy, base_odds
 from refork_methods.recovery.sample import check_cap, count_moves, moves_of, sample_paths
 
 RewardMode = Literal["exact", "sampled", "sign"]
@@ -216,6 +221,36 @@ def maximum_likelihood(start: RowPolicy, moves: Float64) -> RowPolicy:
     with np.errstate(divide="ignore", invalid="ignore"):
         fitted = np.log(moves[..., 0]) - np.log(moves[..., 1]) + np.log(base_odds(start.graph))
     return RowPolicy(start.graph, np.where(moves.sum(-1) > 0, fitted, start.gaps))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RowSupport:
+    """What a table of moves teaches: moves and desired moves of each row family, and rows without any.
+
+    ``predicted`` is the expected hitting time of the maximum-likelihood policy, whose unseen rows stay as
+    they began; ``stuck`` names the state that makes it infinite.
+    """
+
+    moves: dict[str, int]
+    desired: dict[str, int]
+    unseen: tuple[str, ...]
+    predicted: float
+    stuck: str | None
+
+
+def row_support(start: RowPolicy, moves: Float64) -> RowSupport:
+    """What a table of moves [4, K, 2] teaches a student that begins at ``start``."""
+    seen = moves.sum(-1)
+    found = expected_hitting_time(maximum_likelihood(start, moves))
+    unseen = [f"{name}_{j}" for r, name in enumerate(ROWS) for j in np.flatnonzero(seen[r] == 0)]
+    return RowSupport(
+        {name: int(seen[r].sum()) for r, name in enumerate(ROWS)},
+        {name: int(moves[r, :, 0].sum()) for r, name in enumerate(ROWS)},
+        tuple(unseen),
+        found.value,
+        found.stuck,
+    )
 
 
 def _trained(policy: RowPolicy, gaps: list[NDArray[np.float64]]) -> Trained:

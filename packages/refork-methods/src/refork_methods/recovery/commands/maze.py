@@ -1,26 +1,47 @@
-"""``refork maze``: exact hitting times on the path-star maze, three trainers, measuring a policy on it."""
+"""``refork maze``: exact hitting times on the path-star maze, three trainers, and a dose of recoveries."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from refork.cli.common import AsJson, existing, print_json
 
+if TYPE_CHECKING:
+    from refork_methods.recovery.graph import PathStar
+    from refork_methods.recovery.rows import RowPolicy
+
 app = typer.Typer(help="The maze in which turning back is learned or not.", no_args_is_help=True)
 
 Shape = Annotated[str, typer.Argument(metavar="W,K,L", help="Branches, diamonds, parallel edges.")]
-PolicyFile = Annotated[Path | None, typer.Option("--policy", help="Maze policy; default: the uniform walk.")]
+#: Moves after which a walk in training is cut.
+CAP = 400
 
 
-def _load(file: Path, shape: str | None = None) -> Any:
+def _graph(text: str) -> PathStar:
     from refork.errors import BadInput
-    from refork_methods.recovery.reports import parse_shape, read_policy
+    from refork_methods.recovery.rows import path_star
 
-    policy = read_policy(existing(file))
-    if shape is not None and parse_shape(shape) != policy.graph:
+    parts = text.removeprefix("maze:").split(",")
+    if len(parts) != 3 or not all(part.strip().lstrip("-").isdigit() for part in parts):
+        raise BadInput(f"{text!r} is not W,K,L", where="maze", hint="for example 3,3,3")
+    return path_star(*(int(part) for part in parts))
+
+
+def _policy(file: Path, graph: PathStar | None = None) -> RowPolicy:
+    from refork.errors import BadInput
+    from refork.jsonl import read_utf8
+    from refork_methods.recovery.rows import RowPolicy
+
+    try:
+        policy = RowPolicy.from_json(json.loads(read_utf8(existing(file))))
+    except ValueError as error:
+        raise BadInput(f"this is not a maze policy: {error}", where=str(file)) from error
+    if graph is not None and graph != policy.graph:
         raise BadInput("the policy belongs to a maze of another shape", where=str(file))
     return policy
 
@@ -28,8 +49,12 @@ def _load(file: Path, shape: str | None = None) -> Any:
 @app.command()
 def solve(
     shape: Shape,
-    policy: PolicyFile = None,
-    method: Annotated[str, typer.Option("--method", help="recurrence, exact or sparse.")] = "recurrence",
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="Maze policy; default: the uniform walk.")
+    ] = None,
+    method: Annotated[
+        Literal["recurrence", "exact", "sparse"], typer.Option("--method", help="How H is computed.")
+    ] = "recurrence",
     paths: Annotated[int, typer.Option("--walks", help="Also sample so many walks of the policy.")] = 0,
     cap: Annotated[int, typer.Option("--cap", help="Moves after which such a walk is cut.")] = 1000,
     as_json: AsJson = False,
@@ -38,32 +63,57 @@ def solve(
 
     Example: refork maze solve 15,15,5
     """
-    from refork_methods.recovery.reports import parse_shape, solve_report
+    import numpy as np
 
-    chosen = None if policy is None else _load(policy, shape)
-    report = solve_report(parse_shape(shape), chosen, method, paths, cap)
+    from refork_methods.recovery import closed
+    from refork_methods.recovery.hitting import expected_hitting_time
+    from refork_methods.recovery.rows import RowPolicy
+    from refork_methods.recovery.sample import sampled_hitting_time
+
+    graph = _graph(shape)
+    w, k, wide = graph.branches, graph.diamonds, graph.edges
+    report: dict[str, Any] = {
+        "uniform": float(closed.base_hitting_time(w, k, wide)),
+        "optimal": closed.optimal_hitting_time(w, k),
+        "sft_limit": float(closed.sft_limit_hitting_time(w, k, wide)),
+        "growth_per_diamond": float(closed.growth_per_diamond(wide)),
+        "search_after_sft": closed.search_cost(RowPolicy.golden_limit(graph)),
+        "search_after_rlvr": closed.search_cost(RowPolicy.optimal(graph)),
+    }
+    chosen = RowPolicy.base(graph) if policy is None else _policy(policy, graph)
+    found = expected_hitting_time(chosen, method)
+    if policy is not None:
+        report |= {"policy": found.value, "stuck": found.stuck}
+    if found.exact is not None:
+        report["exact"] = str(found.exact)
+    walked = None
+    if paths:
+        walked = sampled_hitting_time(chosen, paths, cap, np.random.default_rng(0))
     if as_json:
-        print_json(report)
+        print_json(report | ({} if walked is None else {"walked": asdict(walked)}))
         return
-    walked = report.pop("walked", None)
     for name, value in report.items():
         shown = f"{value:,.6g}" if isinstance(value, float) else str(value)
         typer.echo(f"{name.replace('_', ' '):28s} {shown}")
     if walked is not None:
-        _print_walked(walked)
+        typer.echo(
+            f"walked {walked.count}, cut {walked.censored} at {walked.horizon:g}: at least "
+            f"{walked.restricted:.1f} [{walked.low:.1f}, {walked.high:.1f}] moves on average"
+        )
 
 
 @app.command()
 def train(
     shape: Shape,
-    method: Annotated[str, typer.Option("--method", help="sft, rlvr or distill.")] = "rlvr",
-    mode: Annotated[str, typer.Option("--mode", help="rlvr: sampled, exact or sign.")] = "sampled",
-    policy: PolicyFile = None,
+    method: Annotated[
+        Literal["sft", "rlvr", "distill"], typer.Option("--method", help="What is learned from.")
+    ] = "rlvr",
+    mode: Annotated[
+        Literal["sampled", "exact", "sign"], typer.Option("--mode", help="rlvr: the gradient.")
+    ] = "sampled",
     teacher: Annotated[Path | None, typer.Option("--teacher", help="distill: the policy to imitate.")] = None,
     updates: Annotated[int | None, typer.Option("--updates", help="Default: rlvr 300, else 1000.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Default: 0.2 sampled, 0.01, sft 1.")] = None,
-    batch: Annotated[int, typer.Option("--batch", help="rlvr: walks per update.")] = 64,
-    cap: Annotated[int, typer.Option("--cap", help="Moves after which a walk is cut.")] = 400,
     traces: Annotated[int, typer.Option("--traces", help="distill: traces of the teacher.")] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of everything that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the policy here.")] = None,
@@ -79,25 +129,49 @@ def train(
     """
     from refork.cli.live import LiveProgress
     from refork.errors import BadInput
-    from refork_methods.recovery.reports import parse_shape, save_policy, save_traces, train_by
+    from refork_methods.recovery.rows import ROWS, RowPolicy
+    from refork_methods.recovery.sample import golden_moves
+    from refork_methods.recovery.trainers import (
+        RewardSettings,
+        SftSettings,
+        rlvr,
+        row_support,
+        sft,
+        teacher_moves,
+    )
 
-    graph = parse_shape(shape)
-    if method == "distill" and teacher is None:
-        raise BadInput("distill needs a teacher", hint="give --teacher FILE")
+    graph = _graph(shape)
+    start = RowPolicy.base(graph)
+    moves = golden_moves(graph)
+    if method == "distill":
+        if teacher is None:
+            raise BadInput("distill needs a teacher", hint="give --teacher FILE")
+        moves = teacher_moves(_policy(teacher, graph), traces, cap=CAP, seed=seed)
     with LiveProgress() as live:
-        result, report = train_by(
-            method, graph, start=None if policy is None else _load(policy, shape),
-            teacher=None if teacher is None else _load(teacher, shape), mode=mode, updates=updates,
-            rate=rate, batch=batch, cap=cap, traces=traces, seed=seed, progress=live,
-        )  # fmt: skip
+        if method == "rlvr":
+            plain = 0.2 if mode == "sampled" else 0.01
+            settings = RewardSettings(
+                mode=mode, updates=updates or 300, learning_rate=rate or plain, cap=CAP, seed=seed
+            )
+            found = rlvr(start, settings, live)
+        else:
+            found = sft(start, moves, SftSettings(updates=updates or 1000, learning_rate=rate or 1.0))
+    report: dict[str, Any] = {
+        "method": method if method != "rlvr" else f"rlvr ({mode})",
+        "before": found.curve[0][1],
+        "after": found.hitting_time,
+        "desired": dict(zip(ROWS, found.policy.desired.tolist(), strict=True)),
+        "curve": found.curve,
+        "support": None if method == "rlvr" else asdict(row_support(start, moves)),
+    }
     if out is not None:
-        save_policy(result, out)
+        out.write_text(json.dumps(found.policy.to_json(), indent=2) + "\n")
     if write_traces is not None:
-        save_traces(result, traces, cap, seed, write_traces)
+        _write_traces(found.policy, traces, seed, write_traces)
     if plot is not None:
         from refork.report.charts import Dot, Line, Plane, curves
 
-        line = Line("moves", [Dot(x, y) for x, y in report["curve"]], marks=False)
+        line = Line("moves", [Dot(x, y) for x, y in found.curve], marks=False)
         plane = Plane("update", "expected moves to the target", unit="number", log=True)
         plot.write_text(curves([line], name=f"{report['method']} on the maze {shape}", plane=plane).svg())
     if as_json:
@@ -106,45 +180,48 @@ def train(
     typer.echo(f"expected moves {report['before']:,.6g} -> {report['after']:,.6g}")
     for name, row in report["desired"].items():
         typer.echo(f"P(desired) {name}  " + " ".join(f"{p:.4f}" for p in row))
-    unseen = report.get("support", {}).get("unseen", [])
-    if unseen:
-        typer.echo("nothing taught the rows " + ", ".join(unseen))
+    if report["support"] and report["support"]["unseen"]:
+        typer.echo("nothing taught the rows " + ", ".join(report["support"]["unseen"]))
+
+
+def _write_traces(policy: RowPolicy, count: int, seed: int, file: Path) -> None:
+    """Sampled walks of a policy as step-list JSON lines."""
+    import numpy as np
+
+    from refork_methods.recovery.jsonl import write_jsonl
+    from refork_methods.recovery.render import maze_traces
+    from refork_methods.recovery.sample import sample_paths
+
+    rng = np.random.default_rng([seed, 1])
+    walks = sample_paths(policy, count, CAP, rng)
+    with file.open("w", encoding="utf-8") as out:
+        write_jsonl(maze_traces(policy.graph, walks, rng), out)
 
 
 @app.command()
-def measure(
-    world: Annotated[str, typer.Argument(help="A maze world, e.g. maze:3,2,2?cap=60.")],
-    policy: Annotated[str, typer.Option("--policy", help="hf:DIR or another policy with log-probs.")],
-    tasks: Annotated[int, typer.Option("--tasks", help="Held-out mazes to walk.")] = 50,
-    read: Annotated[int, typer.Option("--read", help="Mazes in which rows are read.")] = 4,
-    seed: Annotated[int, typer.Option("--seed", help="Of the walks.")] = 0,
-    tree: Annotated[Path | None, typer.Option("--tree", help="Record the walks here.")] = None,
+def dose(
+    teacher: Annotated[Path, typer.Argument(help="A maze policy whose traces students imitate.")],
+    fractions: Annotated[str, typer.Option("--fractions", help="Shares, with commas.")] = "0,0.01,0.05,0.1",
+    paths: Annotated[int, typer.Option("--paths", help="Paths in each training set.")] = 1000,
+    seeds: Annotated[int, typer.Option("--seeds", help="Mixes drawn per fraction.", min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Read a language model's rows on a maze, and measure its hitting time with cut walks taken as cut.
+    """Say how many recoveries among shortest paths are enough: predicted, and measured on drawn mixes.
 
-    Example: refork maze measure 'maze:3,2,2?cap=60' --policy hf:DIR --tasks 100
+    Example: refork maze dose teacher.json --fractions 0,0.01,0.05
     """
-    from refork.cli.live import LiveProgress
-    from refork.policies.open import open_policy
-    from refork.worlds.open import open_world
-    from refork_methods.recovery.reports import measure_report
+    from refork.errors import BadInput
+    from refork_methods.recovery.dose import maze_dose
 
-    with LiveProgress() as live:
-        report = measure_report(open_policy(policy), open_world(world), tasks, read, seed, tree, live)
+    try:
+        shares = [float(part) for part in fractions.split(",")]
+    except ValueError:
+        raise BadInput(f"{fractions!r} is not a list of fractions", hint="for example 0,0.01,0.05") from None
+    rows = maze_dose(_policy(teacher), shares, paths=paths, seeds=range(seeds))
     if as_json:
-        print_json(report)
+        print_json([asdict(row) for row in rows])
         return
-    for name, row in report["desired"].items():
-        typer.echo(f"P(desired) {name}  " + " ".join(f"{p:.3f}" for p in row))
-    typer.echo(f"predicted from the rows     {report['predicted']:,.6g} moves")
-    _print_walked(report["walked"])
-
-
-def _print_walked(walked: Any) -> None:
-    typer.echo(
-        f"walked {walked['count']}, cut {walked['censored']} at {walked['horizon']:g}: at least "
-        f"{walked['restricted']:.1f} [{walked['low']:.1f}, {walked['high']:.1f}] moves on average"
-    )
-    tail = walked["mean"]
-    typer.echo("with an exponential tail    " + ("not known" if tail is None else f"{tail:,.1f} moves"))
+    typer.echo("fraction  traces  predicted  measured (expected moves)")
+    for row in rows:
+        drawn = " ".join(f"{value:.6g}" for value in row.measured)
+        typer.echo(f"{row.fraction:8g} {row.recoveries:7d} {row.predicted:10.6g}  {drawn}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from refork.cli.screen import secho
 if TYPE_CHECKING:
     from refork_methods.recovery.audit import RecoveryReport
 
-app = typer.Typer(help="Find, keep and dose recoveries in traces.", no_args_is_help=True)
+app = typer.Typer(help="Find, keep and mix recoveries in traces.", no_args_is_help=True)
 
 TraceFile = Annotated[Path, typer.Argument(help="A tree, chat JSON lines, or step-list JSON lines.")]
 Out = Annotated[Path, typer.Option("--out", help="Where to, in the same format.")]
@@ -49,10 +50,10 @@ def audit(
     read = read_traces(traces, outcome=outcome, score=score)
     by = state_key(key)
     found = recovery_audit(
-        read.traces, key=by, rules=[event_rule(rule, by) for rule in rules], threshold=threshold
+        read.traces, key=by, rules={rule: event_rule(rule, by) for rule in rules}, threshold=threshold
     )
     if as_json:
-        print_json(found.to_json())
+        print_json(asdict(found))
     else:
         _print_audit(found)
     if found.removes_ways_back:
@@ -137,38 +138,3 @@ def mix(
     chosen = mix_traces(read.traces, fraction, key=state_key(key), threshold=threshold, seed=seed)
     count = read.write(chosen, out)
     typer.echo(f"{count} traces in {out}, {round(fraction * count)} with their recoveries")
-
-
-@app.command()
-def dose(
-    traces: Annotated[Path | None, typer.Argument(help="Traces: how many states a mix supervises.")] = None,
-    teacher: Annotated[
-        Path | None, typer.Option("--teacher", help="A maze policy instead: the student's expected moves.")
-    ] = None,
-    fractions: Annotated[str, typer.Option("--fractions", help="Shares, with commas.")] = "0,0.01,0.05,0.1",
-    paths: Annotated[int, typer.Option("--paths", help="Maze: paths in each training set.")] = 1000,
-    seeds: Annotated[int, typer.Option("--seeds", help="Mixes drawn per fraction.", min=1)] = 3,
-    key: Key = "normalised",
-    outcome: Outcome = None,
-    score: ScoreName = "success",
-    threshold: Least = 1.0,
-    as_json: AsJson = False,
-) -> None:
-    """Say how many recoveries are enough: predicted, and measured on mixes that are drawn.
-
-    Example: refork recovery dose traces.jsonl --key 'regex:^[^;]+' --fractions 0,0.01,0.05
-    """
-    from refork_methods.recovery.reports import dose_report
-
-    rows = dose_report(
-        traces, teacher, fractions, paths=paths, seeds=seeds, key=key, outcome=outcome, score=score,
-        threshold=threshold,
-    )  # fmt: skip
-    if as_json:
-        print_json(rows)
-        return
-    what = "expected moves" if teacher is not None else "backward-facing states supervised"
-    typer.echo(f"fraction  traces  predicted  measured ({what})")
-    for row in rows:
-        drawn = " ".join(f"{value:.6g}" for value in row["measured"])
-        typer.echo(f"{row['fraction']:8g} {row['recoveries']:7d} {row['predicted']:10.6g}  {drawn}")
