@@ -322,7 +322,6 @@ def test_a_format_on_the_command_line(house, tmp_path):
         ("linse", "there is no format 'linse'"),
         ("seven", "seven is no format"),
         ("gone", "format 'gone' cannot be loaded"),
-        ("trl-pairs", "trl-pairs is written and not read"),
         ("./none.py:Lines", "cannot be read"),
     ],
 )

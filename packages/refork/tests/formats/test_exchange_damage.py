@@ -194,7 +194,7 @@ def test_a_large_file_is_read_a_line_at_a_time(tmp_path):
     records.close()
 
 
-WRITTEN = ("trl", "trl-pairs", "verl", "otlp", "atif", "verifiers", "openai-chat")
+WRITTEN = ("trl", "otlp", "atif", "verifiers", "openai-chat")
 
 
 def fixtures(folder):

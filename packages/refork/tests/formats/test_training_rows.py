@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput
 from refork.formats import reader_for
-from refork.formats.parquet_export import TRLPairsWriter, TRLWriter, VerlWriter
+from refork.formats.parquet_export import TRLWriter
 from refork.formats.trl import TRL
-from refork.formats.verl import Verl
 from refork.tree import NewNode, Producer, Score, Tree
 from support.foreign_logs import FIXTURES, exported, imported, kinds, plain, whats
 
@@ -292,43 +291,6 @@ def test_import_export_import_is_the_identity_on_trl_rows(tmp_path_factory, rows
     assert len(first) == len(second)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(rollouts(), min_size=1, max_size=3))
-def test_import_export_import_is_the_identity_on_verl_rows(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp("rows")
-    names = {
-        "prompt_ids": "prompts", "completion_ids": "responses", "env_mask": "response_mask",
-        "logprobs": "rollout_log_probs",
-    }  # fmt: skip
-    told = [{names.get(key, key): value for key, value in row.items() if key != "prompt"} for row in rows]
-    first, _ = imported(Verl(), lines(folder, *told))
-    exported(first, VerlWriter(), folder / "a.parquet")
-    second, _ = imported(Verl(), folder / "a.parquet")
-    exported(second, VerlWriter(), folder / "b.parquet")
-    once, again = (pq.read_table(folder / f"{name}.parquet").to_pylist() for name in "ab")
-    assert once == again
-    carried = [*names.values(), "reward", "acc"]
-    assert sorted(({k: r.get(k) for k in carried} for r in told), key=repr) == sorted(
-        ({k: r.get(k) for k in carried} for r in once), key=repr
-    )
-
-
-def test_pairs_there_and_back(tmp_path):
-    row = {
-        "prompt": TALK, "chosen": [GOOD], "rejected": [BAD], "prompt_ids": [1, 2], "chosen_ids": [3],
-        "rejected_ids": [4, 5], "score_chosen": 0.5,
-    }  # fmt: skip
-    text = {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD, USER, GOOD]}
-    tree, _, _ = read(lines(tmp_path, row, text))
-    assert exported(tree, TRLPairsWriter(), tmp_path / "a.parquet") == 2
-    again, _ = imported(TRL(), tmp_path / "a.parquet")
-    exported(again, TRLPairsWriter(), tmp_path / "b.parquet")
-    once, twice = (pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in "ab")
-    assert once == twice
-    bare = [{k: v for k, v in one.items() if v is not None and k.endswith("ids")} for one in once]
-    assert {k: row[k] for k in ("prompt_ids", "chosen_ids", "rejected_ids")} in bare
-
-
 def grown():
     """A tree with a fork inside a step, a rewrite, a verdict and scores of two versions of a judge."""
     tree = Tree.memory()
@@ -365,8 +327,6 @@ def test_forks_become_rows_that_trl_can_train_on(tmp_path):
     assert [row["ok"] for row in rows] == [0.5, 1.0]
     assert rows[0]["completion"][0]["content"] == "ax"
     assert rows[0]["logprobs_t1"] is None
-    exported(tree, VerlWriter(), tmp_path / "v.parquet")
-    assert pq.read_table(tmp_path / "v.parquet").num_rows == 2
     data = Dataset.from_parquet(str(tmp_path / "a.parquet"), cache_dir=str(tmp_path / "cache"))
     assert data[0]["prompt"][0]["content"] == "go"
 
@@ -380,10 +340,8 @@ def test_a_retired_judge_is_not_exported(tmp_path):
 
 
 def test_nothing_to_write_is_said(tmp_path):
-    empty = Tree.memory()
-    for writer in (TRLWriter(), TRLPairsWriter(), VerlWriter()):
-        with pytest.raises(BadInput, match="nothing to write"):
-            exported(empty, writer, tmp_path / "x.parquet")
+    with pytest.raises(BadInput, match="nothing to write"):
+        exported(Tree.memory(), TRLWriter(), tmp_path / "x.parquet")
 
 
 def test_parquet_is_read_by_row_groups(tmp_path, monkeypatch):

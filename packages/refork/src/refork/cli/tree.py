@@ -259,9 +259,7 @@ def export(
     out: Annotated[str, typer.Argument(help="Where to; - is standard output.")] = "-",
     format_: Annotated[
         str,
-        typer.Option(
-            "--format", help="native, openai-chat, verifiers, atif, trl, verl, ..., or FILE.py:Name."
-        ),
+        typer.Option("--format", help="native, openai-chat, verifiers, atif, otlp, trl, or FILE.py:Name."),
     ] = "native",
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:

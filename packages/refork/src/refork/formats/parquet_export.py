@@ -1,11 +1,11 @@
-"""Writes walks as Parquet rows of TRL and of verl: what a tree recorded, and no advantage made up for it.
+"""Writes walks as Parquet rows of TRL: what a tree recorded, and no advantage made up for it.
 
-``refork train export`` writes what a trainer is to learn from, with credit; this writes the record. A context
-of a walk is a row: up to the first turn it is the prompt, from there the completion. Token ids and log-probs
-are written where every node of the row has ids, messages always; scores are columns under their names. A row
-knows nothing of forks: what walks share stands in each of them.
+``refork train export`` writes what a trainer is to learn from, with credit, for verl too; this writes the
+record. A context of a walk is a row: up to the first turn it is the prompt, from there the completion. Token
+ids and log-probs are written where every node of the row has ids, messages always; scores are columns under
+their names. A row knows nothing of forks: what walks share stands in each of them.
 
-Source: the columns of TRL 1.16 and verl 0.9, as :mod:`refork.formats.trl` and ``verl`` read them.
+Source: the columns of TRL 1.16, as :mod:`refork.formats.trl` reads them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from refork.errors import BadInput
-from refork.formats.answers import PREFERRED
 from refork.formats.openai_chat import text_of
 from refork.formats.parquet import arrow, write_rows
 from refork.formats.recorded import leaf_trajectories, recorded, scores_of
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
 _LOGPROBS: Final = ("logprobs", "logprobs_t1", "ref_logprobs")
 _TOKEN_SCORES: Final = {"advantage": "advantages"}
-_VERL: Final = {
-    "logprobs": "rollout_log_probs",
-    "logprobs_t1": "log_probs_t1",
-    "ref_logprobs": "ref_log_prob",
-}
-_VERL_SCORES: Final = {
-    "advantage": "advantages", "token_reward": "token_level_rewards", "token_score": "token_level_scores",
-    "return": "returns",
-}  # fmt: skip
 
 
 @final
@@ -86,67 +77,13 @@ class TRLWriter:
         """Write a row for each context of each walk in which something was said; how many."""
         with recorded(records) as tree:
             grades = _Grades.of(tree)
-            ids, floats = _lists()
-            fields = [*_conversation(), ("prompt_ids", ids), ("completion_ids", ids), ("env_mask", ids)]
-            fields += [(name, floats) for name in (*_LOGPROBS, *_TOKEN_SCORES.values())]
-            fields += [(TURNS, _text_type())]
-            rows = (_trl(row, grades) for row in _rows(tree))
-            return write_rows(
-                _some(rows, "walks in which something was said"), out, _schema(fields, grades.names)
-            )
-
-
-@final
-class TRLPairsWriter:
-    """Writes preferences for TRL: of two branches of one prompt, the one with ``preferred`` 1 is chosen."""
-
-    name = "trl-pairs"
-    binary = True
-
-    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
-        """Write a row for each rejected branch that has a chosen one beside it; how many."""
-        with recorded(records) as tree:
-            ids, _ = _lists()
-            messages = _messages_type()
-            fields = [
-                ("prompt", messages),
-                ("chosen", messages),
-                ("rejected", messages),
-                ("tools", _text_type()),
-            ]
-            fields += [(name, ids) for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
-            fields += [(name, _number_type()) for name in ("score_chosen", "score_rejected")]
-            rows = _some(_pairs(tree), f"branches with the score {PREFERRED!r}")
-            return write_rows(rows, out, _schema(fields, ()))
-
-
-@final
-class VerlWriter:
-    """Writes batches of verl, unpadded, for walks with token ids; single answers as texts for the others."""
-
-    name = "verl"
-    binary = True
-
-    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
-        """Write a row for each context of each walk that verl's columns can hold; how many."""
-        with recorded(records) as tree:
-            grades = _Grades.of(tree)
-            ids, floats = _lists()
-            fields = [(name, _text_type()) for name in ("uid", "data_source", "leaf", "extra")]
-            fields += [("prompts", ids), ("responses", ids), ("response_mask", ids)]
-            fields += [(name, floats) for name in (*_VERL.values(), *_VERL_SCORES.values())]
-            fields += [(TURNS, _text_type())]
-            rows = (_verl(row, grades) for row in _rows(tree) if row.has_ids())
-            return write_rows(_some(rows, "walks with token ids"), out, _schema(fields, grades.names))
-
-
-def _some(rows: Iterator[Json], what: str) -> Iterator[Json]:
-    """Rows; BadInput where there are none."""
-    first = next(rows, None)
-    if first is None:
-        raise BadInput(f"the tree has no {what}, so there is nothing to write in this format")
-    yield first
-    yield from rows
+            rows = (_row(row, grades) for row in _rows(tree))
+            first = next(rows, None)
+            if first is None:
+                raise BadInput(
+                    "the tree has no turns of a policy, so there is nothing to write in this format"
+                )
+            return write_rows(chain([first], rows), out, _schema(grades.names))
 
 
 def _rows(tree: Tree) -> Iterator[_Row]:
@@ -266,17 +203,6 @@ def _message(message: Json) -> Json:
     return made | ({"tool_calls": calls} if calls else {})
 
 
-def _ids(row: _Row, grades: _Grades) -> Json:
-    """Token ids of a row and what is known of each."""
-    made: Json = {"prompt": _joined(row.before), "completion": _joined(row.after), "mask": []}
-    for part in row.after:
-        said = ~part.given if isinstance(part, Turn) else [False] * len(_tokens(part))
-        made["mask"] += [int(one) for one in said]
-    for name in _LOGPROBS:
-        made[name] = _values(row.after, name)
-    return made | {"scores": grades.tokens(row), "turns": _turns(row.after)}
-
-
 def _values(parts: Sequence[Part], name: str) -> list[float] | None:
     """Numbers of all tokens: 0 for what was shown or given, as trainers have it; None once one lacks."""
     values: list[float] = []
@@ -318,137 +244,49 @@ def _joined(parts: Sequence[Part]) -> list[int]:
     return [token for part in parts for token in _tokens(part)]
 
 
-def _line(row: _Row) -> Json:
-    """What an import kept of the row that this walk was read from."""
+def _row(row: _Row, grades: _Grades) -> Json:
+    """A row's columns; token ids and what is known of each only where they are what the messages say."""
+    tools = row.trajectory.root.extra.get("tools")
     line = row.trajectory.leaf.extra.get("line")
-    return dict(line) if isinstance(line, dict) else {}
-
-
-def _row_facts(row: _Row, grades: _Grades, kept: Json) -> Json:
-    """The columns that every row has: its group, its leaf, its scores, and what else was recorded of it."""
+    # What an import kept of the row that this walk was read from is written back.
+    kept: Json = dict(line) if isinstance(line, dict) else {}
     made: Json = {
+        "prompt": _messages(row.before),
+        "completion": _messages(row.after),
+        "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
         "group": str(kept.pop("group", row.group())),
         "leaf": str(kept.pop("leaf", row.trajectory.leaf.id)),
     }
     scores = grades.end(row.trajectory)
-    for name in grades.names:
-        kept.pop(name, None)
-        made[name] = scores.get(name)
-    return made | {"extra": json.dumps(kept, ensure_ascii=False) if kept else None}
-
-
-def _trl(row: _Row, grades: _Grades) -> Json:
-    prompt, completion = _messages(row.before), _messages(row.after)
-    tools = row.trajectory.root.extra.get("tools")
-    made: Json = {"prompt": prompt, "completion": completion}
-    made |= _row_facts(row, grades, _line(row))
-    made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
+    made |= {name: scores.get(name) for name in grades.names}
+    kept = {key: value for key, value in kept.items() if key not in grades.names}
+    made["extra"] = json.dumps(kept, ensure_ascii=False) if kept else None
     if row.has_ids() and row.agrees():
-        ids = _ids(row, grades)
-        made[TURNS] = ids["turns"]
-        made |= {"prompt_ids": ids["prompt"], "completion_ids": ids["completion"], "env_mask": ids["mask"]}
-        made |= {name: ids.get(name) for name in _LOGPROBS}
-        made |= {column: ids["scores"].get(name) for name, column in _TOKEN_SCORES.items()}
+        mask: list[int] = []
+        for part in row.after:
+            said = ~part.given if isinstance(part, Turn) else [False] * len(_tokens(part))
+            mask += [int(one) for one in said]
+        made |= {"prompt_ids": _joined(row.before), "completion_ids": _joined(row.after), "env_mask": mask}
+        made |= {name: _values(row.after, name) for name in _LOGPROBS}
+        given = grades.tokens(row)
+        made |= {column: given.get(name) for name, column in _TOKEN_SCORES.items()}
+        made[TURNS] = _turns(row.after)
     return made
 
 
-def _verl(row: _Row, grades: _Grades) -> Json:
-    ids = _ids(row, grades)
-    kept = _line(row)
-    source = kept.pop("data_source", row.trajectory.root.extra.get("world") or "refork")
-    kept |= {"group": kept.pop("uid")} if "uid" in kept else {}
-    told = _row_facts(row, grades, kept)
-    made: Json = {"uid": told.pop("group"), "data_source": str(source), **told}
-    made |= {"prompts": ids["prompt"], "responses": ids["completion"], "response_mask": ids["mask"]}
-    made |= {column: ids.get(name) for name, column in _VERL.items()} | {TURNS: ids["turns"]}
-    return made | {column: ids["scores"].get(name) for name, column in _VERL_SCORES.items()}
-
-
-def _pairs(tree: Tree) -> Iterator[Json]:
-    """Chosen and rejected walks that part nearest to their ends, each rejected one once.
-
-    Sides go by their last contexts; those of different contexts are no answers to one prompt.
-    """
-    grades = _Grades.of(tree)
-    for task in tree.tasks():
-        walks = tree.paths(list(tree.leaves(task)))
-        graded = [(walk, parts_of(walk.context), grades.end(walk)) for walk in walks]
-        chosen = [one for one in graded if one[2].get(PREFERRED) == 1.0]
-        for worse in graded:
-            if worse[2].get(PREFERRED) != 0.0 or not chosen:
-                continue
-            best = max(chosen, key=lambda one: _common(one[1], worse[1]))
-            if _common(best[1], worse[1]):
-                yield _pair(best, worse)
-
-
-def _common(one: Sequence[Part], other: Sequence[Part]) -> int:
-    """How many parts two contexts share."""
-    count = 0
-    for first, second in zip(one, other, strict=False):
-        if _part_key(first) != _part_key(second):
-            break
-        count += 1
-    return count
-
-
-def _part_key(part: Part) -> Any:
-    """What makes a part the same in two walks: where it lies, and of a rewritten context what it says."""
-    if isinstance(part, Turn):
-        opening = None if part.opening is None else part.opening.node.id
-        return opening, [(step.node.id, step.keep) for step in part.steps]
-    if part.node.kind == "rewrite":
-        return canonical(part.messages)
-    return part.node.id, part.step.keep
-
-
-def _pair(
-    chosen: tuple[Trajectory, list[Part], dict[str, float]],
-    rejected: tuple[Trajectory, list[Part], dict[str, float]],
-) -> Json:
-    at = _common(chosen[1], rejected[1])
-    sides = [_Row(walk, parts[:at], _observed_parts(parts[at:])) for walk, parts, _ in (chosen, rejected)]
-    tools = chosen[0].root.extra.get("tools")
-    made: Json = {"prompt": _messages(sides[0].before)}
-    made["tools"] = json.dumps(tools, ensure_ascii=False) if tools else None
-    made |= {"score_chosen": chosen[2].get("score"), "score_rejected": rejected[2].get("score")}
-    exact = all(one.has_ids() and one.agrees() for one in sides)
-    for name, side in zip(("chosen", "rejected"), sides, strict=True):
-        made[name] = _messages(side.after)
-        if exact:
-            made |= {"prompt_ids": _joined(side.before), f"{name}_ids": _joined(side.after)}
-    return made
-
-
-def _schema(fields: Sequence[tuple[str, Any]], names: Sequence[str]) -> Any:
-    taken = {name for name, _ in fields}
-    if clash := sorted(taken & set(names)):
-        raise BadInput(f"a score is named {clash[0]!r}, as a column of this format is")
-    return arrow().schema([*fields, *((name, _number_type()) for name in names)])
-
-
-def _conversation() -> list[tuple[str, Any]]:
-    texts = [(name, _text_type()) for name in ("tools", "group", "leaf", "extra")]
-    return [("prompt", _messages_type()), ("completion", _messages_type()), *texts]
-
-
-def _messages_type() -> Any:
+def _schema(scores: Sequence[str]) -> Any:
     pa = arrow()
-    text = pa.string()
-    function = pa.struct([("name", text), ("arguments", text)])
-    call = pa.struct([("id", text), ("type", text), ("function", function)])
+    text, ids, floats = pa.string(), pa.list_(pa.int64()), pa.list_(pa.float32())
+    call = pa.struct([
+        ("id", text), ("type", text), ("function", pa.struct([("name", text), ("arguments", text)])),
+    ])  # fmt: skip
     names = ("role", "content", "name", "tool_call_id", "reasoning_content")
-    return pa.list_(pa.struct([*((name, text) for name in names), ("tool_calls", pa.list_(call))]))
-
-
-def _lists() -> tuple[Any, Any]:
-    pa = arrow()
-    return pa.list_(pa.int64()), pa.list_(pa.float32())
-
-
-def _text_type() -> Any:
-    return arrow().string()
-
-
-def _number_type() -> Any:
-    return arrow().float64()
+    talk = pa.list_(pa.struct([*((name, text) for name in names), ("tool_calls", pa.list_(call))]))
+    fields = [("prompt", talk), ("completion", talk)]
+    fields += [(name, text) for name in ("tools", "group", "leaf", "extra")]
+    fields += [(name, ids) for name in ("prompt_ids", "completion_ids", "env_mask")]
+    fields += [(name, floats) for name in (*_LOGPROBS, *_TOKEN_SCORES.values())]
+    fields += [(TURNS, text)]
+    if clash := sorted({name for name, _ in fields} & set(scores)):
+        raise BadInput(f"a score is named {clash[0]!r}, as a column of this format is")
+    return pa.schema([*fields, *((name, pa.float64()) for name in scores)])

@@ -9,9 +9,8 @@ Source: ``ray_trainer.py``, ``main_generation_server.py`` and the data set layou
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, Final, final
+from collections.abc import Iterator
+from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.answers import GradedAnswer, answered, messages_of
@@ -19,7 +18,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.log_reader import RowReader
 from refork.formats.rows import begins
-from refork.formats.sampled import TURNS, SampledSequence, total
+from refork.formats.sampled import SampledSequence, total
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -31,7 +30,7 @@ _MARKS: Final = frozenset({"reward_model", "ability", "extra_info"})
 _ARRAYS: Final = frozenset({
     *_BATCH, "input_ids", "attention_mask", "position_ids", "response_mask", "loss_mask", "old_log_probs",
     "rollout_log_probs", "ref_log_prob", "token_level_scores", "token_level_rewards", "advantages", "returns",
-    "log_probs_t1", TURNS,
+    "log_probs_t1",
 })  # fmt: skip
 _VALUES: Final = {
     "advantage": "advantages", "token_reward": "token_level_rewards", "token_score": "token_level_scores",
@@ -45,7 +44,6 @@ class Verl(RowReader):
 
     name, label = "verl", "verl"
     order = 63
-    binary = True
 
     def sniff(self, head: Head) -> bool:
         """Whether the first line has the keys of one of verl's rows."""
@@ -56,12 +54,6 @@ class Verl(RowReader):
         if columns >= _DUMP:
             return bool(columns & {"gts", "step"})
         return columns >= _BATCH or (columns >= _DATA and bool(columns & _MARKS))
-
-    def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
-        """Write records as :class:`.parquet_export.VerlWriter` does; returns how many rows."""
-        from refork.formats.parquet_export import VerlWriter
-
-        return VerlWriter().write(records, out)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of one row."""
@@ -100,16 +92,12 @@ class Verl(RowReader):
             prompt=prompt,
             completion=completion,
             generated_mask=arrays.get("response_mask", arrays.get("loss_mask")),
-            turns=body.get(TURNS),
             logprobs=arrays.get("rollout_log_probs", arrays.get("old_log_probs")),
             logprobs_t1=arrays.get("log_probs_t1"),
             ref_logprobs=arrays.get("ref_log_prob"),
             values={name: arrays[key] for name, key in _VALUES.items() if arrays.get(key) is not None},
         )
         rest = {key: value for key, value in body.items() if key not in _ARRAYS}
-        if isinstance(text := rest.get("extra"), str) and text.startswith("{"):
-            # What Refork writes has what no column holds in one text.
-            rest |= json.loads(rest.pop("extra"))
         # The outcome that verl itself reports is the sum of the scores of tokens.
         outcome = total(arrays.get("token_level_scores"))
         scores = _numbers(rest) | ({} if "reward" in rest else {"reward": outcome})
