@@ -19,9 +19,9 @@ from support.executed import Finder
 
 #: Modules of pure functions on arrays: their annotated shapes and types are checked on every call.
 PURE = [
-    "refork.decide.calibrate",
-    "refork.decide.frontier",
-    "refork.decide.regret",
+    "refork_methods.decide.calibrate",
+    "refork_methods.decide.frontier",
+    "refork_methods.decide.regret",
     "refork.stats",
     "refork_methods.pin.frameworks.rules_agent_framework",
     "refork_methods.pin.frameworks.rules_autogen",

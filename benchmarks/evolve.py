@@ -21,7 +21,6 @@ from itertools import count
 
 import numpy as np
 
-from refork.journal import Journal
 from refork.stats import mean_interval
 from refork_methods.evolve.belief import best_belief
 from refork_methods.evolve.clades import metaproductivity
@@ -29,6 +28,7 @@ from refork_methods.evolve.replay import replay
 from refork_methods.evolve.scripted.coevolution import World, coevolve
 from refork_methods.evolve.scripted.world import SETTINGS, first_judge
 from refork_methods.evolve.search import Settings
+from refork_methods.journal import Journal
 from refork_testbed.trials.evolve import (
     CoevolutionOutcome,
     erasure_effect,

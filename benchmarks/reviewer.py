@@ -19,10 +19,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from refork.journal import Journal
 from refork.stats import Interval
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.reviewer import SETTINGS, ReviewOutcome, ReviewWorld, evolve, measure
+from refork_methods.journal import Journal
 
 ARMS = {
     "frozen": {"traps": False, "replace": False},

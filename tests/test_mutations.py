@@ -180,10 +180,10 @@ MUTATIONS = [
         "packages/refork-methods/tests/memory/test_registry.py::test_closure_is_the_least_fixed_point_idempotent_and_free_of_order",
     ),
     Mutation(
-        "refork/decide/threshold.py",
+        "refork_methods/decide/threshold.py",
         "return (loss + price) / at_stake",
         "return loss / at_stake",
-        "packages/refork/tests/decide/test_threshold.py::test_break_even_of_known_cases",
+        "packages/refork-methods/tests/decide/test_threshold.py::test_break_even_of_known_cases",
     ),
     Mutation(
         "refork_methods/gate/policy.py",

@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import kstest
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.plain import canonical
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.replay import replay
@@ -20,6 +19,7 @@ from refork_methods.evolve.scripted.papers import (
     machine_papers,
 )
 from refork_methods.evolve.search import Settings
+from refork_methods.journal import Journal
 from refork_testbed.trials.evolve import measure, measure_judge
 
 

@@ -95,7 +95,7 @@ def test_a_tree_that_lags_behind_the_log_is_told_and_mended(done, tmp_path):
 
 
 def test_a_log_that_was_written_by_another_hand_does_not_replay(done, tmp_path):
-    from refork.journal import Journal
+    from refork_methods.journal import Journal
 
     (tmp_path / "run.json").write_bytes((done[0] / "run.json").read_bytes())
     forged = Journal.create(tmp_path / "events.jsonl", clock=lambda: 0.0)

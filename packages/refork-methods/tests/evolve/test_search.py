@@ -6,7 +6,6 @@ import pytest
 
 from evolve.toy_search import SECRETS, SETTINGS, SLOTS, START, runtime
 from refork.errors import BadInput, Mismatch, ReplayDiverged
-from refork.journal import Journal
 from refork.plain import canonical
 from refork_methods.evolve.archive import fold
 from refork_methods.evolve.erase import selective_erasure
@@ -14,6 +13,7 @@ from refork_methods.evolve.records import Cell, check_once, own_counts
 from refork_methods.evolve.replay import replay, resume
 from refork_methods.evolve.schedule import checkpoints
 from refork_methods.evolve.search import Settings, run
+from refork_methods.journal import Journal
 
 
 def ticking():

@@ -21,7 +21,6 @@ from forensics.case_parts import (
     tedium,
 )
 from refork.errors import BadInput, DiskFull, DrawConflict, Mismatch
-from refork.journal import Journal
 from refork_methods.forensics import (
     Answer,
     ArmPlan,
@@ -35,6 +34,7 @@ from refork_methods.forensics import (
     rate,
 )
 from refork_methods.forensics.case import FILE
+from refork_methods.journal import Journal
 
 
 def test_a_case_is_read_back_as_it_was_written(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from gate.gate_problems import IMPERFECT, KERNEL, beliefs, chances, signals
-from refork.decide import BetaRate
 from refork.errors import BadInput
+from refork_methods.decide import BetaRate
 from refork_methods.gate.model import Critic, Kernel
 from refork_methods.gate.policy import (
     State,

@@ -69,7 +69,7 @@ class TestCritics:
         assert exact(thin.model.critic("test").beta) == Fraction(3, 6)
         assert thin.warnings == ("only 4 wrong candidates: rates among them are widened",)
         assert thin.model.meta["warnings"] == list(thin.warnings)
-        from refork.decide import BetaRate
+        from refork_methods.decide import BetaRate
 
         assert thin.model.critic("test").beta.interval().width > BetaRate(2, 4).interval().width
         assert fit(made(40, FEWEST, 36, 2), {"test": 2}).warnings == ()

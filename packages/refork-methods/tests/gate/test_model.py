@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from gate.gate_problems import IMPERFECT, KERNEL, model
-from refork.decide import BetaRate
 from refork.errors import BadInput
+from refork_methods.decide import BetaRate
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, exact, read_policy, write_policy
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gate.gate_problems import IMPERFECT, NEAR_ORACLE, model
-from refork.decide import BetaRate
 from refork.errors import BadInput
+from refork_methods.decide import BetaRate
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, parameters, present, varied
 from refork_methods.gate.regimes import BAYES, compare_rules, regime_map, sensitivity
 from refork_methods.gate.rules import gates

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from refork.decide import brier
 from refork.errors import BadInput
+from refork_methods.decide import brier
 from refork_methods.gate.calibration import replay_json, scores_json
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.fit import fit_critics

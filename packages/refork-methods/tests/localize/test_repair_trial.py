@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.decide import break_even
 from refork.errors import BadInput
+from refork_methods.decide import break_even
 from refork_methods.localize.repair_trial import (
     AGENTS,
     NONE,

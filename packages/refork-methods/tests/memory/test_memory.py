@@ -238,7 +238,7 @@ def test_two_writers_are_told(tmp_path):
 def test_another_version_is_refused(tmp_path):
     memory = quiet(tmp_path)
     del memory
-    from refork.journal import Journal
+    from refork_methods.journal import Journal
 
     other = Journal.create(tmp_path / "other" / FILE)
     other.append("begin", {"schema": 99})

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refork.decide import area_under_frontier
 from refork.errors import BadInput
+from refork_methods.decide import area_under_frontier
 from refork_methods.route.frontier import frontier_report, removals, served, success_chance
 from refork_methods.route.table import OutcomeTable
 from refork_testbed.worlds.specialists import HARNESS

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from refork.decide import calibration_error
 from refork.errors import BadInput
+from refork_methods.decide import calibration_error
 from refork_methods.speculate.calibrate import (
     BINS,
     GRID,

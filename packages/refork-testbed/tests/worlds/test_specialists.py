@@ -8,9 +8,9 @@ from refork.forking.context import conversation
 from refork.growing.rollouts import grow
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.policies.relay import NextSpeaker, Relay, Voice
 from refork.tree import Tree
 from refork.worlds import open_world
+from refork_methods.route.relay import NextSpeaker, Relay, Voice
 from refork_testbed.worlds.specialists import (
     ALONE,
     DOMAINS,

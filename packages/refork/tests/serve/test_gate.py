@@ -15,7 +15,6 @@ from starlette.testclient import TestClient
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.policies.open import open_policy
 from refork.serve import create_app
 from refork.serve.gate import Gate
@@ -24,6 +23,7 @@ from refork.serve.settings import ServerSettings
 from refork.viewer.live.api import create_viewer_app
 from refork.viewer.live.shelf import Shelf
 from refork.worlds.open import open_world
+from refork_methods.journal import Journal
 from refork_methods.simulate.world import WorldModel
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.people import Conduct, Study

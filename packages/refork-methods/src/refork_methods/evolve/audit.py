@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, final
 
 from refork.errors import BadInput, Mismatch, ReplayDiverged
-from refork.journal import Journal
 from refork.plain import canonical, from_json, to_json
 from refork.tree import Retirement, Tree
 from refork.types import Json
@@ -22,6 +21,7 @@ from refork_methods.evolve.pictures import judges_picture, stringency_figure
 from refork_methods.evolve.records import EvaluatorSlot
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.search import Settings
+from refork_methods.journal import Journal
 
 AUDIT: Final = "audit.json"
 LEDGER: Final = "ledger.jsonl"

@@ -9,7 +9,6 @@ from typing import Final, final
 
 from refork.chat import PolicyChat
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
 from refork.sandbox.shell import Shell, ShellLimits
@@ -31,6 +30,7 @@ from refork_methods.evolve.editors import (
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.records import Cell, EvaluatorSlot
 from refork_methods.evolve.search import Runtime, Settings
+from refork_methods.journal import Journal
 
 #: A model's outcomes cost money: a small budget, and the gate that keeps equal judges out.
 SETTINGS: Final = Settings(256, first=32, gate=Gate("paired", looks=3))

@@ -12,7 +12,6 @@ from typing import Final, final
 
 from refork.errors import BadInput, DiskFull, Mismatch, TreeBusy
 from refork.interrupt import Interrupt
-from refork.journal import Journal
 from refork.plain import canonical, content_hash, from_json, to_json
 from refork.progress import Progress, silent
 from refork.tree import NewNode, Producer, Score, Tree
@@ -25,6 +24,7 @@ from refork_methods.evolve.records import Cell, UtilityRecord, own_counts
 from refork_methods.evolve.replay import resume
 from refork_methods.evolve.search import run
 from refork_methods.evolve.worlds import Plan, Ready, open_plan
+from refork_methods.journal import Journal
 
 BELIEF: Final = "belief"
 VERSION: Final = "1"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import final
 
 from refork.errors import Mismatch, ReplayDiverged
-from refork.journal import Entry, Journal
 from refork.plain import canonical, from_json
 from refork.types import Json
 from refork_methods.evolve.archive import BEGIN, CELLS, CHECKPOINT, EXPAND, MEASURE, Archive
 from refork_methods.evolve.promote import Decision, Tally
 from refork_methods.evolve.records import Cell, EvaluatorSlot
 from refork_methods.evolve.search import Runtime, Search, Settings, Watch
+from refork_methods.journal import Entry, Journal
 
 
 class _LogEnds(Exception):

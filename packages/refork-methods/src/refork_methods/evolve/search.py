@@ -13,7 +13,6 @@ from typing import Protocol, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.journal import Entry, Journal
 from refork.plain import to_json
 from refork.sampling.noise import stream_of
 from refork.types import Json
@@ -22,6 +21,7 @@ from refork_methods.evolve.clades import thompson
 from refork_methods.evolve.promote import Decision, Gate, Tally, promote
 from refork_methods.evolve.records import Cell, EvaluatorSlot
 from refork_methods.evolve.schedule import ALPHA, RATIO, checkpoints, may_expand, next_boundary
+from refork_methods.journal import Entry, Journal
 
 
 @final

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from refork.errors import BadInput, DrawConflict, Mismatch
-from refork.journal import Entry, Journal
 from refork.plain import to_json
 from refork_methods.forensics import rules
 from refork_methods.forensics.arm import Arm, Outcome
@@ -20,6 +19,7 @@ from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.standards import CAUSES, COMPUTED, ENVIRONMENT, Answer, Standard, Status
 from refork_methods.forensics.state import BASE_KEY, State
 from refork_methods.forensics.table import Table, ach_table
+from refork_methods.journal import Entry, Journal
 
 
 def checklist(state: State, table: Table, base: Arm | None) -> tuple[Standard, ...]:

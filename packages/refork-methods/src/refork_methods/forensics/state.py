@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from refork.journal import Entry
 from refork.plain import from_json
 from refork.types import Json
 from refork_methods.forensics.arm import Arm, Outcome
@@ -15,6 +14,7 @@ from refork_methods.forensics.hypothesis import Hypothesis, Prediction
 from refork_methods.forensics.incident import Incident
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.standards import Answer
+from refork_methods.journal import Entry
 
 #: A file key of draws: the intervention's digest and the arm's name.
 Key = tuple[str, str]

@@ -11,10 +11,10 @@ from typing import Final, final
 import numpy as np
 from jaxtyping import Float
 
-from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.types import Json
+from refork_methods.decide import BetaRate
 from refork_methods.gate.model import Critic, CriticModel, Kernel
 from refork_methods.gate.policy import after, refined
 from refork_methods.gate.records import (

@@ -10,11 +10,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
-from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork.plain import content_hash
 from refork.settings import present_mark
 from refork.types import Json
+from refork_methods.decide import BetaRate
 
 #: A chance learned from counts, or one known beforehand.
 Rate: TypeAlias = BetaRate | float

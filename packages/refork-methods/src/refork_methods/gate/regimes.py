@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from refork.decide import BetaRate
 from refork.errors import BadInput
 from refork.types import Json
+from refork_methods.decide import BetaRate
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.model import CriticModel, Prices, Rate, parameters, present, varied

@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias, TypeVar, final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from refork.decide import BestRule, against_rules, brier, calibration_error
-from refork.decide.calibrate import Reliability, reliability
 from refork.errors import BadInput
 from refork.stats import benjamini_hochberg, paired_difference
 from refork.stats.means import t_difference
 from refork.stats.power import detectable_difference
 from refork.stats.results import Array, Interval
+from refork_methods.decide import BestRule, against_rules, brier, calibration_error
+from refork_methods.decide.calibrate import Reliability, reliability
 from refork_methods.gate.evaluate import CAP, worth
 from refork_methods.gate.fit import chains, fit_critics
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, Rate, chance

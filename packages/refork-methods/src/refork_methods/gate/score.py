@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.decide import brier, calibration_error
 from refork.errors import BadInput
 from refork.stats import auroc
 from refork.stats.results import Array, Interval, finite
+from refork_methods.decide import brier, calibration_error
 from refork_methods.gate.fit import beliefs, leave_one_out, refuse_fitted
 from refork_methods.gate.model import CriticModel
 from refork_methods.gate.records import Record, completed, labelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refork.decide import break_even, crossing
+from refork_methods.decide import break_even, crossing
 from refork_methods.gate.model import Critic, Prices
 from refork_methods.gate.policy import checked, pass_chance, posterior
 

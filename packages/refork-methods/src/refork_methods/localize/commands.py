@@ -13,7 +13,7 @@ from refork.errors import BadInput
 from refork.jsonl import read_utf8
 
 if TYPE_CHECKING:
-    from refork.decide import Advice
+    from refork_methods.decide import Advice
     from refork_methods.localize.casefile import CaseFile
     from refork_methods.localize.commits import RepoScore
     from refork_methods.localize.transfer import SettingTransfer, TransferReport

@@ -12,13 +12,13 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Shaped
 
-from refork.decide import Advice, Calibration, advise, break_even, fit_calibration
 from refork.errors import BadInput, CannotDo
 from refork.plain import from_json, to_json
 from refork.settings import present_mark
 from refork.stats import Interval, paired_difference
 from refork.stats.results import Array
 from refork.types import Json
+from refork_methods.decide import Advice, Calibration, advise, break_even, fit_calibration
 from refork_methods.localize.casefile import CaseFile, replace_text
 from refork_methods.localize.gold import Gold, gold_spans
 

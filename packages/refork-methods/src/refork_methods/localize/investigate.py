@@ -10,9 +10,9 @@ from typing import final
 import networkx as nx
 import numpy as np
 
-from refork.decide import Calibration, fit_calibration
 from refork.errors import BadInput
 from refork.types import Json
+from refork_methods.decide import Calibration, fit_calibration
 from refork_methods.localize.casefile import CaseFile, Dependency, Location
 from refork_methods.localize.facts import Symbol
 from refork_methods.localize.gold import Gold, gold_spans

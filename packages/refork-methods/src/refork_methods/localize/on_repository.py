@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from refork.decide import Calibration
 from refork.errors import BadInput, UserError
 from refork.jsonl import json_objects
 from refork.progress import Progress, silent
+from refork_methods.decide import Calibration
 from refork_methods.localize.casefile import CaseFile
 from refork_methods.localize.history import History, read_history
 from refork_methods.localize.index import RepoIndex

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from refork.errors import BadInput, TreeVersion
-from refork.journal import Journal
 from refork.policies.base import Cost
 from refork.types import Json
+from refork_methods.journal import Journal
 
 #: Version of the events; a log of another version is refused.
 SCHEMA: Final = 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from refork.errors import BadInput
-from refork.journal import Entry
 from refork.policies.base import Cost
 from refork.types import Json
+from refork_methods.journal import Entry
 from refork_methods.memory.events import cost_of
 from refork_methods.memory.gate import HISTORY, Recurrence
 from refork_methods.memory.item import ItemKind, MemoryItem

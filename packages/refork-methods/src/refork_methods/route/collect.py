@@ -20,7 +20,6 @@ from refork.forking import Fork, SwapPolicy
 from refork.forking.arm import ReadyArm, graded, prepare, run_jobs
 from refork.forking.context import conversation
 from refork.policies.base import Sampling
-from refork.policies.relay import Relay, by_schedule
 from refork.progress import Progress, silent
 from refork.stats import Interval
 from refork.tree.node import Point, Trajectory
@@ -29,6 +28,7 @@ from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import recorded_world
 from refork_methods.route.pool import WorkerPool
+from refork_methods.route.relay import Relay, by_schedule
 from refork_methods.route.runs import Failure, Labels, labels, outcomes, raw_lines, relay, speaker, turns_of
 from refork_methods.route.table import Outcome, OutcomeTable
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from refork.decide import Calibration
+    from refork_methods.decide import Calibration
     from refork_methods.route.frontier import FrontierReport
     from refork_methods.route.table import OutcomeTable
 

@@ -16,15 +16,15 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from refork.chat import Reply
-from refork.decide import break_even
 from refork.errors import BadInput, ServerError
-from refork.journal import Journal
 from refork.policies.base import Request
-from refork.policies.relay import NextSpeaker, Relay
 from refork.stats.results import Array
 from refork.tree.tree import Tree
 from refork.types import Json, Message
+from refork_methods.decide import break_even
+from refork_methods.journal import Journal
 from refork_methods.route.pool import WorkerPool
+from refork_methods.route.relay import NextSpeaker, Relay
 from refork_methods.route.runs import relay
 from refork_methods.route.table import OutcomeTable
 

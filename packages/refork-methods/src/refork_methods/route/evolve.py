@@ -13,10 +13,10 @@ from cmaes import SepCMA  # type: ignore[import-untyped]
 from jaxtyping import Float
 
 from refork.errors import BadInput, CannotDo, Mismatch
-from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
 from refork.progress import Progress, silent
 from refork.types import Json
+from refork_methods.journal import Journal
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.rollouts import Drawn, Episodes, Greedy, Rollouts
 from refork_methods.route.svf import LEAST_OFFSET

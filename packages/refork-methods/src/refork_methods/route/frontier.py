@@ -10,7 +10,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from refork.decide import (
+from refork.errors import BadInput
+from refork.stats import Interval, mean_interval
+from refork.stats.results import Array
+from refork.types import Json
+from refork_methods.decide import (
     Calibration,
     Regret,
     area_under_frontier,
@@ -20,11 +24,7 @@ from refork.decide import (
     frontier,
     regret,
 )
-from refork.decide.calibrate import Reliability, reliability
-from refork.errors import BadInput
-from refork.stats import Interval, mean_interval
-from refork.stats.results import Array
-from refork.types import Json
+from refork_methods.decide.calibrate import Reliability, reliability
 from refork_methods.route.table import OutcomeTable, task_of
 
 
@@ -370,7 +370,7 @@ def success_chance(shares: Shaped[Array, "queries workers"], table: OutcomeTable
     """The chance that the chosen worker succeeds, given its probability; fitted on queries not tested on.
 
     A router's probability says which worker is best, not how often it succeeds: this map learns that.
-    Raises: BadInput as :func:`refork.decide.fit_calibration`, or for rewards other than right and wrong.
+    Raises: BadInput as :func:`fit_calibration`, or for rewards other than right and wrong.
     """
     probability, right = _chosen_rows(shares, table)
     return fit_calibration(probability, right)

@@ -16,7 +16,6 @@ from refork.errors import BadInput, CannotDo, UserError
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling
-from refork.policies.relay import NextSpeaker
 from refork.registry import part
 from refork.sampling.noise import stream_of
 from refork.tree.node import Trajectory
@@ -27,6 +26,7 @@ from refork.worlds.open import open_world
 from refork_methods.route.backbone import RouterBackbone
 from refork_methods.route.head import HeadCard, SelectionHead, load_head
 from refork_methods.route.pool import WorkerPool
+from refork_methods.route.relay import NextSpeaker
 from refork_methods.route.runs import relay, speaker, turn_cost, turns_of
 from refork_methods.route.svf import SvfAdapter
 

@@ -13,7 +13,6 @@ from refork.forking import Fork
 from refork.forking.context import conversation
 from refork.growing.rollouts import Group, grow
 from refork.policies.base import Cost, Sampling
-from refork.policies.relay import Relay, Rule, Voice, by_chance
 from refork.progress import Progress, silent
 from refork.tree.node import Node, Trajectory
 from refork.tree.score import DrawRecord
@@ -21,6 +20,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
 from refork_methods.route.pool import WorkerPool
+from refork_methods.route.relay import Relay, Rule, Voice, by_chance
 from refork_methods.route.table import Outcome, OutcomeTable
 
 # A conversation as raw lines of ``role: content``: the text that a router's backbone reads.

@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from refork.decide import Regret, regret
 from refork.decoding.states import layer_number
 from refork.errors import BadInput, CannotDo
 from refork.plain import to_json
 from refork.progress import Progress, silent
 from refork.types import IntArray, Json
+from refork_methods.decide import Regret, regret
 from refork_methods.route.backbone import RouterBackbone, Transcript
 from refork_methods.route.head import SelectionHead, softmax
 from refork_methods.route.svf import LEAST_OFFSET, SvfAdapter

@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-from refork.decide import BestRule, against_rules
 from refork.errors import BadInput
 from refork.plain import to_json
 from refork.progress import Progress, silent
 from refork.types import Json
+from refork_methods.decide import BestRule, against_rules
 from refork_methods.route.backbone import RouterBackbone
 from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve, reinforce
 from refork_methods.route.head import HeadCard, SelectionHead, measured, query_digest, save_head

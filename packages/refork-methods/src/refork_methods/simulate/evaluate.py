@@ -9,13 +9,13 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, final, runtime_check
 
 from refork.errors import BadInput
 from refork.interrupt import Interrupt
-from refork.journal import Journal
 from refork.plain import canonical, content_hash, to_json
 from refork.policies.base import Cost
 from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
+from refork_methods.journal import Journal
 from refork_methods.simulate.data import Thresholds, classify, turn_stats
 from refork_methods.simulate.fidelity import Comparison, Fidelity, Grade, JudgedTurn, summarise
 from refork_methods.simulate.prompt import NO_TAG, Asked, Prediction, Target, bare, matches, pick, targets

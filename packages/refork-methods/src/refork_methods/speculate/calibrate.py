@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from refork.decide import brier, calibration_error
 from refork.errors import BadInput
 from refork.settings import present_mark
 from refork.stats import auroc
 from refork.stats.results import Array
 from refork.types import Json
+from refork_methods.decide import brier, calibration_error
 from refork_methods.speculate.files import read_json, write_json
 from refork_methods.speculate.rounds import Rounds
 

@@ -5,7 +5,6 @@ import pytest
 
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.plain import canonical
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.edits import FolderEditor
@@ -16,6 +15,7 @@ from refork_methods.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.replay import replay, resume
 from refork_methods.evolve.search import Settings, run
+from refork_methods.journal import Journal
 
 SEED = {"agent.md": "skill 0", "judge.md": "likes shiny"}
 TASKS = [Task(f"t{i}", f"Sum {i} and {i}.", None if i % 2 else str(2 * i)) for i in range(24)]

@@ -4,7 +4,6 @@ from functools import cache
 import pytest
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.plain import canonical
 from refork_methods.evolve.replay import replay, resume
 from refork_methods.evolve.reviewer import SETTINGS, ReviewWorld, evolve, measure, open_world
@@ -19,6 +18,7 @@ from refork_methods.evolve.reviewer.shop import (
     reviewer_of,
 )
 from refork_methods.evolve.reviewer.writer import START, WriterSettings
+from refork_methods.journal import Journal
 
 SHORT = replace(SETTINGS, budget=300, first=128, gate=replace(SETTINGS.gate, looks=2))
 

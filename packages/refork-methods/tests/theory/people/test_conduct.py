@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, CannotDo, Mismatch, TreeBusy
-from refork.journal import Journal
+from refork_methods.journal import Journal
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.experiment import trial_orders
 from refork_methods.theory.people import Answer, Completion, Conduct, Study, read_results

@@ -9,7 +9,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from refork.errors import CannotDo
-from refork.journal import Journal
+from refork_methods.journal import Journal
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.people import Completion, Conduct, Study
 from refork_methods.theory.people.codes import new_key

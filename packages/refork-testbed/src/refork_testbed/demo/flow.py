@@ -17,7 +17,6 @@ from refork import stats
 from refork.forking import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
 from refork.forking.arm import graded
 from refork.growing import Group, grow
-from refork.growing.pick import surprising_failures
 from refork.policies.base import Sampling
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
@@ -30,6 +29,7 @@ from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.train.loop import TreeTraining, Update, train_policy
 from refork_testbed.demo.pages import report_data
+from refork_testbed.demo.pick import surprising_failures
 from refork_testbed.models import build, find, tiny_model_for
 
 

@@ -20,13 +20,13 @@ from refork.compaction import Compactor, approximate_tokens, holds
 from refork.errors import BadInput, ReforkError, ServerError
 from refork.forking import Fork
 from refork.forking.arm import ReadyArm, run_jobs
-from refork.journal import Journal
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy, spell
 from refork.progress import Progress, silent, waits
 from refork.runs.recipe import open_folder
 from refork.tree.tree import Tree
 from refork.types import Json, Message
+from refork_methods.journal import Journal
 from refork_methods.pin.constraint import Constraint
 from refork_methods.rot import report
 from refork_methods.rot.compactors import open_compactor

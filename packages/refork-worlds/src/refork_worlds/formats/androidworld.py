@@ -19,10 +19,10 @@ from typing import Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
-from refork.formats.pickled import fields, number, unpickled
-from refork.formats.screen_trajectories import ScreenStep, drafts
 from refork.tree.records import Record
 from refork.types import Json
+from refork_worlds.formats.pickled import fields, number, unpickled
+from refork_worlds.formats.screen_trajectories import ScreenStep, drafts
 from refork_worlds.screens.device import DONE, NOT_DONE
 from refork_worlds.screens.elements import Element, line
 

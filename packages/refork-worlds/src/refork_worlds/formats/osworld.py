@@ -22,10 +22,10 @@ from xml.etree import ElementTree
 from refork.errors import BadInput
 from refork.formats.base import Head, shaped
 from refork.formats.rows import objects
-from refork.formats.screen_trajectories import ScreenStep, drafts
 from refork.json_guard import document
 from refork.tree.records import Position, Record, Remark
 from refork.types import Json
+from refork_worlds.formats.screen_trajectories import ScreenStep, drafts
 from refork_worlds.screens.elements import Element, line
 
 _TREES: Final = ("accessibility_tree", "a11y_tree")

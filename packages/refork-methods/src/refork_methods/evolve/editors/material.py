@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, TypeVar, final
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.jsonl import json_objects
 from refork.plain import content_hash, from_json
+from refork_methods.journal import Journal
 
 #: Fewest items of an anchor.
 LEAST_ANCHOR: Final = 30

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
@@ -37,6 +36,7 @@ from refork_methods.evolve.reviewer.shop import (
 )
 from refork_methods.evolve.reviewer.writer import WriterSettings, mutate
 from refork_methods.evolve.search import Runtime, Settings, run
+from refork_methods.journal import Journal
 
 #: The terms that the documented runs are made on. The slack: see :class:`Gate`.
 SETTINGS: Final = Settings(1600, first=128, gate=Gate("paired", looks=4, anchor_slack=0.05))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.plain import content_hash, from_json, to_json
 from refork.sampling.noise import stream_of
 from refork.types import Json
@@ -29,6 +28,7 @@ from refork_methods.evolve.scripted.papers import (
 )
 from refork_methods.evolve.search import Runtime, Settings, run
 from refork_methods.evolve.traps import TrapSet, trap_set
+from refork_methods.journal import Journal
 
 SLOT = "review"
 WRITER, REVIEWER = "writer", "reviewer"

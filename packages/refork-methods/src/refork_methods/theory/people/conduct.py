@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, final
 
 from refork.errors import BadInput, CannotDo, Mismatch, TreeBusy
-from refork.journal import Journal
 from refork.types import Json
+from refork_methods.journal import Journal
 from refork_methods.theory.people.codes import new_code, new_key, pseudonym, sealed_session, token_digest
 from refork_methods.theory.people.document import Study
 from refork_methods.theory.people.record import Answer, Person, Record, Status, answer_body, check_next

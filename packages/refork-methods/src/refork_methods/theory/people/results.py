@@ -13,9 +13,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.journal import Journal
 from refork.settings import present_mark
 from refork.types import Json
+from refork_methods.journal import Journal
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.experiment import Experiment
 from refork_methods.theory.people.codes import pseudonym

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import final
 
 from refork.errors import Mismatch
-from refork.journal import Journal
 from refork.plain import content_hash
 from refork.types import Json
+from refork_methods.journal import Journal
 
 EVENTS = "events.jsonl"
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.decide import advise, break_even, crossing
 from refork.errors import BadInput
+from refork_methods.decide import advise, break_even, crossing
 
 AMOUNTS = st.floats(0, 1e6)
 

@@ -4,7 +4,7 @@ One piece of code for every layer that decides around a frozen model: verify or 
 finding or not.
 """
 
-from refork.decide.calibrate import (
+from refork_methods.decide.calibrate import (
     Calibration,
     Reliability,
     brier,
@@ -12,10 +12,10 @@ from refork.decide.calibrate import (
     fit_calibration,
     reliability,
 )
-from refork.decide.frontier import area_under_frontier, frontier
-from refork.decide.posterior import BetaRate
-from refork.decide.regret import BestRule, Regret, against_rules, regret
-from refork.decide.threshold import Advice, advise, break_even, crossing
+from refork_methods.decide.frontier import area_under_frontier, frontier
+from refork_methods.decide.posterior import BetaRate
+from refork_methods.decide.regret import BestRule, Regret, against_rules, regret
+from refork_methods.decide.threshold import Advice, advise, break_even, crossing
 
 __all__ = [
     "Advice",

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork.decide import area_under_frontier, frontier
 from refork.errors import BadInput
+from refork_methods.decide import area_under_frontier, frontier
 
 
 def test_dominated_options_are_off_the_frontier():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import Mismatch, TreeBusy
-from refork.journal import Journal
+from refork_methods.journal import Journal
 
 
 def test_entries_are_chained_and_read_back(tmp_path):

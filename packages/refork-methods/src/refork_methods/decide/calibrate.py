@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from refork.decide.posterior import BetaRate
 from refork.errors import BadInput
 from refork.stats import Interval, wilson
 from refork.stats.results import Array, finite
 from refork.types import Json
+from refork_methods.decide.posterior import BetaRate
 
 Method: TypeAlias = Literal["isotonic", "bins"]
 #: Below this many cases of either outcome a fit says nothing.

@@ -7,10 +7,10 @@ import pytest
 
 from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Request, Sampling, sample_all
-from refork.policies.relay import NextSpeaker, Relay, Voice, by_chance, by_schedule
 from refork.policies.scripted import ScriptedPolicy
 from refork.sampling.noise import NoiseKey
 from refork.types import token_array
+from refork_methods.route.relay import NextSpeaker, Relay, Voice, by_chance, by_schedule
 
 LAW = Sampling(max_tokens=8)
 

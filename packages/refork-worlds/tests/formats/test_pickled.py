@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refork.errors import BadInput
-from refork.formats.pickled import unpickled
+from refork_worlds.formats.pickled import unpickled
 
 
 def refusal(read: Callable[[], object]) -> str | None:
@@ -31,7 +31,7 @@ def packed(path, raw):
 
 def test_pickles_that_ask_for_memory_are_refused(tmp_path, monkeypatch):
     file = tmp_path / "T_0.pkl.gz"
-    monkeypatch.setattr("refork.formats.pickled.LARGEST", 1 << 20)
+    monkeypatch.setattr("refork_worlds.formats.pickled.LARGEST", 1 << 20)
     with pytest.raises(BadInput, match="unpacks to more"):
         unpickled(packed(file, pickle.dumps(b"\0" * (2 << 20))))
     with pytest.raises(BadInput, match="remembers more"):

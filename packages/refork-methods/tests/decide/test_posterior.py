@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from refork.decide import BetaRate
 from refork.errors import BadInput
+from refork_methods.decide import BetaRate
 
 
 def test_the_posterior_mean_under_a_uniform_prior():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from refork.decide import against_rules, regret
 from refork.errors import BadInput
+from refork_methods.decide import against_rules, regret
 
 TABLE = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0], [2.0, 2.0, np.nan], [0.0, 1.0, 5.0]])
 

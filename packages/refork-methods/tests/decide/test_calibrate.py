@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from refork.decide import Calibration, brier, calibration_error, fit_calibration, reliability
 from refork.errors import BadInput
+from refork_methods.decide import Calibration, brier, calibration_error, fit_calibration, reliability
 
 
 def cases(n=4000, seed=0):

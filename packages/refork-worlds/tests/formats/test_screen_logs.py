@@ -15,11 +15,11 @@ import pytest
 
 from refork.errors import BadInput
 from refork.formats import folder_files, reader_for
-from refork.formats.pickled import number, unpickled
 from refork.tree import Tree
 from refork.worlds.trajectories import trajectory_of
 from refork_worlds.formats.androidworld import AndroidWorld
 from refork_worlds.formats.osworld import OSWorld
+from refork_worlds.formats.pickled import number, unpickled
 
 MODULE = "android_world.env.representation_utils"
 
