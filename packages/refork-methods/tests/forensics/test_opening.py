@@ -14,7 +14,7 @@ from refork.worlds.open import open_world
 from refork_methods.forensics import Case, Design, Incident, Intervention, Target
 from refork_methods.forensics.bench import recorded_task, task_document
 from refork_methods.forensics.opening import grader_of, open_bench, rollout_of, tree_file, world_of
-from refork_methods.forensics.run import counterfactual, run_design
+from refork_methods.forensics.run import run_design
 from refork_methods.forensics.running import parse_edit, parse_grid
 from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives.agents import find_agent
@@ -60,7 +60,7 @@ def test_a_case_of_any_world_opens_from_its_recorded_rollout(tmp_path):
         assert tree_file(case) == tmp_path / "tree.db"
         bench = open_bench(case, tree, walker, world="maze:2,2,2?cap=8", pattern="left", settings=Sampling())
         edit = Intervention.edit("prompt", str(task.prompt) + " Go left.")
-        ran = counterfactual(case, bench, edit, 5)
+        ran = run_design(case, bench, Design.counterfactual(edit), 5)
         assert ran.arms[1].total == 5
         assert rollout_of(case, tree, None).node.id == leaf
         assert rollout_of(case, tree, group.forks[0].draws[1].leaf).node.id != leaf

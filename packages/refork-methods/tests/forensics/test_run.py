@@ -18,8 +18,7 @@ from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.run import (
     control_model,
     control_setting,
-    counterfactual,
-    dose_response,
+    dose_design,
     file_evidence,
     positive_control,
     run_design,
@@ -45,6 +44,10 @@ def bench_of(tree, name, seed=0, **settings):
     return case, Bench(tree, policy, grader, restart(world), Sampling(max_tokens=40), seed)
 
 
+def edited(case, bench, path, value, n):
+    return run_design(case, bench, Design.counterfactual(Intervention.edit(path, value)), n)
+
+
 def near(arm, rate, errors=4):
     assert abs(arm.rate - rate) <= errors * math.sqrt(rate * (1 - rate) / arm.runs) + 1e-9
 
@@ -52,7 +55,7 @@ def near(arm, rate, errors=4):
 def test_a_dose_response_is_the_planted_curve(tree):
     # Each arm within 4 standard errors: wrong once in 5,000 seeds.
     case, bench = bench_of(tree, "tedium", turns=12)
-    ran = dose_response(case, bench, "settings.errors", [0, 50, 150, 258], 200)
+    ran = run_design(case, bench, dose_design(case, "settings.errors", [0, 50, 150, 258]), 200)
     agent = find_agent("tedium")
     for arm in ran.arms:
         data = case.incident.environment | {
@@ -74,7 +77,9 @@ def test_a_counterfactual_and_its_noise(tree):
     assert 4 < ran.arms[0].rate / ran.arms[1].rate < 12
     streams = {tree.fork_record(arm.forks[0]).stream for arm in ran.arms}
     assert len(streams) == 1, "both arms share their noise"
-    more = counterfactual(case, bench, Intervention.edit("settings.reason", "it would be fun"), 50)
+    more = run_design(
+        case, bench, Design.counterfactual(Intervention.edit("settings.reason", "it would be fun")), 50
+    )
     assert more.result.method == "Newcombe, Fisher exact", "the base has more draws: all of them count"
     assert more.arms[0] == ran.arms[0]
 
@@ -122,22 +127,22 @@ def test_the_positive_control_may_be_what_an_instrument_finds(tree):
 
 def test_nothing_is_drawn_twice(tree, monkeypatch):
     case, bench = bench_of(tree, "tedium")
-    ran = dose_response(case, bench, "settings.errors", [50, 258], 30)
+    ran = run_design(case, bench, dose_design(case, "settings.errors", [50, 258]), 30)
     drawn = Counter()
     real = ScriptedPolicy.sample
     monkeypatch.setattr(
         ScriptedPolicy, "sample", lambda self, r, s: drawn.update(n=len(r)) or real(self, r, s)
     )
     entries = len(case.journal)
-    again = dose_response(case, bench, "settings.errors", [50, 258], 30)
+    again = run_design(case, bench, dose_design(case, "settings.errors", [50, 258]), 30)
     assert again.arms == ran.arms
     assert drawn["n"] == 0
     assert len(case.journal) == entries
     other = Case.memory(case.incident)
-    third = dose_response(other, bench, "settings.errors", [50, 258], 30)
+    third = run_design(other, bench, dose_design(other, "settings.errors", [50, 258]), 30)
     assert drawn["n"] == 0, "another case finds the rollouts on the tree"
     assert third.arms == ran.arms
-    dose_response(case, bench, "settings.errors", [50, 258], 40)
+    run_design(case, bench, dose_design(case, "settings.errors", [50, 258]), 40)
     assert drawn["n"] > 0
 
 
@@ -149,11 +154,14 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(tree):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dose_response(case, bench, "settings.errors", [150, 258], 30, progress=stop)
-    resumed = dose_response(case, bench, "settings.errors", [150, 258], 30)
+        run_design(case, bench, dose_design(case, "settings.errors", [150, 258]), 30, progress=stop)
+    resumed = run_design(case, bench, dose_design(case, "settings.errors", [150, 258]), 30)
     with Tree.memory() as fresh:
         whole, other = bench_of(fresh, "tedium")
-        assert dose_response(whole, other, "settings.errors", [150, 258], 30).arms == resumed.arms
+        assert (
+            run_design(whole, other, dose_design(whole, "settings.errors", [150, 258]), 30).arms
+            == resumed.arms
+        )
 
 
 def broken(policy):
@@ -171,7 +179,9 @@ def broken(policy):
 def test_broken_rollouts_are_failures_and_bound_the_row(tree):
     case, bench = bench_of(tree, "loyal")
     bench = replace(bench, policy=broken(bench.policy))
-    ran = counterfactual(case, bench, Intervention.edit("settings.source", "an engineer"), 60)
+    ran = run_design(
+        case, bench, Design.counterfactual(Intervention.edit("settings.source", "an engineer")), 60
+    )
     assert ran.arms[0].failed == 67
     assert ran.arms[1].failed == 20
     assert ran.arms[1].runs + (ran.arms[1].unfinished or 0) == 40
@@ -214,7 +224,9 @@ def test_rows_count_only_where_they_were_predicted_first(tree):
     items, _ = file_evidence(case, ran)
     assert len(items) == 2
     assert case.table().rows
-    late = counterfactual(case, bench, Intervention.edit("settings.oversight", "nobody"), 100)
+    late = run_design(
+        case, bench, Design.counterfactual(Intervention.edit("settings.oversight", "nobody")), 100
+    )
     file_evidence(case, late)
     assert len(case.evidence) == 3
     file_evidence(case, ran)
@@ -233,11 +245,11 @@ def test_another_model_or_grader_is_refused(tree):
 def test_an_edit_must_have_an_effect_and_a_dose_must_be_a_number(tree):
     case, bench = bench_of(tree, "tedium")
     with pytest.raises(BadInput, match="changes nothing"):
-        counterfactual(case, bench, Intervention.edit("settings.errors", 258))
+        run_design(case, bench, Design.counterfactual(Intervention.edit("settings.errors", 258)))
     with pytest.raises(BadInput, match="a dose is a number"):
-        dose_response(case, bench, "settings.source", [0, 1])
+        run_design(case, bench, dose_design(case, "settings.source", [0, 1]))
     with pytest.raises(BadInput, match="no field"):
-        dose_response(case, bench, "settings.nothing", [0, 1])
+        run_design(case, bench, dose_design(case, "settings.nothing", [0, 1]))
 
 
 def test_chat_prompts_are_environments_too(tree):
@@ -252,7 +264,7 @@ def test_chat_prompts_are_environments_too(tree):
     case = Case.memory(Incident("chat", policy.card, environment, Target("yes", grader.producer)))
     bench = Bench(tree, policy, grader, restart(None), Sampling(max_tokens=4))
     edit = Intervention.replace("messages[0].content", ", please", "")
-    ran = counterfactual(case, bench, edit, 100)
+    ran = run_design(case, bench, Design.counterfactual(edit), 100)
     near(ran.arms[0], 0.8)
     near(ran.arms[1], 0.1)
     with pytest.raises(BadInput, match="no messages"):
@@ -287,9 +299,9 @@ def test_rollouts_that_another_grader_saw_are_graded_again(tree):
 def test_a_row_stands_when_more_is_drawn(tree):
     case, bench = bench_of(tree, "loyal")
     edit = Intervention.edit("settings.source", "an engineer")
-    file_evidence(case, counterfactual(case, bench, edit, 30), confounds=["frame"])
+    file_evidence(case, run_design(case, bench, Design.counterfactual(edit), 30), confounds=["frame"])
     first = case.evidence[0]
-    _, told = file_evidence(case, counterfactual(case, bench, edit, 60))
+    _, told = file_evidence(case, run_design(case, bench, Design.counterfactual(edit), 60))
     assert case.evidence == (first,)
     assert first.confounds == ("frame",)
     assert "stands" in told[0].words
@@ -302,7 +314,7 @@ def test_the_base_comes_first(tree):
     def listen(stage, done, total, *, tokens=None, waiting=None):
         stages.append(stage)
 
-    dose_response(case, bench, "settings.errors", [100, 200], 20, progress=listen)
+    run_design(case, bench, dose_design(case, "settings.errors", [100, 200]), 20, progress=listen)
     assert stages[0] == "rollouts, base"
     assert case.base is not None
     assert case.base.total == 200

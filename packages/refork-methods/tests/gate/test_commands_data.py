@@ -55,7 +55,7 @@ def test_replay(folder):
     told = json.loads(
         gate(
             "replay", folder / "policy.json", folder / "test.jsonl", "--verify", "retry", "--json",
-            "--svg", folder / "r.svg", "--price", "verify=1", "--posterior-draws", 3,
+            "--svg", folder / "r.svg", "--price", "verify=1",
         )
     )  # fmt: skip
     assert told["instances"] == 60
@@ -63,7 +63,6 @@ def test_replay(folder):
     assert (folder / "r.svg").read_text().startswith("<svg")
     cheap = {row["policy"]: row for row in told["policies"]}
     assert cheap["always_verify"]["utility"]["estimate"] > 60
-    assert cheap["dp"]["spread"] > 0
 
 
 def test_replay_refuses_what_it_was_fitted_on_but_for_folds(folder):
@@ -75,10 +74,7 @@ def test_replay_refuses_what_it_was_fitted_on_but_for_folds(folder):
 
 def test_score(folder):
     assert "PRR" in gate("score", folder / "policy.json", folder / "test.jsonl")
-    told = json.loads(
-        gate("score", folder / "policy.json", folder / "test.jsonl", "--lm-polygraph", "--json")
-    )
-    assert told["scores"][0]["method"] == "random monte-carlo, ties sorted"
+    told = json.loads(gate("score", folder / "policy.json", folder / "test.jsonl", "--json"))
     assert told["scores"][0]["prr"] > 0.3
     assert len(told["beliefs"]) == 180
     gate("score", folder / "policy.json", folder / "all.jsonl", "--leave-one-out")

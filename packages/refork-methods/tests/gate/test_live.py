@@ -61,14 +61,6 @@ def test_after_a_refusal_retry_refines_and_the_writer_is_told():
     assert work.told == [[], [("verify", False)]]
 
 
-def test_a_gate_refines_on_a_fail_and_gives_up_at_the_horizon():
-    work = Work()
-    episode = work.run(gate(MODEL, 3, "test"))
-    assert actions(episode) == ["test", "generate"] * 2 + ["test", "stop"]
-    assert episode.utility == -(3 * 2 + 2 * 5)
-    assert work.told[1:] == [[("test", False)], [("test", False)]]
-
-
 def test_beliefs_move_as_the_model_says():
     episode = Work(right=[0]).run(gate(MODEL, 3, "test"))
     assert episode.events[0].before == 0.6
@@ -98,11 +90,6 @@ def test_measured_prices_are_paid_where_they_are_known():
     assert work.run(gate(MODEL, 3, "test"), measured=True).utility == 100 - 0.5 - 30
     assert work.run(gate(MODEL, 3, "test"), measured=True).first == 7.0
     assert work.run(gate(MODEL, 3, "test")).utility == 100 - 2 - 30
-
-
-def test_stopping_costs_nothing():
-    episode = Work().run(stop(MODEL))
-    assert (episode.outcome, episode.utility, episode.right) == ("stopped", 0.0, None)
 
 
 def test_shipping_counts_what_is_expected():

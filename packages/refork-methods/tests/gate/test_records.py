@@ -15,7 +15,6 @@ from refork_methods.gate.records import (
     price_of,
     prices_from,
     read_jsonl,
-    refuse_overlap,
     split,
 )
 
@@ -65,11 +64,6 @@ class TestSplit:
         assert len(fit) + len(test) == len(records) == 80
         assert split(records, 0.75, seed=3) == (fit, test)
         assert split(records, 0.75, seed=4) != (fit, test)
-        refuse_overlap((r.instance for r in fit), (r.instance for r in test))
-
-    def test_the_same_instance_on_both_sides_is_refused(self):
-        with pytest.raises(BadInput, match="2 instances are in both the fit and the test records: a, b"):
-            refuse_overlap(["a", "b", "c"], ["b", "a", "d"])
 
     @pytest.mark.parametrize("share", [0.0, 1.0, 0.01])
     def test_a_split_with_an_empty_side_is_refused(self, share):

@@ -224,20 +224,6 @@ def _paired_result(bench: Bench, arms: Sequence[Arm], draws: Sequence[dict[int, 
     return Result("difference", found.interval, tuple(arms), found.p, f"{found.interval.method}, paired")
 
 
-def dose_response(
-    case: Case,
-    bench: Bench,
-    path: str,
-    grid: Sequence[float],
-    n: int = ARM_DRAWS,
-    *,
-    name: str | None = None,
-    progress: Progress = silent,
-) -> Ran:
-    """One number of the environment at every value of a grid: a curve, and the test of a trend."""
-    return run_design(case, bench, dose_design(case, path, grid, name=name), n, progress=progress)
-
-
 def dose_design(case: Case, path: str, grid: Sequence[float], *, name: str | None = None) -> Design:
     """The design of a dose-response; the arm at the environment's own value edits nothing.
 
@@ -247,13 +233,6 @@ def dose_design(case: Case, path: str, grid: Sequence[float], *, name: str | Non
     if isinstance(now, bool) or not isinstance(now, int | float):
         raise BadInput(f"the field holds {now!r}; a dose is a number", where=path)
     return Design.dose_response(path, grid, now=float(now), name=name)
-
-
-def counterfactual(
-    case: Case, bench: Bench, intervention: Intervention, n: int = ARM_DRAWS, *, progress: Progress = silent
-) -> Ran:
-    """One feature changed; draw i of both arms has the same noise."""
-    return run_design(case, bench, Design.counterfactual(intervention), n, progress=progress)
 
 
 def control_setting(

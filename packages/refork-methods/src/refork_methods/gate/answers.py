@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork.types import Json
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.model import (
@@ -272,17 +273,19 @@ def map_json(
     cells = [cell for row in found.cells for cell in row]
     kinds = {family(cell.rule) for cell in cells if cell.winner != BAYES}
     legend = {"1.0": "planning wins, by so much"} if any(c.winner == BAYES for c in cells) else {}
-    told = found.to_json() | {
+    told: Json = {
+        "x": x, "xs": across, "y": y, "ys": up,
+        "cells": [[cell.to_json() for cell in row] for row in found.cells],
         "title": f"When planning pays: {horizon} candidates, verifying is {_ends(verify)}",
         "here": list(now),
         "marks": [[mark(cell) for cell in row] for row in found.cells],
         "legend": legend | {kind.mark: kind.words for kind in FAMILIES if kind in kinds},
         "verdict": _verdict(cells),
         "sensitivity": None,
-    }
+    }  # fmt: skip
     if sensitive:
         rows = sensitivity(model, prices, horizon, verify, rules=RULES[rules])
-        told["sensitivity"] = [row.to_json() for row in rows]
+        told["sensitivity"] = [to_json(row) | {"regret": row.regret, "holds": row.holds} for row in rows]
     return found, told
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork.stats import newcombe, wilson
-from refork.stats.results import Interval
 from refork.types import Json
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.fit import CriticFit, Fit, fit, refuse_fitted
@@ -46,16 +46,6 @@ from refork_methods.gate.score import Scores
 # Fits, replays and scores as plain data, for printing and for files.
 
 
-def interval_json(interval: Interval | None) -> Json | None:
-    """Estimate, ends, level and method."""
-    if interval is None:
-        return None
-    return {
-        "estimate": interval.estimate, "low": interval.low, "high": interval.high,
-        "level": interval.level, "method": interval.method,
-    }  # fmt: skip
-
-
 def rate_json(rate: Rate) -> Json:
     """The rate acted on, with its credible interval where it was learned."""
     if isinstance(rate, float | int):
@@ -76,7 +66,7 @@ def fit_json(fit: Fit, prices: Prices | None, tested: IndependenceReport | None)
         "prior": {
             **rate_json(fit.model.prior),
             "draws": draws["all"],
-            "wilson": interval_json(wilson(draws["right"], draws["all"])),
+            "wilson": to_json(wilson(draws["right"], draws["all"])),
         },
         "critics": [_critic(one) for one in fit.critics],
         "kernel": {
@@ -84,8 +74,8 @@ def fit_json(fit: Fit, prices: Prices | None, tested: IndependenceReport | None)
             "breaks": rate_json(fit.model.kernel.breaks),
             **fit.model.meta["kernel"],
         },
-        "prices": None if prices is None else prices.to_json(),
-        "independence": None if tested is None else independence_json(tested),
+        "prices": to_json(prices),
+        "independence": to_json(tested),
         "warnings": [*fit.warnings, *(() if tested is None else tested.warnings)],
     }
 
@@ -96,38 +86,10 @@ def _critic(one: CriticFit) -> Json:
         "alpha": {**rate_json(one.critic.alpha), "passed": one.right[0], "judged": one.right[1]},
         "beta": {**rate_json(one.critic.beta), "passed": one.wrong[0], "judged": one.wrong[1]},
         "gap": one.critic.gap,
-        "gap_interval": interval_json(newcombe(one.wrong, one.right).interval),
+        "gap_interval": to_json(newcombe(one.wrong, one.right).interval),
         "price": one.critic.price,
         "unknown": one.unknown,
     }
-
-
-def independence_json(report: IndependenceReport) -> Json:
-    """Strata, pooled test, pairs."""
-    return {
-        "critics": list(report.critics),
-        "cases": report.cases,
-        "incomplete": report.incomplete,
-        "g2": report.g2,
-        "df": report.df,
-        "p": report.p,
-        "strata": [
-            {
-                "right": s.right, "cases": s.cases, "g2": s.g2, "df": s.df, "p": s.p,
-                "p_shuffled": s.p_shuffled, "degenerate": list(s.degenerate),
-                "min_expected": s.min_expected, "low_cells": s.low_cells,
-            }
-            for s in report.strata
-        ],
-        "pairs": [
-            {
-                "first": p.first, "second": p.second, "v_right": p.v_right, "v_wrong": p.v_wrong,
-                "agreement": p.agreement, "p": p.p, "p_adjusted": p.p_adjusted, "same": p.same,
-            }
-            for p in report.pairs
-        ],
-        "duplicates": [list(pair) for pair in report.duplicates],
-    }  # fmt: skip
 
 
 def replay_json(
@@ -143,13 +105,11 @@ def replay_json(
             {
                 "policy": name,
                 "rule": name not in comparisons,
-                "utility": interval_json(one.mean()),
+                "utility": to_json(one.mean()),
                 "solved": float(one.solved.mean()),
                 "spent": float(one.spent.mean()),
                 "predicted": check.predicted,
                 "z": check.z,
-                "spread": check.spread,
-                "z_fitted": check.z_fitted,
                 "ece": check.ece,
                 "brier": check.brier,
                 "actions": dict(one.actions),
@@ -165,19 +125,17 @@ def replay_json(
         "short": first.short,
         "dropped": dict(first.dropped),
         "policies": rows,
-        "comparisons": {name: comparison_json(one) for name, one in comparisons.items()},
+        "comparisons": {
+            name: {
+                "best_rule": one.best.rule,
+                "gap": to_json(one.best.gap),
+                "over_always_verify": to_json(one.best.reference),
+                "p": one.p,
+                "detectable": one.detectable,
+            }
+            for name, one in comparisons.items()
+        },
         "warnings": [*short, *lost, *first.warnings],
-    }
-
-
-def comparison_json(one: Comparison) -> Json:
-    """The gap to the best simple rule, with the gap to always-verify beside it."""
-    return {
-        "best_rule": one.best.rule,
-        "gap": interval_json(one.best.gap),
-        "over_always_verify": interval_json(one.best.reference),
-        "p": one.p,
-        "detectable": one.detectable,
     }
 
 
@@ -193,24 +151,23 @@ def scores_json(scores: Scores) -> Json:
                 "areas": {"score": row.prr.area, "oracle": row.prr.oracle, "random": row.prr.random},
                 "max_rejection": row.prr.max_rejection,
                 "method": row.prr.method,
-                "auroc": interval_json(row.auroc),
+                "auroc": to_json(row.auroc),
                 "ece": row.ece,
                 "brier": row.brier,
             }
             for row in scores.rows
         ],
         "beliefs": [
-            _belief(record, float(belief))
+            {
+                "instance": record.instance,
+                "candidate": record.candidate,
+                "step": record.step,
+                "belief": float(belief),
+                "right": record.right,
+            }
             for record, belief in zip(scores.records, scores.beliefs, strict=True)
         ],
     }
-
-
-def _belief(record: Any, belief: float) -> Json:
-    return {
-        "instance": record.instance, "candidate": record.candidate, "step": record.step,
-        "belief": belief, "right": record.right,
-    }  # fmt: skip
 
 
 # What the commands do: fit records into a policy, replay every policy on others.
@@ -296,7 +253,6 @@ def replay_all(
     verify: str = "terminal",
     recorded: bool = False,
     resamples: int = 1000,
-    posterior_draws: int = 0,
     folds: int | None = None,
     seed: int = 0,
     unit: str = "utility",
@@ -313,34 +269,22 @@ def replay_all(
     model = replace(model, critics=tuple(replace(c, price=given.get(c.name, c.price)) for c in model.critics))
     way: Any = verify
     costs: Costs = "recorded" if recorded else "prices"
+    settings: Any = {"horizon": horizon, "verify": way, "costs": costs}
     if folds is not None:
         ends, promised = cross_replay(
-            lambda fitted: all_policies(fitted, prices, horizon, way),
-            records,
-            {critic.name: critic.price for critic in model.critics},
-            prices,
-            folds=folds,
-            seed=seed,
-            horizon=horizon,
-            verify=way,
-            costs=costs,
-            changed_only=bool(model.meta.get("kernel", {}).get("changed_only")),
-        )
+            lambda fitted: all_policies(fitted, prices, horizon, way), records,
+            {critic.name: critic.price for critic in model.critics}, prices, folds=folds, seed=seed,
+            changed_only=bool(model.meta.get("kernel", {}).get("changed_only")), **settings,
+        )  # fmt: skip
         checks = {name: check_prediction(ends[name], value) for name, value in promised.items()}
     else:
         refuse_fitted(model, records)
         policies = all_policies(model, prices, horizon, way)
-        ends = {
-            name: replay(one, records, model, prices, horizon=horizon, verify=way, costs=costs)
+        ends = {name: replay(one, records, model, prices, **settings) for name, one in policies.items()}
+        checks = {
+            name: check_calibration(ends[name], one, model, prices, horizon=horizon, verify=way)
             for name, one in policies.items()
         }
-        checks = {
-            name: check_calibration(
-                ends[name], one, model, prices, horizon=horizon, verify=way,
-                posterior_draws=posterior_draws, seed=seed,
-            )
-            for name, one in policies.items()
-        }  # fmt: skip
     return replay_json(ends, checks, _comparisons(ends, seed, resamples))
 
 

@@ -9,6 +9,7 @@ import typer
 
 from refork.cli.common import AsJson, existing, print_json, settings_for
 from refork.cli.recipe import Keys
+from refork.cli.screen import print_table
 
 if TYPE_CHECKING:
     from refork.errors import ServerError
@@ -17,25 +18,6 @@ if TYPE_CHECKING:
 
 
 # How ``refork gate`` prints fits, replays and scores.
-
-
-def print_grid(columns: list[str], rows: list[list[str]], *, ruled: bool = False) -> None:
-    """A table that goes on beyond a narrow window rather than lose figures."""
-    from rich import box
-    from rich.table import Table
-
-    from refork.cli.screen import open_console
-
-    apart = 1 if ruled else 2
-    grid = Table(
-        box=box.SIMPLE_HEAD if ruled else None, header_style="dim", show_edge=False, padding=(0, apart, 0, 0)
-    )
-    for name in columns:
-        grid.add_column(name, no_wrap=True)
-    for row in rows:
-        grid.add_row(*row)
-    needed = sum(2 + max(map(len, column)) for column in zip(columns, *rows, strict=True))
-    open_console(width=max(open_console().width, needed)).print(grid)
 
 
 def _figure(value: float | None, form: str = ".3f") -> str:
@@ -57,7 +39,7 @@ def print_fit(report: dict[str, Any]) -> None:
         ]
         for one in report["critics"]
     ]  # fmt: skip
-    print_grid(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
+    print_table(["critic", "P(pass | right)", "P(pass | wrong)", "gap", "price", "unknown"], rows)
     typer.echo(
         f"refining: P(fix) {kernel['fix']['mean']:.3f}, P(break) {kernel['breaks']['mean']:.3f}, "
         f"from {kernel['from']}"
@@ -80,7 +62,7 @@ def print_replay(report: dict[str, Any]) -> None:
         ]
         for one in report["policies"]
     ]  # fmt: skip
-    print_grid(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
+    print_table(["policy", "utility", "95 %", "predicted", "z", "solved", "spent"], rows)
     for name, one in report["comparisons"].items():
         typer.echo(
             f"{name} minus the best simple rule, {one['best_rule']}: {_gap(one['gap'])}, p = {one['p']:.2g}; "
@@ -104,7 +86,7 @@ def print_scores(report: dict[str, Any]) -> None:
         ]
         for one in report["scores"]
     ]  # fmt: skip
-    print_grid(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
+    print_table(["score", "PRR", "AUROC", "ECE", "Brier"], rows)
     lost = "".join(f", {n} dropped: {why}" for why, n in report["dropped"].items())
     typer.echo(f"{report['candidates']} candidates{lost}")
 
@@ -118,7 +100,7 @@ def print_live(report: dict[str, Any]) -> None:
         ]
         for one in report["rows"]
     ]  # fmt: skip
-    print_grid(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
+    print_table(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
     outcomes = ", ".join(f"{n} {name}" for name, n in report["outcomes"].items())
     typer.echo(f"{len(report['rows'])} episodes: {outcomes}; {report['found']} were on the tree already")
     utility, promised = report["utility"], report["promised"]
@@ -142,7 +124,7 @@ def print_answer(report: dict[str, Any]) -> None:
     typer.echo(f"{report['action']}: {report['reason']}")
     ranked = sorted(report["q"].items(), key=lambda item: -item[1])
     values = [[name, f"{value:+.2f}"] for name, value in ranked]
-    print_grid(["action", f"worth ({report['unit']})"], values, ruled=True)
+    print_table(["action", f"worth ({report['unit']})"], values, ruled=True)
     plan = report["plan"]
     always = plan["over_always_verify"]
     typer.echo(
@@ -155,12 +137,12 @@ def print_map(report: dict[str, Any]) -> None:
     """The map as a table, largest y on top, what its marks mean, and the verdict."""
     columns = [f"{report['y']} \\ {report['x']}", *(f"{x:g}" for x in report["xs"])]
     rows = [[f"{y:g}", *marks] for y, marks in zip(report["ys"], report["marks"], strict=True)]
-    print_grid(columns, rows[::-1], ruled=True)
+    print_table(columns, rows[::-1], ruled=True)
     for sign, words in report["legend"].items():
         typer.echo(f"{sign:>4}  {words}")
     typer.echo(report["verdict"])
     if report["sensitivity"] is not None:
-        print_grid(
+        print_table(
             ["parameter", "now", "if it were", "replanned", "this plan", "regret", "best rule there"],
             [
                 [
@@ -415,14 +397,11 @@ def replay_policy(
     price: CallPrice = None,
     recorded: Annotated[bool, typer.Option("--recorded", help="Every call at what it cost then.")] = False,
     resamples: Annotated[int, typer.Option(help="Of the bootstrap over instances.")] = 1000,
-    posterior_draws: Annotated[
-        int, typer.Option(help="Models drawn from the fit, for the spread of predictions.")
-    ] = 0,
     folds: Annotated[
         int | None,
         typer.Option(help="Nothing held out: fit anew without each of so many folds of instances."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of bootstrap, posterior draws and folds.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of bootstrap and folds.")] = 0,
     picture: Annotated[Path | None, typer.Option("--svg", help="Draw the utilities.")] = None,
     threshold: Threshold = None,
     outcomes: Outcomes = None,
@@ -445,7 +424,7 @@ def replay_policy(
     found = _load(records, outcomes, threshold, counted, rate, pattern, oracle, errors_fail)
     told = replay_all(
         policy, found, given, reward=reward, horizon=horizon, verify=verify, recorded=recorded,
-        resamples=resamples, posterior_draws=posterior_draws, folds=folds, seed=seed, unit=counted,
+        resamples=resamples, folds=folds, seed=seed, unit=counted,
     )  # fmt: skip
     if picture is not None:
         from refork_methods.gate.pictures import replay_figure
@@ -464,9 +443,6 @@ def score_policy(
         bool, typer.Option("--leave-one-out", help="Fit anew without each instance: no records held out.")
     ] = False,
     max_rejection: Annotated[float, typer.Option(help="Reject at most this share.")] = 0.5,
-    lm_polygraph: Annotated[
-        bool, typer.Option("--lm-polygraph", help="Random score and ties as lm-polygraph takes them.")
-    ] = False,
     threshold: Threshold = None,
     outcomes: Outcomes = None,
     pattern: Pattern = PATTERN,
@@ -484,16 +460,7 @@ def score_policy(
 
     model, _ = read_policy(existing(policy))
     found = _load(records, outcomes, threshold, None, None, pattern, oracle, errors_fail)
-    told = scores_json(
-        score(
-            model,
-            found,
-            without_own=leave_one_out,
-            max_rejection=max_rejection,
-            random="monte-carlo" if lm_polygraph else "exact",
-            ties="sorted" if lm_polygraph else "average",
-        )
-    )
+    told = scores_json(score(model, found, without_own=leave_one_out, max_rejection=max_rejection))
     if as_json:
         print_json(told)
         return

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput
-from refork.plain import content_hash
+from refork.plain import content_hash, to_json
 from refork.types import Json
 from refork_methods.decide import BetaRate
 from refork_methods.gate.model import Critic, CriticModel, Kernel
@@ -54,13 +54,6 @@ class StepCounts:
     def kernel(self) -> Kernel:
         """Posterior rates under the uniform prior."""
         return Kernel(BetaRate(self.fixed, self.wrong), BetaRate(self.broken, self.right))
-
-    def to_json(self) -> Json:
-        """Plain counts."""
-        return {
-            "wrong": self.wrong, "fixed": self.fixed, "right": self.right, "broken": self.broken,
-            "unchanged": self.unchanged, "lost": self.lost,
-        }  # fmt: skip
 
 
 def fit_kernel(steps: Iterable[Record], changed_only: bool = False) -> Kernel:
@@ -206,7 +199,7 @@ def fit(
         warnings += (f"the kernel rests on {steps.wrong} steps from wrong, {steps.right} from right ones",)
     meta = _meta(kept, fits, warnings) | {
         "draws": {"right": sum(bool(r.right) for r in draws), "all": len(draws)},
-        "kernel": {"from": source, **steps.to_json(), "changed_only": changed_only},
+        "kernel": {"from": source, **to_json(steps), "changed_only": changed_only},
     }
     model = CriticModel(prior, tuple(one.critic for one in fits), kernel, meta)
     return Fit(model, fits, len(right), len(wrong), kept.dropped, warnings)

@@ -14,6 +14,7 @@ import numpy as np
 from refork.errors import BadInput, ServerError
 from refork.forking.arm import prepare, run_jobs
 from refork.forking.context import conversation
+from refork.plain import to_json
 from refork.policies.base import Cost, Sampling, total_cost
 from refork.policies.base import Policy as Acting
 from refork.progress import Progress, silent
@@ -23,7 +24,6 @@ from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
-from refork_methods.gate.calibration import interval_json
 from refork_methods.gate.controller import METHODS, BayesController
 from refork_methods.gate.evaluate import worth
 from refork_methods.gate.live import CriticVerdict, Event, LiveEpisode, Opened, run_gate
@@ -278,7 +278,7 @@ class Setting:
 @final
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One episode; ``succeeded``: it was on the tree already. A failed one has nothing but its ``why``."""
+    """One episode; ``found``: it was on the tree already. A failed one has nothing but its ``why``."""
 
     task: str
     draw: int
@@ -288,7 +288,7 @@ class LiveRow:
     utility: float | None = None
     spent: float | None = None
     node: str | None = None
-    succeeded: bool = False
+    found: bool = False
     why: str | None = None
 
 
@@ -326,21 +326,14 @@ class LiveRun:
 
     def to_json(self) -> Json:
         """Plain fields, rows and totals."""
-        rows = [
-            {
-                "task": row.task, "draw": row.draw, "outcome": row.outcome, "actions": list(row.actions),
-                "belief": row.belief, "utility": row.utility, "spent": row.spent, "node": row.node,
-                "found": row.succeeded, "why": row.why,
-            }
-            for row in self.rows
-        ]  # fmt: skip
         counts: dict[str, int] = {}
         for row in self.rows:
             counts[row.outcome] = counts.get(row.outcome, 0) + 1
         return {
-            "policy": self.policy, "unit": self.unit, "rows": rows, "outcomes": counts,
-            "found": sum(row.succeeded for row in self.rows), "tasks": len(self.utilities),
-            "utility": interval_json(self.mean()), "predicted": self.predicted, "z": self.z,
+            "policy": self.policy, "unit": self.unit,
+            "rows": [to_json(row) for row in self.rows], "outcomes": counts,
+            "found": sum(row.found for row in self.rows), "tasks": len(self.utilities),
+            "utility": to_json(self.mean()), "predicted": self.predicted, "z": self.z,
             "promised": self.rules.to_json(),
         }  # fmt: skip
 

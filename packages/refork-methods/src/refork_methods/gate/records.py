@@ -192,16 +192,6 @@ def split(
     )
 
 
-def refuse_overlap(fit: Iterable[str], test: Iterable[str]) -> None:
-    """Refuse instances that are on both sides: what was fitted on them would be tested on them."""
-    both = sorted(set(fit) & set(test))
-    if both:
-        raise BadInput(
-            f"{len(both)} instances are in both the fit and the test records: {', '.join(both[:3])}",
-            hint="split by instance: refork gate fit --share 0.75 --test FILE",
-        )
-
-
 # What actions cost: measured or given, in one unit; converted only by a stated rate. Unknown is not 0.
 
 #: What can be measured of a call.

@@ -89,13 +89,6 @@ class RegimeMap:
     ys: tuple[float, ...]
     cells: tuple[tuple[Comparison, ...], ...]
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "x": self.x, "xs": list(self.xs), "y": self.y, "ys": list(self.ys),
-            "cells": [[cell.to_json() for cell in row] for row in self.cells],
-        }  # fmt: skip
-
 
 def regime_map(
     model: CriticModel,
@@ -153,14 +146,6 @@ class Sensitivity:
     def holds(self) -> bool:
         """Whether the present plan still earns what the best simple rule there does."""
         return self.unchanged >= self.rule_value - 1e-9
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "parameter": self.parameter, "present": self.present, "other": self.other,
-            "replanned": self.replanned, "unchanged": self.unchanged, "regret": self.regret,
-            "rule": self.rule, "rule_value": self.rule_value, "holds": self.holds,
-        }  # fmt: skip
 
 
 def sensitivity(

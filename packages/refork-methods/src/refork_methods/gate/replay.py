@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from refork.errors import BadInput
-from refork.stats import benjamini_hochberg, paired_difference
+from refork.stats import paired_difference
 from refork.stats.means import t_difference
 from refork.stats.power import detectable_difference
 from refork.stats.results import Array, Interval
@@ -19,7 +19,7 @@ from refork_methods.decide import BestRule, against_rules, brier, calibration_er
 from refork_methods.decide.calibrate import Reliability, reliability
 from refork_methods.gate.evaluate import CAP, worth
 from refork_methods.gate.fit import chains, fit_critics
-from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, Rate, chance
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
 from refork_methods.gate.policy import Policy, State, Verify, after, refined, rejected
 from refork_methods.gate.records import Record, completed, labelled
 from refork_methods.gate.solve import in_floats
@@ -120,6 +120,18 @@ def replay(
         no verdict in any record, or a recorded cost is asked for that is unknown.
     Source: arXiv:2606.24453; a used critic is never paid for twice here, unlike in its code.
     """
+    return _gathered([_play(policy, records, model, prices, horizon, verify, costs)])
+
+
+def _play(
+    policy: Policy,
+    records: Iterable[Record],
+    model: CriticModel,
+    prices: Prices,
+    horizon: int,
+    verify: Verify,
+    costs: Costs,
+) -> _Played:
     kept = labelled(completed(records))
     found = episodes(kept.records)
     long_enough = [e for e in found if len(e.candidates) >= horizon]
@@ -130,33 +142,43 @@ def replay(
             hint=f"a shorter horizon, or more candidates per instance ({dict(kept.dropped)} dropped)",
         )
     rules = _Rules(policy, model, prices, horizon, verify, costs)
-    ends = [_ReplayPath(rules, e).end() for e in long_enough]
-    names = list(dict.fromkeys(e.instance for e in long_enough))
-    places = {name: number for number, name in enumerate(names)}
-    place = np.array([places[e.instance] for e in long_enough])
-    counts = np.bincount(place)
-    visits = [visit for end in ends for visit in end.visits]
-    taken: Counter[str] = Counter()
-    for end in ends:
-        taken.update(end.actions)
+    ends = tuple((e.instance, _ReplayPath(rules, e).end()) for e in long_enough)
+    return _Played(policy.name, ends, len(found) - len(ends), kept.dropped, _warnings(model, long_enough))
 
+
+def _gathered(parts: Sequence[_Played]) -> Replay:
+    """What was played, on different instances, as one replay."""
+    ends = [end for part in parts for end in part.ends]
+    names = tuple(dict.fromkeys(name for name, _ in ends))
+    places = {name: number for number, name in enumerate(names)}
+    place = np.array([places[name] for name, _ in ends])
+    counts = np.bincount(place)
+    visits = [visit for _, end in ends for visit in end.visits]
+    taken: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    for _, end in ends:
+        taken.update(end.actions)
+    for part in parts:
+        dropped.update(part.dropped)
+
+    # An instance with many episodes weighs no more than one with few.
     def by_instance(values: Sequence[float]) -> Float[np.ndarray, "instances"]:
         return np.asarray(np.bincount(place, weights=np.asarray(values, dtype=np.float64)) / counts)
 
     return Replay(
-        policy.name,
-        tuple(names),
-        by_instance([end.utility for end in ends]),
-        by_instance([float(end.solved) for end in ends]),
-        by_instance([end.spent for end in ends]),
+        parts[0].policy,
+        names,
+        by_instance([end.utility for _, end in ends]),
+        by_instance([float(end.solved) for _, end in ends]),
+        by_instance([end.spent for _, end in ends]),
         {name: n / len(ends) for name, n in sorted(taken.items())},
-        sum(end.failed for end in ends),
+        sum(end.failed for _, end in ends),
         np.array([belief for belief, _ in visits]),
         np.array([right for _, right in visits], dtype=np.bool_),
         len(ends),
-        len(found) - len(ends),
-        kept.dropped,
-        _warnings(model, long_enough),
+        sum(part.short for part in parts),
+        dict(dropped),
+        tuple(dict.fromkeys(words for part in parts for words in part.warnings)),
     )
 
 
@@ -179,6 +201,18 @@ class _End:
     actions: Mapping[str, int]
     failed: int
     visits: tuple[tuple[float, bool], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """A policy on the episodes of some instances, with what was left out."""
+
+    policy: str
+    ends: tuple[tuple[str, _End], ...]
+    short: int
+    dropped: Mapping[str, int]
+    warnings: tuple[str, ...]
 
 
 @final
@@ -331,62 +365,24 @@ def cross_replay(
     if not 2 <= count <= len(names):
         raise BadInput(f"{count} folds of {len(names)} instances", hint="2 up to one for each instance")
     order = np.random.default_rng(seed).permutation(len(names))
-    parts: dict[str, list[Replay]] = {}
-    promised: dict[str, list[tuple[float, int]]] = {}
+    parts: dict[str, list[_Played]] = {}
+    promised: dict[str, float] = {}
     for fold in range(count):
         mine = {names[i] for i in order[fold::count]}
         rest = [r for r in everything if r.instance not in mine]
         model = fit_critics(rest, critic_prices, critics=list(critic_prices), changed_only=changed_only)
         held = [r for r in everything if r.instance in mine]
         for name, policy in policies(model).items():
-            one = replay(policy, held, model, prices, horizon=horizon, verify=verify, costs=costs)
-            parts.setdefault(name, []).append(one)
+            parts.setdefault(name, []).append(_play(policy, held, model, prices, horizon, verify, costs))
             value = worth(policy, in_floats(model, prices, horizon, verify))
-            promised.setdefault(name, []).append((value, len(one.instances)))
-    means = {
-        name: float(np.average([v for v, _ in of], weights=[n for _, n in of]))
-        for name, of in promised.items()
-    }
+            promised[name] = promised.get(name, 0.0) + value * len(mine)
     # Instances without a long episode are in no fold; the others count their own short ones.
     alone = sum(e.instance not in set(names) for e in found)
-    ends = {name: merged(of) for name, of in parts.items()}
-    return {name: replace(one, short=one.short + alone) for name, one in ends.items()}, means
-
-
-def merged(replays: Sequence[Replay]) -> Replay:
-    """Replays of one policy on different instances as one. Raises BadInput for none, or a shared instance."""
-    if not replays:
-        raise BadInput("there is no replay to merge")
-    names = tuple(name for one in replays for name in one.instances)
-    if len(set(names)) < len(names):
-        raise BadInput("two replays share an instance")
-    total = sum(one.episodes for one in replays)
-    taken: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    for one in replays:
-        dropped.update(one.dropped)
-        for action, mean in one.actions.items():
-            taken[action] += round(mean * one.episodes)
-    return Replay(
-        replays[0].policy,
-        names,
-        np.concatenate([one.utilities for one in replays]),
-        np.concatenate([one.solved for one in replays]),
-        np.concatenate([one.spent for one in replays]),
-        {action: n / total for action, n in sorted(taken.items())},
-        sum(one.failed_calls for one in replays),
-        np.concatenate([one.beliefs for one in replays]),
-        np.concatenate([one.right for one in replays]),
-        total,
-        sum(one.short for one in replays),
-        dict(dropped),
-        tuple(dict.fromkeys(words for one in replays for words in one.warnings)),
-    )
+    ends = {name: replace(one := _gathered(of), short=one.short + alone) for name, of in parts.items()}
+    return ends, {name: total / len(names) for name, total in promised.items()}
 
 
 # A replayed policy beside every simple rule, and its promises beside what happened.
-
-Key = TypeVar("Key")
 
 
 @final
@@ -445,40 +441,16 @@ def compare(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One of many comparisons: its p adjusted for their number, and whether it stands."""
-
-    comparison: Comparison
-    p_adjusted: float
-    succeeded: bool
-
-
-def adjust(cells: Mapping[Key, Comparison], rate: float = 0.05) -> dict[Key, Cell]:
-    """Comparisons of many cells at a false discovery rate. Raises BadInput for none."""
-    if not cells:
-        raise BadInput("there is no comparison to adjust")
-    adjusted = benjamini_hochberg(np.array([one.p for one in cells.values()]), rate)
-    return {
-        name: Cell(one, float(p), bool(found))
-        for (name, one), p, found in zip(cells.items(), adjusted.p, adjusted.rejected, strict=True)
-    }
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class CalibrationCheck:
     """Whether a policy earns what its model says, and whether its beliefs come true.
 
     ``z``: (realised - predicted) over the standard error of the realised mean; None for one instance.
-    ``z_fitted`` adds the spread of the prediction over the model's posterior, where it was asked for.
     ``ece`` and ``brier`` are of the beliefs in the candidates visited.
     """
 
     realised: Interval
     predicted: float
     z: float | None
-    spread: float | None
-    z_fitted: float | None
     ece: float
     brier: float
     reliability: tuple[Reliability, ...]
@@ -492,50 +464,23 @@ def check_calibration(
     *,
     horizon: int = 3,
     verify: Verify = "terminal",
-    posterior_draws: int = 0,
-    seed: int = 0,
 ) -> CalibrationCheck:
     """Hold a replay against the value that the model predicts for its policy, by exact enumeration.
 
     Raises: BadInput as :func:`refork_methods.gate.evaluate.worth`.
     """
-    predicted = worth(policy, in_floats(model, prices, horizon, verify))
-    spread = None
-    if posterior_draws > 1:
-        rng = np.random.default_rng(seed)
-        values = [
-            worth(policy, in_floats(drawn(model, rng), prices, horizon, verify))
-            for _ in range(posterior_draws)
-        ]
-        spread = float(np.std(values, ddof=1))
-    return check_prediction(result, predicted, spread)
+    return check_prediction(result, worth(policy, in_floats(model, prices, horizon, verify)))
 
 
-def check_prediction(result: Replay, predicted: float, spread: float | None = None) -> CalibrationCheck:
-    """Hold a replay against a predicted mean utility; ``spread`` is the prediction's own standard error."""
-    gap, error = result.mean().estimate - predicted, result.error
-    known = error > 0
+def check_prediction(result: Replay, predicted: float) -> CalibrationCheck:
+    """Hold a replay against a predicted mean utility."""
+    error = result.error
     outcomes = result.right.astype(np.float64)
     return CalibrationCheck(
         result.mean(),
         predicted,
-        gap / error if known else None,
-        spread,
-        None if spread is None or not known else gap / float(np.hypot(error, spread)),
+        (result.mean().estimate - predicted) / error if error > 0 else None,
         calibration_error(result.beliefs, outcomes),
         brier(result.beliefs, outcomes),
         tuple(reliability(result.beliefs, outcomes)),
     )
-
-
-def drawn(model: CriticModel, rng: np.random.Generator) -> CriticModel:
-    """A model whose rates are one draw from the posterior; rates that are given stay."""
-
-    def rate(of: Rate) -> float:
-        if isinstance(of, float | int):
-            return float(of)
-        return float(rng.beta(of.successes + of.a, of.trials - of.successes + of.b))
-
-    critics = tuple(replace(c, alpha=rate(c.alpha), beta=rate(c.beta)) for c in model.critics)
-    kernel = replace(model.kernel, fix=rate(model.kernel.fix), breaks=rate(model.kernel.breaks))
-    return replace(model, prior=rate(model.prior), critics=critics, kernel=kernel)

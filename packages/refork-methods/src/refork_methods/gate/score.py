@@ -150,8 +150,6 @@ def score(
     *,
     without_own: bool = False,
     max_rejection: float = 0.5,
-    random: Random = "exact",
-    ties: Ties = "average",
 ) -> Scores:
     """How well beliefs say which candidates are right.
 
@@ -176,7 +174,7 @@ def score(
         some = min(right.sum(), right.size - right.sum()) >= 2
         return Scored(
             name,
-            prr(values, right, max_rejection, random=random, ties=ties),
+            prr(values, right, max_rejection),
             auroc(values, right) if some else None,
             calibration_error(values, right) if chance else None,
             brier(values, right) if chance else None,

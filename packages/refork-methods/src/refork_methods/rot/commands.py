@@ -159,29 +159,22 @@ def _audited(told: dict[str, Any]) -> None:
 
 
 def _show(found: dict[str, Any], page: Path) -> None:
-    from rich.table import Table
-
-    from refork.cli.screen import open_console
+    from refork.cli.screen import print_table
     from refork.report.words import points, rate, span
     from refork_methods.rot.picture import condition_name
 
-    console = open_console()
     for setup in found["setups"]:
         limit = f", {setup['words']} words" if setup["words"] else ""
         title = f"{setup['compactor']}, summariser {setup['summariser']}{limit}, rounds {setup['rounds']}"
         typer.echo(title)
-        grid = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-        for name in ("condition", "violation", "95 %", "n", "not counted"):
-            grid.add_column(name)
+        lines = []
         for row in setup["table"]:
             one = row["all"]
             apart = [f"{one[k]} {k}" for k in ("invalid", "unparseable", "error") if one[k]]
             shown = rate(one["rate"]) if one["rate"] is not None else one["state"]
-            grid.add_row(
-                condition_name(row["condition"]), shown, span(one["low"], one["high"]), str(one["n"]),
-                ", ".join(apart),
-            )  # fmt: skip
-        console.print(grid)
+            ends = span(one["low"], one["high"])
+            lines.append((condition_name(row["condition"]), shown, ends, str(one["n"]), ", ".join(apart)))
+        print_table(("condition", "violation", "95 %", "n", "not counted"), lines)
         decay = setup["decay"]["all"]
         if decay is not None:
             typer.echo(f"decay {points(decay['decay'])} ({span(decay['low'], decay['high'], sign=True)})")

@@ -254,7 +254,7 @@ def evaluate_command(
 
 
 def _print(found: EvalResult) -> None:
-    from refork_methods.gate.commands import print_grid
+    from refork.cli.screen import print_table
 
     fidelity = found.first.fidelity
     names = [name for name in _NAMES if name in fidelity.micro]
@@ -262,7 +262,7 @@ def _print(found: EvalResult) -> None:
     for kind, groups in (("", fidelity.domains), ("class ", fidelity.classes), ("turn ", fidelity.depths)):
         rows += [_row(f"{kind}{name}", figures, names) for name, figures in groups.items()]
     typer.echo(f"{fidelity.name}: {fidelity.turns} turns of {fidelity.trajectories} trajectories")
-    print_grid(["", "turns", *(_NAMES[name] for name in names)], rows)
+    print_table(["", "turns", *(_NAMES[name] for name in names)], rows)
     for line in _remarks(fidelity):
         typer.echo(line)
     for one in found.comparisons:

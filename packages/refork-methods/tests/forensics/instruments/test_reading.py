@@ -3,17 +3,10 @@ from __future__ import annotations
 import pytest
 
 from refork.errors import BadInput
-from refork.growing.plant import plant_prompt
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
-from refork_methods.forensics.instruments.outcomes import reply_text, same_model
-from refork_methods.forensics.instruments.reading import (
-    AskModel,
-    Patterns,
-    ReaderJudge,
-    ask,
-    first_label,
-)
+from refork_methods.forensics.instruments.outcomes import same_model
+from refork_methods.forensics.instruments.reading import AskModel, Patterns, ask, first_label
 
 
 def test_the_first_pattern_found_gives_the_label():
@@ -55,11 +48,3 @@ def test_a_judge_that_breaks_is_no_label():
     silent = Sampling(banned=tuple(range(policy.card.vocabulary)))
     with pytest.raises(BadInput, match="judge failed"):
         ask(policy, ["q"], silent)
-
-
-def test_a_reader_grades_walks(tree):
-    policy = ScriptedPolicy.from_replies(["yes"])
-    judge = ReaderJudge(Patterns.of(None, yes="yes"), "yes", reply_text)
-    point = plant_prompt(tree, policy, "q")
-    assert judge.judge(tree.path(point)).value is None
-    assert judge.producer.config["hit"] == "yes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -33,6 +33,27 @@ def open_console(*, err: bool = False, width: int | None = None) -> Console:
     from refork.cli.screen_console import SafeConsole
 
     return SafeConsole(file=cast("IO[str]", drawn(err=err)), width=width, markup=False, emoji=False)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False, ruled: bool = False
+) -> None:
+    """A table on standard output; with ``wrap`` it folds its cells in a narrow window, else it goes on."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD if ruled else None, header_style="dim", show_edge=False,
+        padding=(0, 1 if ruled else 2, 0, 0),
+    )  # fmt: skip
+    for name in columns:
+        table.add_column(name, no_wrap=not wrap)
+    for row in rows:
+        table.add_row(*row)
+    # A figure that is cut off is worse than a line that the terminal breaks.
+    needed = 0 if wrap else sum(2 + max(map(len, cells)) for cells in zip(columns, *rows, strict=True))
+    console = open_console()
+    (console if console.width >= needed else open_console(width=needed)).print(table)
 
 
 def data_stream(*, binary: bool) -> Any:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import AsJson, SamplingSettings, Seed, print_json
-from refork_methods.forensics.commands.case import Folder, app, grid
+from refork.cli.screen import print_table
+from refork_methods.forensics.commands.case import Folder, app
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from refork.cli.live import LiveProgress
     from refork_methods.forensics.bench import Bench
     from refork_methods.forensics.case import Case
@@ -96,8 +95,7 @@ def resample(
     Example: refork forensics resample cases/hook --policy scripted:motive-tedium --k 50
     """
     from refork_methods.forensics.opening import rollout_of
-    from refork_methods.forensics.pictures import write_profile
-    from refork_methods.forensics.resampling import redrawn_case, resampled_case
+    from refork_methods.forensics.running import redrawn_case, resampled_case
 
     with _opened(case, policy, world, target_regex, settings, seed) as on:
         if redraw is not None:
@@ -105,14 +103,13 @@ def resample(
         else:
             end = rollout_of(on.case, on.bench.tree, node)
             told = resampled_case(on.case, on.bench, end, k, unit, recorded=not settings, progress=on.live)
-            told["picture"] = str(write_profile(case, told))
     if as_json:
         print_json(told)
         return
-    _console(_redrawn_table(told) if redraw is not None else _profile_table(told))
+    _print_redrawn(told) if redraw is not None else _print_profile(told)
     for warning in told["warnings"]:
         typer.echo(f"warning: {warning}")
-    typer.echo(told.get("picture", told["file"]))
+    typer.echo(told["file"])
 
 
 @app.command()
@@ -224,7 +221,7 @@ def _print(told: list[dict[str, Any]], as_json: bool) -> None:
         print_json(told)
         return
     for row in told:
-        _console(_arms_table(row))
+        _print_arms(row)
         for result in row["results"]:
             p = "" if result["p"] is None else f", p = {result['p']:.3g}"
             span = f"{result['estimate']:+.3f} [{result['low']:+.3f}, {result['high']:+.3f}]"
@@ -235,43 +232,40 @@ def _print(told: list[dict[str, Any]], as_json: bool) -> None:
             typer.echo(row["picture"])
 
 
-def _console(table: Table) -> None:
-    from refork.cli.screen import open_console
-
-    open_console().print(table)
-
-
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _arms_table(row: dict[str, Any]) -> Table:
-    table = grid(row["design"], "arm", "taken", "of", "rate", "95 % Wilson", "asked", "unfinished", "failed")
+def _print_arms(row: dict[str, Any]) -> None:
+    rows = []
     for arm in row["arms"]:
         span = "-" if arm["low"] is None else f"{arm['low']:.1%} to {arm['high']:.1%}"
         counts = [str(arm[key]) for key in ("asked", "unfinished", "failed")]
         # Spaces let a narrow terminal break before the value rather than cut it off.
         name = " = ".join(part.strip() for part in arm["name"].split("=", 1))
-        table.add_row(name, str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts)
-    return table
-
-
-def _profile_table(told: dict[str, Any]) -> Table:
-    table = grid(
-        f"rollout {told['trace'][:12]}", "", "sentence", "before", "behind", "score", "95 %", "p (Holm)"
+        rows.append((name, str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), span, *counts))
+    typer.echo(row["design"])
+    print_table(
+        ("arm", "taken", "of", "rate", "95 % Wilson", "asked", "unfinished", "failed"), rows, wrap=True
     )
+
+
+def _print_profile(told: dict[str, Any]) -> None:
+    rows = []
     for i, row in enumerate(told["sentences"]):
         before, behind = (told["prefixes"][j]["rate"] for j in (i, i + 1))
         score = "-" if row["score"] is None else f"{row['score']:+.2f}"
         span = "-" if row["score"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}"
         text, p = repr(row["text"].strip())[:60], "-" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
-        table.add_row(str(i + 1), text, _percent(before), _percent(behind), score, span, p)
-    return table
+        rows.append((str(i + 1), text, _percent(before), _percent(behind), score, span, p))
+    typer.echo(f"rollout {told['trace'][:12]}")
+    print_table(("", "sentence", "before", "behind", "score", "95 %", "p (Holm)"), rows, wrap=True)
 
 
-def _redrawn_table(told: dict[str, Any]) -> Table:
-    table = grid(f"class {told['class']!r}", "arm", "taken", "of", "rate", "unfinished", "failed")
+def _print_redrawn(told: dict[str, Any]) -> None:
+    rows = []
     for arm in told["arms"]:
         cells = (str(arm[key]) for key in ("unfinished", "failed"))
-        table.add_row(arm["name"], str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), *cells)
-    return table
+        rows.append((arm["name"], str(arm["hits"]), str(arm["runs"]), _percent(arm["rate"]), *cells))
+    typer.echo(f"class {told['class']!r}")
+    print_table(("arm", "taken", "of", "rate", "unfinished", "failed"), rows, wrap=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from refork.cli.common import AsJson, existing, print_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from refork.cli.screen import print_table
 
 app = typer.Typer(
     help="Ask why a model did something: one edit at a time, predictions first, negatives bounded.",
@@ -97,12 +95,10 @@ def report(case: Folder, likelihood: Likelihood = False, as_json: AsJson = False
 
 
 def _print(told: dict[str, Any]) -> None:
-    from refork.cli.screen import open_console
     from refork_methods.forensics.wording import figure, locations
 
-    console = open_console()
     if told["rows"]:
-        console.print(_rows(told))
+        _print_rows(told)
     for one in told["standings"]:
         typer.echo(
             f"{one['rank'] or '-'}  {one['hypothesis']}: {one['consistent']} consistent, "
@@ -116,28 +112,15 @@ def _print(told: dict[str, Any]) -> None:
     typer.echo(told["verdict"])
 
 
-def grid(title: str, *names: str) -> Table:
-    """An empty table of the verbs: its title, where it has one, and its columns."""
-    from rich.table import Table
-
-    table = Table(
-        title=title or None, title_justify="left", box=None, header_style="dim", show_edge=False,
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
-    for name in names:
-        table.add_column(name)
-    return table
-
-
-def _rows(told: dict[str, Any]) -> Table:
+def _print_rows(told: dict[str, Any]) -> None:
     from refork_methods.forensics.wording import NAMES, span
 
     names = [one["hypothesis"] for one in told["standings"]]
-    table = grid("", "evidence", "result", *names, "as a negative", "group")
+    rows = []
     for row in told["rows"]:
         marks = [row["marks"][name] for name in names]
         cells = [(m["mark"] or "-") + (" (post hoc)" if m["post_hoc"] else "") for m in marks]
         negative = row["negative"]["words"] if row["negative"] else "-"
         result = f"{NAMES.get(row['quantity'], row['quantity'])} {span(row)}"
-        table.add_row(row["name"], result, *cells, negative, str(row["group"] + 1))
-    return table
+        rows.append((row["name"], result, *cells, negative, str(row["group"] + 1)))
+    print_table(("evidence", "result", *names, "as a negative", "group"), rows, wrap=True)

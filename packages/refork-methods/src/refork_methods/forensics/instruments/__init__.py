@@ -14,7 +14,7 @@ from refork_methods.forensics.instruments.questions import (
     third_person,
     user_turn_sample,
 )
-from refork_methods.forensics.instruments.reading import AskModel, Patterns, Reader, ReaderJudge
+from refork_methods.forensics.instruments.reading import AskModel, Patterns, Reader
 from refork_methods.forensics.instruments.redraw_distribution import chain_rates, judge_quality
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.replies import Replies
@@ -31,7 +31,6 @@ __all__ = [
     "Patterns",
     "Profile",
     "Reader",
-    "ReaderJudge",
     "Replies",
     "ScaleJudge",
     "chain_rates",

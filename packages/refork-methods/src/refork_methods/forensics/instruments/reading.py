@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from refork.errors import BadInput
-from refork.judge import Verdict
 from refork.policies.base import Policy, Request, Sampling, sample_all
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.tree.node import Trajectory
 from refork.tree.score import Producer
 from refork.types import Message, token_array
 
@@ -134,27 +132,3 @@ def ask(policy: Policy, prompts: Sequence[str], settings: Sampling) -> list[str]
     if broken is not None:
         raise BadInput(f"the judge failed: {broken}", where=policy.card.name)
     return [answer.text for answer in answers]
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderJudge:
-    """A reader as a judge of trajectories: 1 where its label of the text is ``hit``; unlabelled is ungraded.
-
-    ``text``: which part of the walk it reads; the last turn's text unless another function is given.
-    """
-
-    reader: Reader
-    hit: str
-    text: Callable[[Trajectory], str]
-    score: str = "target"
-
-    @property
-    def producer(self) -> Producer:
-        """The reader's, with what counts as a hit."""
-        inner = self.reader.producer
-        return Producer(inner.name, inner.version, inner.config | {"hit": self.hit, "score": self.score})
-
-    def judge(self, trajectory: Trajectory) -> Verdict:
-        """The verdict on a walk."""
-        label = self.reader.read([self.text(trajectory)])[0]
-        return Verdict(None) if label is None else Verdict(float(label == self.hit), label)

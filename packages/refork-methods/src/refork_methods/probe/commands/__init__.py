@@ -9,11 +9,10 @@ import typer
 
 from refork.cli.common import AsJson, RunFolder, Seed, absolute, existing, print_json, spelled
 from refork.cli.recipe import Keys
-from refork_methods.probe.commands.probe import app, grid
+from refork.cli.screen import print_table
+from refork_methods.probe.commands.probe import app
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from refork.report.charts import Figure
 
 __all__ = ["app"]
@@ -96,7 +95,7 @@ def variance(
     if as_json:
         print_json(told)
         return
-    _say(_variance_table(told))
+    _print_variance(told)
     for row in told["reading"]:
         typer.echo(f"at {row['cut']:.0%}: {row['says']}")
     typer.echo("the first row against forced cuts mixes: " + "; ".join(told["whole_against_forced_mixes"]))
@@ -151,7 +150,7 @@ def cuts(
     if as_json:
         print_json(told)
     else:
-        _say(_cells_table(told))
+        _print_cells(told)
         _cut_words(told)
         _missing(told)
         typer.echo(told["picture"])
@@ -193,7 +192,7 @@ def frontier(
     if as_json:
         print_json(told)
         return
-    _say(_plane_table(told))
+    _print_plane(told)
     _flip_words(told)
     typer.echo(told["picture"])
 
@@ -254,43 +253,32 @@ def _drawn(file: Path, figure: Figure) -> dict[str, str]:
     return {"picture": str(file)}
 
 
-def _say(table: Table) -> None:
-    from refork.cli.screen import open_console
-
-    # Off a terminal a table is as wide as it needs to be.
-    console = open_console()
-    open_console(width=console.width if console.is_terminal else 160).print(table)
-
-
 def _spread(found: dict[str, float] | None, digits: int = 3) -> str:
     if found is None:
         return "-"
     return f"{found['estimate']:.{digits}f} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
 
 
-def _variance_table(told: dict[str, Any]) -> Table:
+def _print_variance(told: dict[str, Any]) -> None:
     names = {"force_close": "forced", "free": "free", None: "complete"}
-    table = grid("kept", "mode", "V", "plug-in", "coin", "between", "groups", "out", no_wrap=True)
+    rows = []
     for row in told["cuts"]:
         parts = row["parts"]
         between = _figure(parts["between"] if parts else None)
         counts = [str(row[name] or 0) for name in ("groups", "left_out")]
         figures = [_figure(row["plug_in"]), _figure(row["coin"]), between]
-        table.add_row(f"{row['cut']:.0%}", names[row["mode"]], _spread(row["v"]), *figures, *counts)
-    return table
+        rows.append((f"{row['cut']:.0%}", names[row["mode"]], _spread(row["v"]), *figures, *counts))
+    print_table(("kept", "mode", "V", "plug-in", "coin", "between", "groups", "out"), rows)
 
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _cells_table(told: dict[str, Any]) -> Table:
-    table = grid("outcome before the turn", "performative", "meaningful", no_wrap=True)
-    for side in ("locked", "wavering"):
-        table.add_row(
-            side, *(str(told["cells"][f"{side} {kind}"]) for kind in ("performative", "meaningful"))
-        )
-    return table
+def _print_cells(told: dict[str, Any]) -> None:
+    kinds = ("performative", "meaningful")
+    rows = [(side, *(str(told["cells"][f"{side} {k}"]) for k in kinds)) for side in ("locked", "wavering")]
+    print_table(("outcome before the turn", *kinds), rows)
 
 
 def _cut_words(told: dict[str, Any]) -> None:
@@ -331,8 +319,8 @@ def _missing(told: dict[str, Any]) -> None:
             typer.echo(f"{told[key]} {words}")
 
 
-def _plane_table(told: dict[str, Any]) -> Table:
-    table = grid("policy", "ASR", "ORR", "distance", "shift", "", no_wrap=True)
+def _print_plane(told: dict[str, Any]) -> None:
+    lines = []
     for row in (told["base"], *told["defences"]):
         own = row is told["base"]
         both = ", lowers both" if row["lowers_both"] else ""
@@ -340,8 +328,8 @@ def _plane_table(told: dict[str, Any]) -> Table:
         stands = ["-", "-", ""]
         if not own:
             stands = [_spread(row["distance"], 2), f"{row['shift']:+.1f}", row["verdict"] + both]
-        table.add_row(row["name"], *rates, *stands)
-    return table
+        lines.append((row["name"], *rates, *stands))
+    print_table(("policy", "ASR", "ORR", "distance", "shift", ""), lines)
 
 
 def _flip_words(told: dict[str, Any]) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from refork.cli.common import AsJson, RunFolder, TreeFile, absolute, existing, print_json, spelled
 from refork.cli.recipe import Keys
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from refork.cli.screen import print_table
 
 app = typer.Typer(
     help="How much of a refuse-or-comply outcome is decided before, and during, the thinking.",
@@ -116,15 +114,12 @@ def ceiling(
     if as_json:
         print_json(told)
         return
-    from refork.cli.screen import open_console
-
-    open_console().print(_ceilings(told["groups"]))
+    _print_ceilings(told["groups"])
     if ungraded:
         typer.echo(f"{ungraded} rollouts are ungraded and left out")
 
 
 def _print_fit(told: dict[str, Any]) -> None:
-    from refork.cli.screen import open_console
     from refork_methods.probe.page import curve_words
 
     rows = told["rows"]
@@ -134,7 +129,7 @@ def _print_fit(told: dict[str, Any]) -> None:
         f"; {rows['unopened']} never open their thinking, {rows['unclosed']} never close it, "
         f"{rows['closed_by_force']} closed by force"
     )
-    open_console().print(_areas(told["probes"]))
+    _print_areas(told["probes"])
     for name, probe in told["probes"].items():
         for group, reason in probe["left_out"].items():
             typer.echo(f"{name.replace('_', ' ')}: {group} left out, {reason}")
@@ -144,27 +139,15 @@ def _print_fit(told: dict[str, Any]) -> None:
         typer.echo(note)
 
 
-def grid(*columns: str, no_wrap: bool = False) -> Table:
-    """An empty table of the verbs, its columns named."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, no_wrap=no_wrap)
-    return table
-
-
-def _areas(probes: dict[str, Any]) -> Table:
-    table = grid("probe", "group", "AUROC", "AUROC*", "balanced", "")
+def _print_areas(probes: dict[str, Any]) -> None:
+    rows = []
     for name, probe in probes.items():
         parts = {"pooled": probe["pooled"], **probe["within"]} if probe["pooled"] else {}
         for group, part in parts.items():
             shown = f"{part['auroc']:.3f} [{part['low']:.3f}, {part['high']:.3f}]"
-            table.add_row(
-                name.replace("_", " "), group, shown, ceiling_words(part),
-                f"{part['balanced_accuracy']:.3f}", "LEAK" if part["leak"] else "",
-            )  # fmt: skip
-    return table
+            balanced, leak = f"{part['balanced_accuracy']:.3f}", "LEAK" if part["leak"] else ""
+            rows.append((name.replace("_", " "), group, shown, ceiling_words(part), balanced, leak))
+    print_table(("probe", "group", "AUROC", "AUROC*", "balanced", ""), rows, wrap=True)
 
 
 def ceiling_words(part: dict[str, Any]) -> str:
@@ -173,14 +156,12 @@ def ceiling_words(part: dict[str, Any]) -> str:
     return part["no_ceiling"] if found is None else f"{found['estimate']:.3f} ± {found['se']:.3f}"
 
 
-def _ceilings(groups: dict[str, Any]) -> Table:
-    table = grid("group", "prompts", "rollouts", "refused", "4q(1-q)", "AUROC*", "between")
+def _print_ceilings(groups: dict[str, Any]) -> None:
+    rows = []
     for name, part in groups.items():
         found = part["ceiling"]
         variance = "-" if part["variance"] is None else f"{part['variance']:.3f}"
         between = "" if found is None else f"{found['repeat']:.3f} and {found['plug_in']:.3f}"
-        table.add_row(
-            name, str(part["prompts"]), str(part["rollouts"]), f"{part['refusal_rate']:.3f}", variance,
-            ceiling_words(part), between,
-        )  # fmt: skip
-    return table
+        counts = (str(part["prompts"]), str(part["rollouts"]), f"{part['refusal_rate']:.3f}")
+        rows.append((name, *counts, variance, ceiling_words(part), between))
+    print_table(("group", "prompts", "rollouts", "refused", "4q(1-q)", "AUROC*", "between"), rows, wrap=True)
