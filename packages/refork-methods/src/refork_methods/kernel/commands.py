@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from refork_methods.kernel.diagnose_told import Line
     from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
     from refork_methods.kernel.problem import Problem
-    from refork_methods.kernel.report import Written
     from refork_methods.kernel.search import ArmTest, SearchResult
 
 app = typer.Typer(
@@ -359,18 +358,13 @@ def report(folder: Folder, out: ReportOut = None, as_json: AsJson = False) -> No
     Nothing is measured anew. Example: refork kernel report runs/matmul
     """
     from refork_methods.kernel.report import write_report
+    from refork_methods.kernel.report.page import deck, headline
 
     written = write_report(existing(folder), out)
     if as_json:
         print_json(written.to_json())
     else:
-        _print_report(written)
-
-
-def _print_report(written: Written) -> None:
-    from refork_methods.kernel.report.sentences import headline, standing, tried
-
-    typer.echo(headline(written.figures))
-    typer.echo(" ".join(part for part in (tried(written.figures), standing(written.figures)) if part))
-    typer.echo(str(written.html))
-    typer.echo(str(written.markdown))
+        typer.echo(headline(written.figures))
+        typer.echo(deck(written.figures))
+        typer.echo(str(written.html))
+        typer.echo(str(written.markdown))

@@ -1,17 +1,28 @@
-"""The numbers of a report, by hand."""
+"""The numbers of a report, by hand; its reader against what the search writes, and what it refuses."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernel.report.searches import NAIVE, failed, finding, line, right, store
-from refork_methods.kernel.report import figures, read_search
+from kernel.report.searches import FLAGS, NAIVE, facts, failed, finding, line, matmul, right, store
+from refork.errors import BadInput
+from refork.plain import from_json
+from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.problem import Argument, Problem
+from refork_methods.kernel.report import figures, read_search, write_report
 from refork_methods.kernel.report.figures import Figures
-from refork_methods.kernel.report.sentences import headline, standing
+from refork_methods.kernel.report.page import commands, deck, headline
+from refork_methods.kernel.roofline import Ceilings, Work
+from refork_methods.kernel.search import KernelSearchSettings, run_search
+from refork_methods.kernel.search.folder import SearchFolder, SearchNode
+from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.tool import Finding
+from support.kernel_search_fakes import TableEvaluator, WordWriter
 
 
 def numbers(tmp_path: Path, lines: list[dict[str, Any]], *args: Any, **changed: Any) -> Figures:
@@ -95,7 +106,7 @@ def test_the_duel_has_the_last_word(tmp_path: Path) -> None:
     assert told.timing is not None
     assert (told.timing.speedup, told.timing.duel, told.timing.samples) == (1.6, True, 15)
     assert headline(told) == "matmul runs 1.6 times as fast"
-    assert standing(told).startswith("In the last duel, 15 timings")
+    assert "In the last duel, 15 timings" in deck(told)
     assert told.reached is not None
     assert told.reached.flops == pytest.approx(1.6 * 2 * 512**3 / 0.19)
 
@@ -106,7 +117,7 @@ def test_a_gain_within_noise_or_chance_is_none(tmp_path: Path, final: dict[str, 
     assert told.timing is not None
     assert told.timing.beyond_noise is False
     assert "no proven gain" in headline(told)
-    assert "no proven gain" in standing(told)
+    assert "no proven gain" in deck(told)
 
 
 def test_searches_without_a_success(tmp_path: Path) -> None:
@@ -127,3 +138,126 @@ def test_json_has_no_infinities(tmp_path: Path) -> None:
     again = json.loads(json.dumps(body, allow_nan=False))
     assert again == body
     assert [row["state"] for row in again["compared"]] == ["gone", "stays", "new"]
+
+
+def test_reads_what_the_search_writes(tmp_path: Path) -> None:
+    strided = from_json(Finding, finding("StridedAccess"))
+    made = Proposal(
+        NAIVE + "//", FLAGS, "tile(k,64)", "why", "tile", ("StridedAccess",), granted=("no overlap",)
+    )
+    with SearchFolder(tmp_path / "s", facts()) as folder:
+        root = SearchNode(
+            number=0, parent=-1, candidate=Candidate(NAIVE, FLAGS), evaluated=Evaluated.from_json(right(1.0))
+        )
+        folder.add_node(root)
+        folder.add_observation(0, Observation(findings=(strided,)))
+        folder.add_node(
+            SearchNode(
+                number=1, parent=0, candidate=made.candidate, proposal=made, notes=("a note",),
+                evaluated=Evaluated.from_json(failed("check", "wrong")),
+            )
+        )  # fmt: skip
+        folder.note(state="done", best=0, final=right(1.0))
+    search = read_search(tmp_path / "s")
+    _, second = search.nodes
+    assert second.proposal == made
+    assert (search.findings(0), search.findings(1), second.notes) == ((strided,), None, ("a note",))
+    assert not second.evaluated.ok
+    assert second.evaluated.why == "wrong"
+    assert search.winner == 0
+    assert search.final is not None
+    assert search.ceilings == Ceilings(48e9, 11e9, 1.06)
+    assert search.work == Work(2.0 * 512**3, 12.0 * 512**2)
+    assert figures(search).granted == ()
+
+
+def test_a_cut_last_line_is_passed_over(tmp_path: Path) -> None:
+    folder = store(tmp_path / "s", matmul(5)[0])
+    with (folder / "nodes.jsonl").open("a") as stream:
+        stream.write('{"number": 5, "par')
+    assert len(read_search(folder).nodes) == 5
+
+
+def test_the_duel_counts_only_when_the_search_has_ended(tmp_path: Path) -> None:
+    folder = store(tmp_path / "s", matmul(5)[0], state="stopped", best=0, final=right(1.0))
+    search = read_search(folder)
+    assert search.final is None
+    assert search.winner is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"ceilings": {"flops": -1.0, "bandwidth": 1.0}}, "ceilings"),
+        ({"ceilings": {"flops": "many", "bandwidth": 1.0}}, "flops"),
+        ({"state": "done", "best": 9, "final": right(1.0)}, "best is node 9"),
+        ({"state": "done", "best": 0, "final": right(1.0) | {"speedup": 0.0}}, "speedup is 0"),
+    ],
+)
+def test_what_is_not_sound_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read_search(store(tmp_path / "s", matmul(3)[0], **changed))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, "fast"])
+def test_a_time_is_a_number_above_0(tmp_path: Path, value: object) -> None:
+    lines = [line(0, -1, NAIVE, right(1.0) | {"seconds": value})]
+    with pytest.raises(BadInput, match="seconds"):
+        read_search(store(tmp_path / "s", lines))
+
+
+def test_not_the_folder_of_a_search(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not the folder of a search"):
+        read_search(tmp_path)
+    (tmp_path / "search.json").write_text(json.dumps({"other": 1}))
+    with pytest.raises(BadInput, match="not the record of a search"):
+        read_search(tmp_path)
+
+
+def test_the_command_has_what_was_asked_for(tmp_path: Path) -> None:
+    search = read_search(store(tmp_path / "a run", matmul(3)[0], writer="rewrite(unguided=0.15)"))
+    again, report = commands(search)
+    assert shlex.split(again) == [
+        "refork", "kernel", "search", "matmul.c", "--entry", "matmul", "--set", "n=512",
+        "--evaluations", "40", "--seed", "0", "--out", "a run",
+    ]  # fmt: skip
+    assert shlex.split(report) == ["refork", "kernel", "report", "a run"]
+    other = store(tmp_path / "b", [], writer="chat:model", settings={"search": "hill", "seed": 3})
+    assert shlex.split(commands(read_search(other))[0])[-8:] == [
+        "--seed", "3", "--search", "hill", "--writer", "chat:model", "--out", "b",
+    ]  # fmt: skip
+
+
+def test_a_search_that_was_run(tmp_path: Path) -> None:
+    """Each word makes the kernel half as fast again, and "bad" makes it wrong."""
+    asked = Problem(
+        name="words", entry="f", source="start", suffix=".c", sizes={"n": 4}, rtol=1e-4, atol=1e-5,
+        arguments=(
+            Argument(name="n", ctype="int", length=None, role="size"),
+            Argument(name="a", ctype="float", length="n", role="out"),
+        ),
+    )  # fmt: skip
+
+    def speed(candidate: Candidate) -> float | None:
+        return None if "bad" in candidate.source else 1.5 ** candidate.source.count("good")
+
+    def found(candidate: Candidate) -> list[Finding]:
+        return [
+            Finding(tool="Slow", category="memory", severity="warn", cause="It is slow.", action="Be good.")
+        ]
+
+    result = run_search(
+        asked, KernelSearchSettings(evaluations=24, seed=1), tmp_path / "run",
+        evaluator=TableEvaluator(speed, found, noise=1.05),
+        writer=WordWriter(("good", "bad", "plain"), longest=6),
+    )  # fmt: skip
+    written = write_report(tmp_path / "run")
+    told = written.figures
+    assert told.best == result.best.number
+    assert told.timing is not None
+    assert told.timing.speedup == result.final.speedup
+    assert told.timing.duel
+    assert told.tried == len(result.nodes) - 1
+    assert told.right == sum(node.evaluated.ok for node in result.nodes[1:])
+    assert told.hits[0].tool == "Slow"
+    assert "words runs" in written.markdown.read_text()

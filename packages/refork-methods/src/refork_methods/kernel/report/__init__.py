@@ -8,10 +8,8 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.kernel.report.figures import Figures, figures
-from refork_methods.kernel.report.folder import Search, read_search
-from refork_methods.kernel.report.markdown import markdown
-from refork_methods.kernel.report.page import render
+from refork_methods.kernel.report.figures import Figures, Search, figures, read_search
+from refork_methods.kernel.report.page import markdown, render
 
 __all__ = ["Figures", "Search", "Written", "figures", "read_search", "write_report"]
 

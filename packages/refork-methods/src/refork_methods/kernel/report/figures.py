@@ -9,20 +9,90 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, final
 
-from refork.plain import to_json
+from refork.errors import BadInput
+from refork.plain import from_json, to_json
 from refork.report.words import one_line
 from refork.types import Json
-from refork_methods.kernel.bench.result import Stage
-from refork_methods.kernel.report.folder import Node, Search
+from refork_methods.kernel.bench.result import Evaluated, Stage
 from refork_methods.kernel.roofline import Ceilings, Work, roof
+from refork_methods.kernel.search.folder import (
+    SEARCH,
+    History,
+    SearchNode,
+    fastest,
+    granted_by,
+    path_to,
+    read_facts,
+    read_history,
+)
 from refork_methods.kernel.tool import Finding
 
 #: At most so many kinds of failure are told apart, by stage and reason.
 MOST_FAILURES = 12
+#: A gain over the parent above this is a large one.
+LARGE = 1.5
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A stored search. ``facts`` is its ``search.json``, ``history`` all that was tried.
+
+    ``final`` is the last duel, of kernel ``winner`` against the reference; both None where there was none.
+    """
+
+    folder: Path
+    facts: Json
+    history: History
+    ceilings: Ceilings | None
+    work: Work | None
+    final: Evaluated | None
+    winner: int | None
+
+    @property
+    def nodes(self) -> list[SearchNode]:
+        """Every kernel, the original first."""
+        return self.history.nodes
+
+    def findings(self, number: int) -> tuple[Finding, ...] | None:
+        """What was found on a kernel; None where it was not diagnosed."""
+        seen = self.history.observations.get(number)
+        return None if seen is None else seen.findings
+
+    def part(self, name: str) -> Json:
+        """An object of the facts, empty where it is not there."""
+        found = self.facts.get(name)
+        return found if isinstance(found, dict) else {}
+
+
+def read_search(folder: Path) -> Search:
+    """Read a search's folder, also of one that still runs, was stopped or has tried nothing yet.
+
+    Raises:
+        BadInput: not the folder of a search, or a line of it that is not ours.
+    """
+    facts, where = read_facts(folder), str(folder / SEARCH)
+    history = read_history(folder)
+    winner = facts.get("best")
+    # A search that goes on after its end has a duel of before.
+    ended = bool(facts.get("final")) and facts.get("state") == "done"
+    if ended and not (isinstance(winner, int) and 0 <= winner < len(history.nodes)):
+        raise BadInput(f"the best is node {winner}, which is not there", where=where)
+    problem = facts["problem"] if isinstance(facts["problem"], dict) else {}
+    work = {"flops": problem.get("flops") or 0.0, "bytes": problem.get("bytes")}
+    return Search(
+        folder=folder,
+        facts=facts,
+        history=history,
+        ceilings=from_json(Ceilings, facts["ceilings"], where) if facts.get("ceilings") else None,
+        work=None if work["bytes"] is None else from_json(Work, work, where),
+        final=Evaluated.from_json(facts["final"], where) if ended else None,
+        winner=winner if ended else None,
+    )
 
 
 @final
@@ -74,20 +144,11 @@ class RoofPosition:
 @final
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A tool's finding on the original, on the best kernel, or on both."""
+    """What became of a tool's finding on the original, and the finding: on the best kernel where it stays."""
 
     tool: str
-    before: Finding | None
-    after: Finding | None
-
-    @property
-    def state(self) -> Literal["gone", "stays", "new"]:
-        """What became of it."""
-        return "gone" if self.after is None else "new" if self.before is None else "stays"
-
-
-#: A gain over the parent above this is a large one.
-LARGE = 1.5
+    state: Literal["gone", "stays", "new"]
+    finding: Finding
 
 
 @final
@@ -107,52 +168,6 @@ class Hit:
     right: int
     large: float | None
     gain: float | None
-
-
-def hit_table(nodes: Sequence[Node]) -> tuple[Hit, ...]:
-    """A row for each tool that fired, the most used first."""
-    known = {node.number: node for node in nodes}
-    fires: dict[str, int] = defaultdict(int)
-    tries: dict[str, list[tuple[Node, Node]]] = defaultdict(list)
-    for node in nodes:
-        for tool in _tools(node):
-            fires[tool] += 1
-        if node.parent is None:
-            continue
-        parent = known[node.parent]
-        for tool in sorted(set(node.answers) & _tools(parent)):
-            tries[tool].append((parent, node))
-    rows = [_hit(tool, number, tries[tool]) for tool, number in fires.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.acted, -row.fires, row.tool)))
-
-
-def gain_over(parent: Node, child: Node) -> float | None:
-    """How many times as fast as its parent a kernel is; None unless both were timed and are right.
-
-    Both are first set against the reference that was timed beside them, so that a machine that grew slower
-    in between does not count.
-    """
-    before, after = parent.evaluated, child.evaluated
-    if not (before.ok and after.ok and before.speedup and after.speedup):
-        return None
-    return after.speedup / before.speedup
-
-
-def _tools(node: Node) -> set[str]:
-    return {finding.tool for finding in node.findings or ()}
-
-
-def _hit(tool: str, fires: int, tries: list[tuple[Node, Node]]) -> Hit:
-    gains = [gain_over(parent, child) for parent, child in tries if parent.evaluated.ok]
-    known = [gain for gain in gains if gain is not None]
-    return Hit(
-        tool,
-        fires,
-        len(tries),
-        sum(child.evaluated.ok for _, child in tries),
-        sum(gain > LARGE for gain in known) / len(gains) if gains else None,
-        math.exp(sum(math.log(gain) for gain in known) / len(known)) if known else None,
-    )
 
 
 @final
@@ -184,66 +199,85 @@ class Figures:
 
     def to_json(self) -> Json:
         """Plain JSON."""
-        body: Json = to_json(self)
-        for told, row in zip(body["compared"] or (), self.compared or (), strict=True):
-            told["state"] = row.state
-        return body
-
-
-def granted(search: Search, best: Node | None) -> tuple[str, ...]:
-    """What a kernel takes for granted by all moves on the way to it."""
-    way = [] if best is None else [search.by_number[number] for number in search.path(best.number)]
-    return tuple(dict.fromkeys(one for node in way for one in node.granted))
+        data: Json = to_json(self)
+        return data
 
 
 def figures(search: Search) -> Figures:
     """The numbers of a search."""
-    nodes = search.nodes
-    best = best_of(search)
-    made = nodes[1:]
+    nodes, made = search.nodes, search.nodes[1:]
+    best = search.winner
+    if best is None:
+        best = next((node.number for node in fastest(nodes)), None)
+    shown = None if best is None else search.final or nodes[best].evaluated
     failures, left = _failures(nodes)
+    problem = search.part("problem")
+    name = problem.get("name") or problem.get("entry") or search.folder.resolve().name
     return Figures(
-        name=name_of(search),
+        name=one_line(str(name), 60),
         state=str(search.facts.get("state") or ""),
         tried=len(made),
         right=sum(node.evaluated.ok for node in made),
         failed=dict(Counter(node.evaluated.stage for node in made if not node.evaluated.ok)),
-        best=None if best is None else best.number,
-        granted=granted(search, best),
-        path=() if best is None else search.path(best.number),
-        timing=_timing(search, best),
-        original=roof_position(nodes[0].evaluated.seconds, search.work, search.ceilings) if nodes else None,
-        reached=roof_position(_seconds(search, best), search.work, search.ceilings),
-        compared=compare(nodes[0].findings, best.findings) if nodes and best else None,
-        hits=hit_table(nodes),
+        best=best,
+        granted=() if best is None else granted_by(nodes, best),
+        path=() if best is None else path_to(nodes, best),
+        timing=None if best is None or shown is None else _timing(search, best, shown),
+        original=roof_position(nodes[0].evaluated.seconds, search) if nodes else None,
+        reached=None if shown is None else roof_position(shown.seconds, search),
+        compared=None if best is None else compare(search.findings(0), search.findings(best)),
+        hits=hit_table(search),
         failures=failures,
         failures_left=left,
     )
 
 
-def name_of(search: Search) -> str:
-    """What the kernel is called."""
-    problem = search.facts.get("problem")
-    told = problem if isinstance(problem, dict) else {}
-    return one_line(str(told.get("name") or told.get("entry") or search.folder.resolve().name), 60)
+def hit_table(search: Search) -> tuple[Hit, ...]:
+    """A row for each tool that fired, the most used first."""
+    fires: Counter[str] = Counter()
+    tries: defaultdict[str, list[tuple[SearchNode, SearchNode]]] = defaultdict(list)
+    fired = {node.number: {one.tool for one in search.findings(node.number) or ()} for node in search.nodes}
+    for node in search.nodes:
+        fires.update(fired[node.number])
+        if node.proposal is not None:
+            for tool in set(node.proposal.answers) & fired[node.parent]:
+                tries[tool].append((search.nodes[node.parent], node))
+    rows = [_hit(tool, number, tries[tool]) for tool, number in fires.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.acted, -row.fires, row.tool)))
 
 
-def best_of(search: Search) -> Node | None:
-    """The winner of the last duel, else the right kernel with the largest speed-up; None: none is right."""
-    if search.winner is not None:
-        return search.by_number[search.winner]
-    right = [node for node in search.nodes if node.evaluated.ok and node.evaluated.speedup is not None]
-    return max(right, key=lambda node: (node.evaluated.speedup or 0.0, -node.number), default=None)
-
-
-def roof_position(seconds: float | None, work: Work | None, ceilings: Ceilings | None) -> RoofPosition | None:
-    """What a time means under the roof; None where the time or the work is not known."""
-    if seconds is None or work is None or seconds <= 0:
-        return None
-    least = None if ceilings is None else roof(work, ceilings)
-    return RoofPosition(
-        work.flops / seconds, work.bytes / seconds, None if least is None else least / seconds
+def _hit(tool: str, fires: int, tries: list[tuple[SearchNode, SearchNode]]) -> Hit:
+    gains = [gain_over(parent, child) for parent, child in tries if parent.evaluated.ok]
+    known = [gain for gain in gains if gain is not None]
+    return Hit(
+        tool,
+        fires,
+        len(tries),
+        sum(child.evaluated.ok for _, child in tries),
+        sum(gain > LARGE for gain in known) / len(gains) if gains else None,
+        math.exp(sum(math.log(gain) for gain in known) / len(known)) if known else None,
     )
+
+
+def gain_over(parent: SearchNode, child: SearchNode) -> float | None:
+    """How many times as fast as its parent a kernel is; None unless both were timed and are right.
+
+    Both are first set against the reference that was timed beside them, so that a machine that grew slower
+    in between does not count.
+    """
+    before, after = parent.evaluated, child.evaluated
+    if not (before.ok and after.ok and before.speedup and after.speedup):
+        return None
+    return after.speedup / before.speedup
+
+
+def roof_position(seconds: float | None, search: Search) -> RoofPosition | None:
+    """What a time means under the roof; None where the time or the work is not known."""
+    work = search.work
+    if not seconds or work is None:
+        return None
+    share = None if search.ceilings is None else roof(work, search.ceilings) / seconds
+    return RoofPosition(work.flops / seconds, work.bytes / seconds, share)
 
 
 def compare(
@@ -252,37 +286,29 @@ def compare(
     """Findings of two kernels side by side: what is gone, what stays, what is new, in this order."""
     if before is None or after is None:
         return None
-    was = {finding.tool: finding for finding in reversed(before)}
-    now = {finding.tool: finding for finding in reversed(after)}
-    tools = [*dict.fromkeys(finding.tool for finding in (*before, *after))]
-    rows = [Compared(tool, was.get(tool), now.get(tool)) for tool in tools]
-    return tuple(sorted(rows, key=lambda row: ("gone", "stays", "new").index(row.state)))
+    was = {finding.tool: finding for finding in before}
+    now = {finding.tool: finding for finding in after}
+    return (
+        *(Compared(tool, "gone", finding) for tool, finding in was.items() if tool not in now),
+        *(Compared(tool, "stays", now[tool]) for tool in was if tool in now),
+        *(Compared(tool, "new", finding) for tool, finding in now.items() if tool not in was),
+    )
 
 
-def _seconds(search: Search, best: Node | None) -> float | None:
-    if search.final is not None and search.final.ok:
-        return search.final.seconds
-    return None if best is None else best.evaluated.seconds
-
-
-def _timing(search: Search, best: Node | None) -> Timing | None:
-    if best is None:
-        return None
-    duel = search.final is not None and search.final.ok
-    shown = search.final if search.final is not None and duel else best.evaluated
+def _timing(search: Search, best: int, shown: Evaluated) -> Timing:
     noise = shown.noise or (None if search.ceilings is None else search.ceilings.noise)
     beyond = None
     if noise is not None and shown.low is not None and shown.speedup is not None:
         beyond = shown.low > 1 and shown.speedup > noise
     return Timing(
-        best.number, shown.seconds, shown.reference_seconds, shown.speedup, shown.low, shown.high,
-        len(shown.samples), shown.error, duel, beyond,
+        best, shown.seconds, shown.reference_seconds, shown.speedup, shown.low, shown.high,
+        len(shown.samples), shown.error, shown is search.final, beyond,
     )  # fmt: skip
 
 
-def _failures(nodes: tuple[Node, ...]) -> tuple[tuple[Failure, ...], int]:
+def _failures(nodes: list[SearchNode]) -> tuple[tuple[Failure, ...], int]:
     """Failures by stage and reason, the most frequent first; and how many are of further kinds."""
-    found: dict[tuple[Stage, str], list[Node]] = defaultdict(list)
+    found: defaultdict[tuple[Stage, str], list[SearchNode]] = defaultdict(list)
     for node in nodes:
         if not node.evaluated.ok:
             # Line numbers, places and values differ where the cause is the same.

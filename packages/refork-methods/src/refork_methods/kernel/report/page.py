@@ -1,147 +1,387 @@
-"""The report as one HTML file that needs no network."""
+"""The report's text, written once as Markdown, and the HTML page that is made of it."""
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
-from collections.abc import Callable, Sequence
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import final
+from difflib import unified_diff
+from typing import Any, final
 
-from jinja2 import Environment
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from refork.report import words
-from refork.report.charts import NARROW, WIDE, Figure
+from refork.report.charts import Figure
 from refork.report.page import environment
-from refork.types import Json
-from refork_methods.kernel.report import sentences as says
-from refork_methods.kernel.report.diff import Change, change
-from refork_methods.kernel.report.figures import Figures, gain_over
-from refork_methods.kernel.report.folder import Node, Search
-from refork_methods.kernel.report.pictures import progress_figure, roofline_figure
-from refork_methods.kernel.report.tree_picture import (
-    FAILED,
-    Row,
-    name_of,
-    told_of,
-    tree_picture,
-    tree_rows,
+from refork.report.words import (
+    DASH,
+    counted,
+    digits,
+    flat,
+    one_line,
+    per_second,
+    rate,
+    scientific,
+    short_time,
+    times,
+    times_span,
 )
+from refork.visible import visible
+from refork_methods.kernel.report.figures import Figures, RoofPosition, Search
+from refork_methods.kernel.report.pictures import progress_figure, roofline_figure
+from refork_methods.kernel.search.folder import SearchNode, fastest, path_to
+from refork_methods.kernel.search.model import KernelSearchSettings
 
-#: Lines of a kernel's difference to its parent, and characters of all of them together.
-PANEL_LINES, PANEL_TEXT = 80, 1_200_000
-#: Characters of what a compiler or a writer said.
-OUTPUT_CHARACTERS = 1200
-
-_TEMPLATES = "refork_methods.kernel.report"
+#: Kernels that get a row of their own; the others are counted.
+MOST_ROWS = 300
+#: Lines of a difference that are shown, characters of a line, and of a source that is compared.
+MOST_LINES, WIDEST, LONGEST = 400, 200, 200_000
+#: Longest text in a cell.
+_CELL = 160
+#: What Markdown or HTML would act on.
+_ACTS = re.compile(r"([\\`*_{}\[\]<>|~&$])")
+#: How kernels end that fail: each, and several of them.
+_FAILED = {
+    "build": ("does not build", "at the build"),
+    "run": ("stops with an error", "when run"),
+    "check": ("wrong result", "with a wrong result"),
+    "cheat": ("refused as a cheat", "as cheats"),
+    "done": ("failed", "in another way"),
+}
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """What is shown of one kernel: how it did in words, and what changed against its parent.
+class Section:
+    """A part of the report: its text as Markdown, and the picture above it on the page."""
 
-    ``flags``: the compiler's, where they are not the parent's.
-    """
-
-    node: Node
-    name: str
-    detail: str
-    gain: float | None
-    failed: str
-    output: str
-    change: Change | None
-    flags: str
+    title: str
+    text: str
+    figure: Figure | None = None
 
 
-def render(search: Search, report: Figures) -> str:
-    """The page as one HTML text; equal data give equal bytes."""
-    script = files(_TEMPLATES).joinpath("templates", "report.js").read_text(encoding="utf-8").strip()
-    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    rows = tree_rows(search.nodes, report.path)
-    page = _environment().get_template("report.html.j2").render(
-        t=report, search=search, script=Markup(script), digest=digest, rows=rows,
-        **_drawn(search, report, rows)
-    )  # fmt: skip
-    return page + "\n"
+def markdown(search: Search, told: Figures) -> str:
+    """The report as Markdown; equal data give equal text, and foreign text acts on nothing."""
+    parts = [f"# {text(headline(told))}", text(deck(told))]
+    for part in sections(search, told):
+        parts += [f"## {part.title}", part.text]
+    return "\n\n".join(parts) + "\n"
 
 
-def _drawn(search: Search, told: Figures, rows: Sequence[Row]) -> Json:
-    noise = None if search.ceilings is None else search.ceilings.noise
-    best = None if told.best is None else search.by_number[told.best]
+def render(search: Search, told: Figures) -> str:
+    """The page as one HTML text that needs no network; equal data give equal bytes."""
+    made = MarkdownIt("commonmark", {"html": False, "highlight": _coloured}).enable("table")
+    parts = [
+        {"title": part.title, "html": Markup(made.render(part.text)), "figure": part.figure}
+        for part in sections(search, told)
+    ]
+    page = environment("refork_methods.kernel.report").get_template("report.html.j2")
+    lead = Markup(made.render(text(deck(told))))
+    return page.render(headline=headline(told), deck=lead, parts=parts) + "\n"
+
+
+def _coloured(code: str, language: str, _: str) -> str:
+    """The lines of a difference by their signs; nothing for other code, which is then escaped as it is."""
+    if language != "diff":
+        return ""
+    kinds = {"+": "new", "-": "gone", "@": "quiet"}
+    lines = [
+        Markup('<span class="{}">{}</span>').format(kinds.get(line[:1], "same"), line)
+        for line in code.splitlines()
+    ]
+    return str(Markup('<pre class="diff" tabindex="0">{}</pre>').format(Markup("").join(lines)))
+
+
+def headline(told: Figures) -> str:
+    """What the search came to."""
+    if not told.tried:
+        return f"{told.name}: nothing was tried yet"
+    if told.best is None:
+        return f"{told.name}: no kernel passed"
+    if told.timing is None or told.timing.speedup is None:
+        return f"{told.name}: nothing was timed"
+    if len(told.path) == 1:
+        return f"{told.name}: no kernel beat the original"
+    if told.timing.beyond_noise is False:
+        return f"{told.name}: no proven gain over the original"
+    return f"{told.name} runs {times(told.timing.speedup)} as fast".replace("×", " times")
+
+
+def deck(told: Figures) -> str:
+    """How many kernels were tried and how they ended, and what the headline's number rests on."""
+    state = (
+        " The search has not ended: its command goes on with it."
+        if told.state in ("running", "stopped")
+        else ""
+    )
+    if not told.tried:
+        return f"No kernel was tried beside the original.{state}"
+    failed = [f"{number} {how}" for stage, (_, how) in _FAILED.items() if (number := told.failed.get(stage))]
+    rest = f" ({', '.join(failed)})" if failed else ""
+    ended = f"{told.right:,} right, {told.tried - told.right:,} failed{rest}"
+    return f"{counted(told.tried, 'kernel')} tried beside the original: {ended}.{state}{_standing(told)}"
+
+
+def _standing(told: Figures) -> str:
+    """What the number rests on: the duel or the search, interval and noise."""
+    timing = told.timing
+    if timing is None or timing.speedup is None:
+        return ""
+    first = (
+        f"In the last duel, {counted(timing.samples, 'timing')} of each in turns."
+        if timing.duel
+        else "This is the search's own timing: the luckiest of many is taken; the true gain may be smaller."
+    )
+    interval = "" if timing.low is None else f" The 95 % interval is {times_span(timing.low, timing.high)}."
+    beyond = {
+        None: "Whether this is more than noise is not known: no interval, or no calibration.",
+        True: "That is beyond chance, and beyond what equal programs differ by on this machine.",
+        False: "That is within chance, or within what equal programs differ by: no proven gain.",
+    }[timing.beyond_noise]
+    return f" {first}{interval} {beyond}"
+
+
+def sections(search: Search, told: Figures) -> list[Section]:
+    """All parts of the report; those that have nothing to say are left out."""
+    path = told.path or ((0,) if search.nodes else ())
+    found = [
+        Section("Timing", _table(("", "original", "best"), _timing_rows(search, told))),
+        Section("Progress", text(_progress_words(search)), progress_figure(search)),
+        Section("Under the roof", text(_roof_words(search, told)), roofline_figure(search, path)),
+        Section("Every kernel", _kernels(search, told)),
+        Section("The best kernel against the original", _best(search, told)),
+        Section("Findings before and after", _findings(told)),
+        Section("What the tools' advice brought", _hits(told)),
+        Section("What failed, and why", _failures(told)),
+        Section("Again", "\n\n".join(fence(command, "console") for command in commands(search))),
+        Section("Problem", _facts(_problem(search))),
+        Section("Search", _facts(flat(search.part("settings")))),
+        Section("Machine", _facts(_machine(search)) or "The machine was not calibrated."),
+    ]
+    return [one for one in found if one.text or one.figure]
+
+
+def text(foreign: str, most: int = 2000) -> str:
+    """Text in one line that Markdown prints as it is."""
+    return _ACTS.sub(r"\\\1", one_line(foreign, most))
+
+
+def code(foreign: str, most: int = _CELL) -> str:
+    """A code span, also of text that has back-quotes; in a table, too."""
+    line = one_line(foreign, most).replace("|", "¦")
+    ticks = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    pad = " " if "`" in line else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}" if line else DASH
+
+
+def fence(foreign: str, language: str) -> str:
+    """A code block, fenced by more back-quotes than it has."""
+    ticks = "`" * max(3, max((len(run) for run in re.findall("`+", foreign)), default=0) + 1)
+    return f"{ticks}{language}\n{visible(foreign)}\n{ticks}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already; empty without rows."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines]) if lines else ""
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"- {text(name)}: {code(value, 300)}" for name, value in facts.items())
+
+
+def _timing_rows(search: Search, told: Figures) -> Iterator[tuple[str, str, str]]:
+    """The table of times: what, the original, the best."""
+    if not search.nodes:
+        return
+    first, best = search.nodes[0].evaluated, told.timing
+    yield "seconds of a call", short_time(first.seconds), short_time(best.seconds if best else None)
+    yield "speed-up over the reference", times(first.speedup), times(best.speedup if best else None)
+    interval = times_span(best.low, best.high) if best else DASH
+    yield "its interval", times_span(first.low, first.high), interval
+    yield "timings", str(len(first.samples)), str(best.samples) if best else DASH
+    yield "worst relative error", scientific(first.error), scientific(best.error if best else None)
+    if search.work is not None:
+        yield "useful work a second", _rate(told.original, search), _rate(told.reached, search)
+        yield "share of the roof", _roof_share(told.original), _roof_share(told.reached)
+
+
+def _rate(where: RoofPosition | None, search: Search) -> str:
+    """What a kernel does a second: useful flop where it has any, else compulsory bytes; a dash for None."""
+    if where is None:
+        return DASH
+    flops = search.work is not None and search.work.flops > 0
+    return per_second(where.flops, "flop") if flops else per_second(where.bandwidth, "B")
+
+
+def _roof_share(where: RoofPosition | None) -> str:
+    return DASH if where is None else rate(where.roof_share)
+
+
+def _progress_words(search: Search) -> str:
+    if not any(node.evaluated.ok for node in search.nodes):
+        return "No kernel has been right so far."
+    return "Each dot is a right kernel; the line is the best so far. Equal programs differ by the band."
+
+
+def _roof_words(search: Search, told: Figures) -> str:
+    """Where the original stood and where the best stands, or why that is not known."""
+    if told.best is None and not any(node.evaluated.ok for node in search.nodes):
+        return "No kernel is right, so none has a place under the roof."
+    if search.work is None:
+        return "The useful work of a call is not declared: give the problem its flops and bytes."
+    ends = f"From {_rate(told.original, search)} to {_rate(told.reached, search)}"
+    if search.ceilings is None:
+        return f"{ends}. The machine was not calibrated: `refork kernel calibrate`, then search again."
+    ends = f"{ends}, from {_roof_share(told.original)} of the roof to {_roof_share(told.reached)}."
+    if not search.work.flops:
+        return f"{ends} No floating-point work is declared: the roof is the memory's speed alone."
+    side = "memory" if search.work.intensity < search.ceilings.ridge else "compute"
+    at = digits(search.work.intensity)
+    return f"{ends} At {at} flop per byte the {side} ceiling is the one that counts."
+
+
+def name_of(node: SearchNode) -> str:
+    """The move that made a kernel, in one line."""
+    move = "" if node.proposal is None else node.proposal.move
+    return one_line(move, 120) or ("original" if node.parent < 0 else f"node {node.number}")
+
+
+def _kernels(search: Search, told: Figures) -> str:
+    """The search tree as rows, a child below its parent; of too many the best's way and the fastest."""
+    nodes = search.nodes
+    if len(nodes) < 2:
+        return ""
+    kept = {0, *told.path}
+    failed = [node for node in nodes if not node.evaluated.ok]
+    for node in (*fastest(nodes, len(nodes)), *failed):
+        # With all above it: a row hangs on a row.
+        way = kept.union(path_to(nodes, node.number))
+        kept = way if len(way) <= MOST_ROWS else kept
+    children = defaultdict(list)
+    for node in nodes[1:]:
+        children[node.parent].append(node)
+    rows, waiting = [], [(nodes[0], 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        rows.append(_row(node, depth, node.number in told.path))
+        waiting += [(one, depth + 1) for one in reversed(children[node.number]) if one.number in kept]
+    head = ("node", "from", "move", "outcome", "speed-up", "interval", "a call", "answers")
+    left = len(nodes) - len(rows)
+    more = f"\n\nThe other {counted(left, 'kernel')} stand in `nodes.jsonl`." if left else ""
+    return _table(head, rows) + more
+
+
+def _row(node: SearchNode, depth: int, on_way: bool) -> tuple[str, ...]:
+    done, made = node.evaluated, node.proposal
+    number = f"**{node.number}**" if on_way else str(node.number)
+    outcome = "right" if done.ok else _FAILED[done.stage][0]
+    move = "· " * min(depth, 12) + code(name_of(node), 60)
+    return (
+        number,
+        DASH if node.parent < 0 else str(node.parent),
+        move,
+        outcome,
+        times(done.speedup),
+        times_span(done.low, done.high),
+        short_time(done.seconds),
+        text(", ".join(made.answers), _CELL) if made and made.answers else DASH,
+    )
+
+
+def _best(search: Search, told: Figures) -> str:
+    if told.best is None or len(told.path) == 1:
+        return "No kernel is right." if told.best is None else "The original is the best."
+    best = search.nodes[told.best].candidate
+    suffix = search.part("problem").get("suffix", "")
+    way = [search.nodes[number] for number in told.path]
+    steps = [f"{place}. {code(name_of(one))} {times(one.evaluated.speedup)}" for place, one in enumerate(way)]
+    parts = [
+        "\n".join(steps),
+        f"It is {code(f'sources/{best.digest}{suffix}')}, compiled with {code(' '.join(best.flags), 400)}.",
+    ]
+    if told.granted:
+        listed = "\n".join(f"- {text(one)}" for one in told.granted)
+        parts.append(f"**It is assumed, so check it before you use this version:**\n\n{listed}")
+    return "\n\n".join([*parts, difference(search.nodes[0].candidate.source, best.source)])
+
+
+def difference(before: str, after: str) -> str:
+    """What changed between two sources, line by line, as a code block."""
+    if max(len(before), len(after)) > LONGEST:
+        return "The sources are too long to be compared here."
+    found = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]
+    if not found:
+        return "The source is the original's."
+    lines = [line if len(line) <= WIDEST else line[:WIDEST] + "…" for line in found[:MOST_LINES]]
+    if len(found) > MOST_LINES:
+        lines.append(f"@@ {counted(len(found) - MOST_LINES, 'more line')}")
+    return fence("\n".join(lines), "diff")
+
+
+def _findings(told: Figures) -> str:
+    if told.compared is None:
+        return "The original or the best kernel was not diagnosed."
+    if not told.compared:
+        return "No tool found anything, on either."
+    parts = []
+    for row in told.compared:
+        one = row.finding
+        cited = "".join(f"\n  - {code(line, WIDEST)}" for line in one.evidence[:6])
+        parts.append(f"- {row.state}: **{text(one.tool)}** ({one.severity}) {text(one.sentence)}{cited}")
+    return "\n".join(parts)
+
+
+def _hits(told: Figures) -> str:
+    rows = [
+        (text(hit.tool), str(hit.fires), str(hit.acted), str(hit.right), rate(hit.large), times(hit.gain))
+        for hit in told.hits
+    ]
+    head = ("tool", "fires", "acted on", "right", "gains over 1.5×", "mean gain")
+    return _table(head, rows) or "No kernel was diagnosed with a finding."
+
+
+def _failures(told: Figures) -> str:
+    rows = [
+        (_FAILED[kind.stage][0], str(kind.count), code(kind.why), ", ".join(map(str, kind.nodes)))
+        for kind in told.failures
+    ]
+    more = f"\n\n{told.failures_left} more failed in other ways." if told.failures_left else ""
+    return (_table(("how", "kernels", "first reason given", "nodes"), rows) or "Nothing failed.") + more
+
+
+def _problem(search: Search) -> dict[str, str]:
+    left_out = ("suffix", "digest", "source", "reference", "arguments")
+    return flat({key: value for key, value in search.part("problem").items() if key not in left_out})
+
+
+def _machine(search: Search) -> dict[str, str]:
+    """Facts of the machine: ceilings first."""
+    known = search.ceilings
+    if known is None:
+        return flat(search.part("machine"))
     return {
-        "headline": says.headline(told),
-        "standing": says.standing(told),
-        "tried": says.tried(told),
-        "timing": says.timing_rows(search, told),
-        "roofline": _html(roofline_figure(search, told.path or (0,))),
-        "no_roofline": says.no_roofline(search, told),
-        "roof_words": says.roof_words(search, told),
-        "progress": _html(progress_figure(search)),
-        "tree": _both(lambda width: tree_picture(rows, told.path, noise, width)) if rows else None,
-        "folded": sum(row.folded for row in rows),
-        "panels": panels(search, rows),
-        "best_change": change(search.nodes[0].source, best.source) if best else None,
-        "best_flags": (search.nodes[0].flags, best.flags) if best else ((), ()),
-        "way": [search.by_number[number] for number in told.path],
-        "machine": says.machine(search),
-        "settings": words.flat(search.settings),
-        "problem": says.problem(search),
-        "commands": says.commands(search),
-    }
+        "compute ceiling": per_second(known.flops, "flop"),
+        "memory ceiling": per_second(known.bandwidth, "B"),
+        "noise of equal programs": f"±{100 * (known.noise - 1):.1f} %",
+    } | flat(search.part("machine"))
 
 
-def panels(search: Search, rows: Sequence[Row]) -> list[Panel]:
-    """A panel for each row of the tree, in the tree's order."""
-    left = PANEL_TEXT
-    found = []
-    for row in rows:
-        if row.node is None:
-            continue
-        node = row.node
-        parent = None if node.parent is None else search.by_number[node.parent]
-        changed = None
-        if parent is not None and left > 0:
-            changed = change(parent.source, node.source, PANEL_LINES, 2)
-            left -= sum(len(line.text) + 40 for line in changed.lines) if changed else 0
-        found.append(
-            Panel(
-                node,
-                name_of(node),
-                told_of(node),
-                None if parent is None else gain_over(parent, node),
-                "" if node.evaluated.ok else FAILED[node.evaluated.stage],
-                _short(node.evaluated.why),
-                changed,
-                "" if parent is None or parent.flags == node.flags else " ".join(node.flags),
-            )
-        )
-    return found
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= OUTPUT_CHARACTERS else text[:OUTPUT_CHARACTERS] + " …"
-
-
-@cache
-def _environment() -> Environment:
-    env = environment(_TEMPLATES)
-    for name in ("times", "times_span", "short_time", "scientific", "counted"):
-        env.filters[name] = getattr(words, name)
-    env.filters["short"] = _short
-    env.filters["name_of"] = name_of
-    env.globals["failed_words"] = FAILED
-    return env
-
-
-def _html(figure: Figure | None) -> Markup | None:
-    return None if figure is None else figure.html()
-
-
-def _both(draw: Callable[[int], Markup]) -> Markup:
-    """A picture for a wide page and one for a narrow page; the style sheet shows one of them."""
-    parts = [(name, draw(width)) for name, width in (("wide", WIDE), ("narrow", NARROW))]
-    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, drawn) for name, drawn in parts)
+def commands(search: Search) -> list[str]:
+    """The commands that make this search and this report again."""
+    folder, problem = search.folder.resolve().name, search.part("problem")
+    parts = ["refork", "kernel", "search", f"{problem.get('name')}{problem.get('suffix', '')}"]
+    parts += ["--entry", str(problem["entry"])] if problem.get("entry") else []
+    for name, size in (problem.get("sizes") or {}).items():
+        parts += ["--set", f"{name}={size}"]
+    usual: dict[str, Any] = KernelSearchSettings().to_json()
+    for name in ("evaluations", "seed", "search", "feedback", "batch", "unguided"):
+        value = search.part("settings").get(name, usual[name])
+        parts += [f"--{name}", str(value)] if name in ("evaluations", "seed") or value != usual[name] else []
+    writer = str(search.facts.get("writer"))
+    # Of the writer without a model the record's name also holds its settings.
+    parts += [] if writer.startswith("rewrite") else ["--writer", writer]
+    parts += ["--out", folder]
+    return [shlex.join(parts), shlex.join(["refork", "kernel", "report", folder])]

@@ -71,6 +71,12 @@ def path_to(nodes: Sequence[SearchNode], number: int) -> tuple[int, ...]:
     return tuple(found[::-1])
 
 
+def granted_by(nodes: Sequence[SearchNode], number: int) -> tuple[str, ...]:
+    """What a kernel takes for granted by all moves on the way to it, each once."""
+    moves = [nodes[at].proposal for at in path_to(nodes, number)]
+    return tuple(dict.fromkeys(one for move in moves if move is not None for one in move.granted))
+
+
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:
     """The right kernels with the largest measured speed-ups, the oldest of equals first; ``most`` of them."""
     right = [node for node in nodes if node.evaluated.ok and node.evaluated.speedup is not None]

@@ -12,7 +12,14 @@ from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.problem import Problem
-from refork_methods.kernel.search.folder import SOURCES, SearchFolder, SearchNode, fastest, path_to
+from refork_methods.kernel.search.folder import (
+    SOURCES,
+    SearchFolder,
+    SearchNode,
+    fastest,
+    granted_by,
+    path_to,
+)
 from refork_methods.kernel.search.loop import SearchLoop
 from refork_methods.kernel.search.model import Evaluator, KernelSearchSettings, Writer
 from refork_methods.kernel.tool import Slip
@@ -54,8 +61,7 @@ class SearchResult:
     @property
     def granted(self) -> tuple[str, ...]:
         """What the best takes for granted by all its moves, each once."""
-        made = (self.nodes[one].proposal for one in self.path)
-        return tuple(dict.fromkeys(one for move in made if move is not None for one in move.granted))
+        return granted_by(self.nodes, self.best.number)
 
     def moves_to(self, number: int) -> tuple[str, ...]:
         """The moves from the original to a node."""
