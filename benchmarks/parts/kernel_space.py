@@ -22,6 +22,7 @@ from refork.plain import from_json
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
 from refork_methods.kernel.diagnose import diagnose
 from refork_methods.kernel.problem import Argument, Problem
+from refork_methods.kernel.rewrite import Move
 from refork_methods.kernel.rewrite.moves import RULES
 from refork_methods.kernel.tool import Finding, Slip
 
@@ -101,30 +102,6 @@ PROBLEM = Problem(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change of one choice. ``answers``: the tools whose action asks for a change of this kind."""
-
-    name: str
-    value: Any
-    answers: tuple[str, ...]
-
-    @property
-    def id(self) -> str:
-        """Such as ``tile(64)``."""
-        return f"{self.name}({self.value})"
-
-    @property
-    def reassociates(self) -> bool:
-        """No change of this space alters the order in which a sum is made."""
-        return False
-
-    @property
-    def assumes(self) -> str:
-        """What the caller must promise, '' where nothing."""
-        return "arrays of a call do not overlap" if self.name == "restrict" and self.value else ""
-
-
 #: Kind of change -> the tools that ask for it: those of the shipped rewrite of the same name.
 ANSWERS: Mapping[str, tuple[str, ...]] = {rule.name: rule.answers for rule in RULES}
 
@@ -141,6 +118,7 @@ def answers(name: str, value: Any) -> tuple[str, ...]:
     return ANSWERS[name] if along else ()
 
 
+ALIAS = "arrays of a call do not overlap"
 _FIELDS: Mapping[str, tuple[str, Sequence[Any]]] = {
     "interchange": ("order", ORDERS), "restrict": ("restrict", (False, True)), "tile": ("tile", TILES),
     "jam": ("rows", ROWS), "flags": ("fast", (False, True)),
@@ -155,21 +133,28 @@ class Space:
 
     def moves(
         self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
-    ) -> list[Step]:
+    ) -> list[Move]:
         """All points that differ in one choice."""
         here = self.at[Candidate(source, flags).digest]
         return [
-            Step(name, value, answers(name, value))
+            Move(
+                name,
+                {"to": value},
+                answers(name, value),
+                assumes=ALIAS if name == "restrict" and value else "",
+            )
             for name, (field, values) in _FIELDS.items()
             for value in values
             if value != getattr(here, field)
         ]
 
     def apply(
-        self, source: str, entry: str, flags: tuple[str, ...], move: Step
+        self, source: str, entry: str, flags: tuple[str, ...], move: Move
     ) -> tuple[str, tuple[str, ...]]:
         """The other point."""
-        there = replace(self.at[Candidate(source, flags).digest], **{_FIELDS[move.name][0]: move.value})
+        there = replace(
+            self.at[Candidate(source, flags).digest], **{_FIELDS[move.name][0]: move.parameters["to"]}
+        )
         return there.source, there.flags
 
 

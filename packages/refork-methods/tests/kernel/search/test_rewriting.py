@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from refork.errors import BadInput
 from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.rewrite import Move
 from refork_methods.kernel.search.model import Observation, Trial, WriterState
 from refork_methods.kernel.search.rewriting import (
     REORDERED,
     RewriteWriter,
-    Unlocked,
     advised,
     silenced,
     worth,
@@ -24,27 +25,18 @@ from refork_methods.kernel.tool import Finding, Slip
 DONE = Evaluated(ok=True, stage="done", speedup=1.0)
 
 
-@dataclass(frozen=True)
-class Move:
-    name: str
-    argument: str = ""
-    answers: tuple[str, ...] = ()
-    reassociates: bool = False
-    assumes: str = ""
-
-    @property
-    def id(self) -> str:
-        return f"{self.name}({self.argument})"
+def move(name: str, argument: str = "", *tools: str, **given: Any) -> Move:
+    return Move(name, {"to": argument}, tools, **given)
 
 
 class Book:
     """Four kinds of moves; each appends its name to the source."""
 
     all = (
-        Move("interchange", "i,j", ("Strided",)),
-        *(Move("tile", str(size), ("Strided", "Capacity")) for size in (16, 32, 64)),
-        Move("restrict", "", ("Alias",)),
-        Move("prefetch"),
+        move("interchange", "i,j", "Strided"),
+        *(move("tile", str(size), "Strided", "Capacity") for size in (16, 32, 64)),
+        move("restrict", "", "Alias"),
+        move("prefetch"),
     )
 
     def moves(
@@ -149,7 +141,7 @@ def test_nothing_is_proposed_twice_and_the_end_is_said() -> None:
         if one is None:
             break
         made.append(one.move)
-    assert sorted(made) == sorted(move.id for move in Book.all if move.name != "prefetch")
+    assert sorted(made) == sorted(one.id for one in Book.all if one.name != "prefetch")
     same = Candidate("s\nrestrict()", ()).digest
     some = state(found("Alias"), tried=tuple(made[:0]), known={same})
     assert drawn(some)["restrict"] == 0
@@ -177,32 +169,33 @@ class Locked:
         self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
     ) -> Sequence[Move]:
         if "restrict" in source:
-            return (Move("tile", "8", ("Strided",)), Move("jam", "4", ("Alias",)))
-        return (Move("restrict"), Move("tile", "8", ("Strided",)))
+            return (move("tile", "8", "Strided"), move("jam", "4", "Alias"))
+        return (move("restrict", assumes="no overlap"), move("tile", "8", "Strided"))
 
     def apply(
         self, source: str, entry: str, flags: tuple[str, ...], move: Move
     ) -> tuple[str, tuple[str, ...]]:
-        return f"{source} {move.name}", (*flags, move.argument)
+        return f"{source} {move.name}", (*flags, str(move.parameters["to"]))
 
 
 def test_what_a_promise_opens_is_offered_with_it() -> None:
-    library = Unlocked(Locked())
-    moves = {one.id: one for one in library.moves("s", "f", ())}
-    assert list(moves) == ["restrict()", "tile(8)", "restrict()+jam(4)"]
-    jam = moves["restrict()+jam(4)"]
-    assert (jam.name, jam.answers) == ("jam", ("Alias",))
-    assert library.apply("s", "f", (), jam) == ("s restrict jam", ("", "4"))
-    assert library.apply("s", "f", (), moves["tile(8)"]) == ("s tile", ("8",))
-    assert [one.id for one in library.moves("s restrict", "f", ())] == ["tile(8)", "jam(4)"]
-    made = RewriteWriter(library, 0.0).propose(state(found("Alias")))
+    writer = RewriteWriter(Locked(), 0.0, keys=("restrict",))
+    made = writer.propose(state(found("Alias")))
     assert made is not None
-    assert made.source == "s restrict jam"
+    assert (made.move, made.family, made.answers) == ("restrict()+jam(4)", "jam", ("Alias",))
+    assert (made.source, made.flags) == ("s restrict jam", ("", "4"))
+    assert made.granted == ("no overlap",)
+    own = writer.propose(state(found("Strided")))
+    assert own is not None
+    assert (own.move, own.source) == ("tile(8)", "s tile")
+    bare = RewriteWriter(Locked(), 0.0).propose(state(found("Alias")))
+    assert bare is not None
+    assert "+" not in bare.move
 
 
 def test_a_proposal_says_what_its_move_takes_for_granted() -> None:
     class Promise(Book):
-        all = (Move("restrict", assumes="no overlap", reassociates=True),)
+        all = (move("restrict", assumes="no overlap", reassociates=True),)
 
     made = RewriteWriter(Promise()).propose(state())
     assert made is not None

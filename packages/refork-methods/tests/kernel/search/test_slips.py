@@ -24,7 +24,7 @@ from refork_methods.kernel.roofline import classify
 from refork_methods.kernel.search import on_file
 from refork_methods.kernel.search.folder import read_history
 from refork_methods.kernel.search.model import KernelSearchSettings, Observation
-from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
+from refork_methods.kernel.search.rewriting import RewriteWriter
 from refork_methods.kernel.search.run import SearchResult, run_search
 from refork_methods.kernel.signals import Signals
 from refork_methods.kernel.tool import CheckResult, MicroTool, Slip, run_tools
@@ -92,7 +92,7 @@ def test_the_other_rules_offer_what_they_did(monkeypatch: pytest.MonkeyPatch) ->
 def searched(folder: Path, tried: TableEvaluator | None = None, **given: Any) -> SearchResult:
     settings = KernelSearchSettings(**{"evaluations": 6, "feedback": "none", **given})
     problem = replace(PROBLEM, source=SUM, entry="sum")
-    writer = RewriteWriter(Unlocked(rewrite), settings.unguided)
+    writer = RewriteWriter(rewrite, settings.unguided, ("restrict",))
     return run_search(
         problem, settings, folder, evaluator=tried or TableEvaluator(lambda one: 1.0), writer=writer
     )
@@ -156,7 +156,7 @@ def test_a_kernel_that_cannot_be_read_is_still_the_users_error(tmp_path: Path) -
     with pytest.raises(BadInput, match="no function other"):
         run_search(
             problem, settings, tmp_path, evaluator=TableEvaluator(lambda one: 1.0),
-            writer=RewriteWriter(Unlocked(rewrite)),
+            writer=RewriteWriter(rewrite),
         )  # fmt: skip
 
 

@@ -45,8 +45,8 @@ Given: TypeAlias = dict[str, str | int]
 class Move:
     """One legal rewrite of a kernel.
 
-    ``answers``: tools of ``discover.kernel.cpu`` whose findings it is an answer to. ``reassociates``:
-    rounding may change. ``assumes``: what the caller must promise, '' where nothing.
+    ``answers``: tools whose findings it is an answer to. ``reassociates``: rounding may change. ``assumes``:
+    what the caller must promise, '' where nothing. ``first``: the move before it that makes it legal.
     """
 
     name: str
@@ -54,11 +54,19 @@ class Move:
     answers: tuple[str, ...] = ()
     reassociates: bool = False
     assumes: str = ""
+    first: Move | None = None
 
     @property
     def id(self) -> str:
-        """Name and parameters, such as ``tile(k,64)``."""
-        return f"{self.name}({','.join(map(str, self.parameters.values()))})"
+        """Name and parameters, such as ``tile(k,64)`` or ``restrict()+tile(k,64)``."""
+        before = "" if self.first is None else f"{self.first.id}+"
+        return f"{before}{self.name}({','.join(map(str, self.parameters.values()))})"
+
+    def after(self, first: Move) -> Move:
+        """The same with a move before it, whose promises it makes too."""
+        promises = "; ".join(one for one in (first.assumes, self.assumes) if one)
+        rounds = first.reassociates or self.reassociates
+        return replace(self, reassociates=rounds, assumes=promises, first=first)
 
 
 @final

@@ -21,7 +21,7 @@ from refork_methods.kernel.problem import Problem
 from refork_methods.kernel.search.chatting import ChatWriter
 from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Writer
 from refork_methods.kernel.search.on_tree import record_on_tree
-from refork_methods.kernel.search.rewriting import RewriteWriter, Unlocked
+from refork_methods.kernel.search.rewriting import RewriteWriter
 from refork_methods.kernel.search.run import SearchResult, run_search
 
 #: What is measured of a kernel that is written from; sampling adds a run and little that a rewrite could use.
@@ -101,7 +101,7 @@ def open_writer(
                 where="--feedback raw",
                 hint="diagnosed or none, or a model as --writer chat:SPEC",
             )
-        return RewriteWriter(Unlocked(rewrite), settings.unguided)
+        return RewriteWriter(rewrite, settings.unguided, keys=("restrict",))
     kind, _, name = spec.partition(":")
     if kind != "chat" or not name:
         raise BadInput(f"writer {spec!r}", where="kernel search", hint="rewrite, or chat:openai:URL#MODEL")

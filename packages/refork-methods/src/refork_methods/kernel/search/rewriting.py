@@ -9,11 +9,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar, final
+from typing import Protocol, final
 
 import numpy as np
 
 from refork.errors import UserError
+from refork_methods.kernel.rewrite import Move
 from refork_methods.kernel.search.model import Proposal, Trial, WriterState
 from refork_methods.kernel.tool import Slip
 
@@ -26,63 +27,34 @@ _PATIENCE = 2
 REORDERED = "results may be rounded in another way"
 
 
-class Rewrite(Protocol):
-    """A legal change: its stable name with its parameters, its kind, and the tools that it answers."""
-
-    @property
-    def id(self) -> str:
-        """Such as ``tile(k,64)``."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The kind of change, such as ``tile``."""
-        ...
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """Names of tools whose findings it acts on."""
-        ...
-
-    @property
-    def reassociates(self) -> bool:
-        """Whether rounding may change."""
-        ...
-
-    @property
-    def assumes(self) -> str:
-        """What the caller must promise, '' where nothing."""
-        ...
-
-
-M = TypeVar("M", bound=Rewrite)
-
-
-class Library(Protocol[M]):
+class Library(Protocol):
     """Rewrites of a source: which are legal, and what each makes of it. A module will do."""
 
     def moves(
         self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
-    ) -> Sequence[M]:
+    ) -> Sequence[Move]:
         """All legal ones, in a stable order; rules that break are put into ``slips``."""
         ...
 
-    def apply(self, source: str, entry: str, flags: tuple[str, ...], move: M) -> tuple[str, tuple[str, ...]]:
+    def apply(
+        self, source: str, entry: str, flags: tuple[str, ...], move: Move
+    ) -> tuple[str, tuple[str, ...]]:
         """The source and flags after a move; BadInput where it cannot be made after all."""
         ...
 
 
 @final
-class RewriteWriter(Generic[M]):
+class RewriteWriter:
     """Draws one legal move at a time, by the findings' order and by what its kind has brought so far.
 
     A share ``unguided`` of the tries follows no advice. A tool's advice for one kind of move is silenced on a
     path where two tries of it (one, where the kind has no parameters to vary) brought nothing. A rule that
-    breaks offers nothing, and is reported.
+    breaks offers nothing, and is reported. Moves that one of the kinds ``keys`` makes legal are offered with
+    that before them.
     """
 
-    def __init__(self, library: Library[M], unguided: float = 0.15) -> None:
-        self._library, self._unguided = library, unguided
+    def __init__(self, library: Library, unguided: float = 0.15, keys: Sequence[str] = ()) -> None:
+        self._library, self._unguided, self._keys = library, unguided, tuple(keys)
         self._moves = lru_cache(maxsize=512)(self._listed)
 
     @property
@@ -95,7 +67,6 @@ class RewriteWriter(Generic[M]):
         if not state.evaluated.ok:
             return None
         source, flags = state.candidate.source, state.candidate.flags
-        tried = set(state.tried)
         try:
             legal, slips = self._moves(source, state.entry, flags)
         except UserError as error:
@@ -104,7 +75,7 @@ class RewriteWriter(Generic[M]):
             legal, slips = (), (Slip.of(f"reading node {state.number}", error),)
         for slip in slips:
             state.report(slip)
-        left = [one for one in legal if one.id not in tried]
+        left = [one for one in legal if one.id not in state.tried]
         rng = np.random.default_rng(state.key)
         free = bool(rng.random() < self._unguided)
         while left:
@@ -121,22 +92,34 @@ class RewriteWriter(Generic[M]):
 
     def _listed(
         self, source: str, entry: str, flags: tuple[str, ...]
-    ) -> tuple[Sequence[M], tuple[Slip, ...]]:
-        """Legal moves, and what broke while they were looked for."""
+    ) -> tuple[Sequence[Move], tuple[Slip, ...]]:
+        """Legal moves, those that a key opens last, and what broke while they were looked for."""
         slips: list[Slip] = []
         try:
-            return self._library.moves(source, entry, flags, slips), tuple(slips)
+            own = self._library.moves(source, entry, flags, slips)
         except UserError:
             raise
         except Exception as error:  # the reader itself: no rule can be asked
             return (), (*slips, Slip.of(f"reading {entry}", error))
+        known, found = {one.id for one in own}, [*own]
+        for key in (one for one in own if one.name in self._keys):
+            try:
+                opened = self._library.apply(source, entry, flags, key)
+                after = self._library.moves(opened[0], entry, opened[1], slips)
+            except UserError:
+                continue
+            except Exception as error:
+                slips.append(Slip.of(f"rule {key.id}", error))
+                continue
+            found += [one.after(key) for one in after if one.id not in known]
+        return found, tuple(slips)
 
-    def _made(self, state: WriterState, move: M, guided: bool) -> Proposal | None:
+    def _made(self, state: WriterState, move: Move, guided: bool) -> Proposal | None:
         """The move's code; None where it cannot be applied after all."""
+        source, flags = state.candidate.source, state.candidate.flags
         try:
-            source, flags = self._library.apply(
-                state.candidate.source, state.entry, state.candidate.flags, move
-            )
+            for step in (move,) if move.first is None else (move.first, move):
+                source, flags = self._library.apply(source, state.entry, flags, step)
         except UserError:
             return None
         except Exception as error:
@@ -150,12 +133,12 @@ class RewriteWriter(Generic[M]):
         return Proposal(source, flags, move.id, why, move.name, tools, granted=tuple(granted))
 
 
-def answers(move: Rewrite, tool: str) -> bool:
+def answers(move: Move, tool: str) -> bool:
     """Whether a move acts on a tool's findings; tools of one name on GPU and CPU count as one."""
     return tool in move.answers or tool.removeprefix("Cpu") in move.answers
 
 
-def advised(left: Sequence[Rewrite], state: WriterState) -> dict[str, float]:
+def advised(left: Sequence[Move], state: WriterState) -> dict[str, float]:
     """Weights of the moves that answer a finding whose advice is not silenced; empty where none does."""
     if state.observation is None:
         return {}
@@ -175,7 +158,7 @@ def advised(left: Sequence[Rewrite], state: WriterState) -> dict[str, float]:
     return found
 
 
-def plain_weights(left: Sequence[Rewrite], trials: Sequence[Trial]) -> dict[str, float]:
+def plain_weights(left: Sequence[Move], trials: Sequence[Trial]) -> dict[str, float]:
     """Weights without advice: every kind alike, but for what it has brought so far."""
     known = worth(trials)
     size = Counter(one.name for one in left)
@@ -202,57 +185,3 @@ def silenced(state: WriterState) -> set[tuple[str, str]]:
             step = 1 if "(" in one.move and not one.move.endswith("()") else _PATIENCE
             failed.update({(tool, one.family): step for tool in one.answers})
     return {pair for pair, number in failed.items() if number >= _PATIENCE}
-
-
-#: Kinds of moves that open others.
-KEYS = ("restrict",)
-
-
-@final
-class Both(Generic[M]):
-    """A move and the one before it that makes it legal; its kind and what it answers are its own."""
-
-    def __init__(self, first: M, second: M) -> None:
-        self.first, self.second = first, second
-        self.id = f"{first.id}+{second.id}"
-        self.name, self.answers = second.name, second.answers
-        self.reassociates = first.reassociates or second.reassociates
-        self.assumes = "; ".join(one for one in (first.assumes, second.assumes) if one)
-
-
-@final
-class Unlocked(Generic[M]):
-    """A library whose moves are its own, and those that one of its ``keys`` opens, with that before them."""
-
-    def __init__(self, library: Library[M], keys: Sequence[str] = KEYS) -> None:
-        self._library, self._keys = library, tuple(keys)
-
-    def moves(
-        self, source: str, entry: str, flags: tuple[str, ...], slips: list[Slip] | None = None
-    ) -> list[M | Both[M]]:
-        """Moves that are legal as it stands first, then those that a key opens."""
-        own = self._library.moves(source, entry, flags, slips)
-        known = {one.id for one in own}
-        found: list[M | Both[M]] = [*own]
-        for key in (one for one in own if one.name in self._keys):
-            try:
-                opened = self._library.apply(source, entry, flags, key)
-                after = self._library.moves(opened[0], entry, opened[1], slips)
-            except UserError:
-                continue
-            except Exception as error:
-                if slips is None:
-                    raise
-                slips.append(Slip.of(f"rule {key.id}", error))
-                continue
-            found += [Both(key, one) for one in after if one.id not in known]
-        return found
-
-    def apply(
-        self, source: str, entry: str, flags: tuple[str, ...], move: M | Both[M]
-    ) -> tuple[str, tuple[str, ...]]:
-        """One after the other. Raises BadInput where either cannot be made."""
-        if not isinstance(move, Both):
-            return self._library.apply(source, entry, flags, move)
-        source, flags = self._library.apply(source, entry, flags, move.first)
-        return self._library.apply(source, entry, flags, move.second)
