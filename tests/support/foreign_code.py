@@ -28,7 +28,7 @@ _SOURCE: Final = (
 )
 _SCHEMA: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TOOL: Final = Tool("t1", "shout", _SOURCE, "In capitals.", _SCHEMA, (), "p", ("shout hey", "shout ho"))
-KERNEL: Final = "void add(int n, float *a) { for (int i = 0; i < n; i++) a[i] += 1; }\n"
+KERNEL: Final = "// refork: a=n\nvoid add(int n, float *a) { for (int i = 0; i < n; i++) a[i] += 1; }\n"
 
 
 def _sandbox(_: Path) -> object:

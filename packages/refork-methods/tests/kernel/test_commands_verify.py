@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "objcopy"))) or seccomp.here() is None,
     reason="needs gcc, binutils and Linux with seccomp on x86_64 or aarch64",
 )
-KERNEL = "void twice(int n, float *x) { for (int i = 0; i < n; i++) x[i] = 2 * x[i]; }\n"
+KERNEL = "// refork: x=n\nvoid twice(int n, float *x) { for (int i = 0; i < n; i++) x[i] = 2 * x[i]; }\n"
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from refork.errors import BadInput
 if TYPE_CHECKING:
     from refork_methods.kernel.bench.result import Evaluated
     from refork_methods.kernel.diagnose import Diagnosed
-    from refork_methods.kernel.diagnose_told import Line
     from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
     from refork_methods.kernel.problem import Problem
     from refork_methods.kernel.search import ArmTest, SearchResult
@@ -220,14 +219,9 @@ def _measured(
 
 
 def _print_diagnosis(found: Diagnosed | GpuDiagnosed) -> None:
-    from refork_methods.kernel.diagnose import Diagnosed
-    from refork_methods.kernel.diagnose_told import diagnosis_lines, told_gpu
+    from refork_methods.kernel.diagnose_told import told_lines
 
-    width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
-    lines: list[Line] = (
-        diagnosis_lines(found, width=width) if isinstance(found, Diagnosed) else told_gpu(found, width=width)
-    )
-    for line in lines:
+    for line in told_lines(found, width=min(120, max(60, shutil.get_terminal_size((100, 24)).columns))):
         secho(line.text, **_STYLES[line.kind])
 
 

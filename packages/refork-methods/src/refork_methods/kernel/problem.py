@@ -8,11 +8,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
-import itertools
 import math
 import operator
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -272,11 +270,6 @@ def text(node: Node | None) -> str:
     return "" if node is None or node.text is None else node.text.decode(errors="replace")
 
 
-def constants(source: str) -> dict[str, int]:
-    """Whole numbers that the file defines as macros."""
-    return {name: int(number) for name, number in _DEFINE.findall(source)}
-
-
 def signature(root: Node, source: str, entry: str | None, where: str) -> Signature:
     """The entry's signature; where none is named, the only function that is not static.
 
@@ -402,149 +395,6 @@ def _type(declared: str, known: dict[str, str], where: str, shown: str = "") -> 
     return name
 
 
-#: Sizes are tried at others too: each in its turn is made so much larger.
-_LARGER = 7
-
-
-class _UnsureError(Exception):
-    """A subscript or loop that this cannot follow."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Use:
-    node: Node
-    loops: dict[str, str]
-
-
-def inferred_length(body: Node, name: str, sizes: Mapping[str, int]) -> str | None:
-    """Elements that a function reaches in an array, as an expression over sizes; None where unsure."""
-    try:
-        uses = _uses(body, name)
-        if not uses:
-            return None
-        reached = [_reached(use, sizes) for use in uses]
-    except _UnsureError:
-        return None
-    try:
-        lengths = [_length(one, sizes) for one in dict.fromkeys(reached)]
-        best = max(lengths, key=lambda one: value(one, sizes, "length"))
-        for grown in _others(sizes):
-            if value(best, grown, "length") < max(value(one, grown, "length") for one in lengths):
-                return None  # which is longest depends on the sizes
-    except BadInput:
-        return None
-    return best
-
-
-def _uses(body: Node, name: str) -> list[_Use]:
-    found: list[_Use] = []
-    stack: list[tuple[Node, dict[str, str]]] = [(body, {})]
-    function = body.child_by_field_name("body")
-    stack = [(function, {})] if function is not None else []
-    while stack:
-        node, loops = stack.pop()
-        if node.type == "identifier" and text(node) == name:
-            parent = node.parent
-            if parent is None or parent.type != "subscript_expression":
-                raise _UnsureError
-            if parent.child_by_field_name("argument") != node:
-                raise _UnsureError
-            found.append(_Use(parent, loops))
-        inner = loops
-        if node.type == "for_statement":
-            variable, last = _loop(node)
-            inner = loops | {variable: last}
-        stack.extend((child, inner) for child in node.children)
-    return found
-
-
-def _loop(node: Node) -> tuple[str, str]:
-    """Variable and last value of a loop that counts up by a fixed step."""
-    condition = re.fullmatch(
-        r"\s*(\w+)\s*(<=?)\s*(.+?)\s*", text(node.child_by_field_name("condition")), re.S
-    )
-    update = text(node.child_by_field_name("update")).replace(" ", "")
-    if condition is None:
-        raise _UnsureError
-    name, sign, bound = condition.groups()
-    if not re.fullmatch(rf"{name}\+\+|\+\+{name}|{name}\+=\w+|{name}={name}\+\w+", update):
-        raise _UnsureError
-    if re.search(r"[&|?]", bound):
-        raise _UnsureError
-    body = text(node.child_by_field_name("body"))
-    if re.search(
-        rf"(?<![\w.])(?:{name}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|{name}\s*(?:\+\+|--)|(?:\+\+|--)\s*{name}\b)",
-        body,
-    ):
-        raise _UnsureError
-    return name, _plain(bound) if sign == "<=" else f"({_plain(bound)}-1)"
-
-
-def _plain(expression: str) -> str:
-    """An expression without casts, or a doubt."""
-    bare = re.sub(
-        r"\(\s*(?:size_t|int|long|unsigned|ptrdiff_t|int64_t|uint64_t|long long)\s*\)", "", expression
-    )
-    if not re.fullmatch(r"[\w\s+*()-]+", bare) or re.search(r"\w\s*\(", bare):
-        raise _UnsureError
-    return bare.strip()
-
-
-def _reached(use: _Use, sizes: Mapping[str, int]) -> str:
-    """The subscript with every loop variable at its last value."""
-    index = use.node.child_by_field_name("index")
-    if index is None:  # the C grammar names it so; that of C++ keeps a list
-        index = next((one for one in use.node.named_children if one.type == "subscript_argument_list"), None)
-        index = index.named_children[0] if index is not None and index.named_child_count == 1 else None
-    above = use.node.parent
-    if index is None:
-        raise _UnsureError
-    if above is not None and above.type == "subscript_expression" and above.children[0] == use.node:
-        raise _UnsureError  # one dimension of several
-    told = _plain(text(index))
-    for _ in range(12):
-        inside = names_in(told) & set(use.loops)
-        if not inside:
-            break
-        for name in inside:
-            if _falls(told, name, sizes, use.loops):
-                raise _UnsureError
-            told = re.sub(rf"\b{name}\b", f"({use.loops[name]})", told)
-    if names_in(told) - set(sizes):
-        raise _UnsureError
-    return told
-
-
-def _falls(told: str, name: str, sizes: Mapping[str, int], loops: Mapping[str, str]) -> bool:
-    """Whether an expression may get smaller as a variable grows; products of sums are tried at two values."""
-    names = {one: sizes.get(one, 7) for one in names_in(told) if one in sizes or one in loops}
-    if names_in(told) - set(names):
-        raise _UnsureError
-    try:
-        at = [value(told, names | {name: number}, "subscript") for number in (0, 1, 5)]
-    except BadInput:
-        raise _UnsureError from None
-    return at[1] < at[0] or at[2] < at[1]
-
-
-def _length(reached: str, sizes: Mapping[str, int]) -> str:
-    """One more than the last subscript; as a product of sizes where it is one."""
-    names = sorted(names_in(reached) or sizes)
-    everywhere = [sizes, *_others(sizes)]
-    wanted = [value(f"({reached})+1", known, "length") for known in everywhere]
-    for many in range(1, 4):
-        for product in itertools.combinations_with_replacement(names, many):
-            told = "*".join(product)
-            if [value(told, known, "length") for known in everywhere] == wanted:
-                return told
-    return f"{reached}+1"
-
-
-def _others(sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    return [{key: (_LARGER * n + 1 if key == one else n) for key, n in sizes.items()} for one in sizes]
-
-
 def parse(source: str, suffix: str) -> Tree:
     """The syntax tree of C, or of C++ by its suffix.
 
@@ -562,7 +412,7 @@ def parse(source: str, suffix: str) -> Tree:
 
 _BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
 _KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")
-_ROLES = ("in", "out", "inout", "scalar", "size")
+_ROLES = ("in", "out", "inout", "scalar")
 #: Relative tolerances, and those against the root mean square of an output.
 _RTOL = {"float": 1e-4, "double": 1e-10}
 _ATOL = {"float": 1e-5, "double": 1e-11}
@@ -573,10 +423,10 @@ def read_problem(
 ) -> Problem:
     """A problem from a C or C++ file.
 
-    Settings are those of the comment block (``// refork: entry=f n=512 a=n*n c=n*n:out``) and of the TOML
-    file beside it (the same keys, numbers as numbers): ``rtol``, ``atol``, ``flops`` and ``bytes``
-    (expressions over the sizes), ``reference`` (a file), ``flags``, a size by its name,
-    ``NAME=LENGTH[:ROLE][:FILL]`` for an array, and ``NAME=:scalar:const:X`` for a number.
+    Settings are those of the comment block (``// refork: entry=f n=512 a=n*n c=n*n:out``), which those given
+    here outdo: ``rtol``, ``atol``, ``flops`` and ``bytes`` (expressions over the sizes), ``reference`` (a
+    file), ``flags``, a size by its name, ``NAME=LENGTH[:ROLE][:FILL]`` for an array, and
+    ``NAME=:scalar:const:X`` for a number. An array that is not const is ``inout`` unless its role is told.
 
     Raises:
         BadInput: no such file or function, an unknown key, a size or a length that nobody told: the message
@@ -586,12 +436,36 @@ def read_problem(
         raise BadInput("there is no such file", where=str(path))
     if path.suffix not in COMPILERS:
         raise BadInput(f"{path.name} is no C or C++ file", where="kernel problem", hint=", ".join(COMPILERS))
-    source = path.read_text(errors="replace")
-    told: dict[str, Any] = {**_comments(source, path.name), **_beside(path), **settings, **(sizes or {})}
+    source, where = path.read_text(errors="replace"), path.name
+    told: dict[str, Any] = {**_comments(source, where), **settings, **(sizes or {})}
     if entry is not None:
         told["entry"] = entry
-    found = signature(parse(source, path.suffix).root_node, source, told.get("entry"), path.name)
-    return _made(path, source, found, told)
+    found = signature(parse(source, path.suffix).root_node, source, told.get("entry"), where)
+    flags = _flags(told.get("flags"))
+    known = _sizes(found, told, _macros(source, flags), where)
+    _nothing_missing(found, told, known, where)
+    arguments = tuple(_argument(one, str(told.get(one.name, "")), known, where) for one in found.parameters)
+    kinds = [one.ctype for one in arguments if one.role in ("out", "inout")] + [found.returns]
+    kind = "float" if "float" in kinds else "double" if "double" in kinds else ""
+    reference = told.get("reference")
+    rtol, atol = _number(told, "rtol", {}), _number(told, "atol", {})
+    work = [None if told.get(key) is None else str(told[key]) for key in ("flops", "bytes")]
+    return Problem(
+        name=str(told.get("name", found.entry)),
+        entry=found.entry,
+        source=source,
+        suffix=path.suffix,
+        arguments=arguments,
+        sizes=known,
+        flops=_number(told, "flops", known),
+        bytes=_number(told, "bytes", known),
+        rtol=_RTOL.get(kind, 0.0) if rtol is None else rtol,
+        atol=_ATOL.get(kind, 0.0) if atol is None else atol,
+        reference=None if reference is None else _reference(path, str(reference)),
+        flags=flags,
+        returns=found.returns,
+        work_of=(work[0], work[1]),
+    )
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:
@@ -610,196 +484,88 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
 
 
 def _comments(source: str, where: str) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for line in _BLOCK.findall(source):
-        for item in line.split():
-            key, sign, said = item.partition("=")
-            if not sign or not key or not said:
-                raise BadInput(f"{item!r} in the comment block", where=where, hint="KEY=VALUE without spaces")
-            told[key] = said
-    return told
+    items = [item for line in _BLOCK.findall(source) for item in line.split()]
+    for item in items:
+        if not re.fullmatch(r"[^=]+=.+", item):
+            raise BadInput(f"{item!r} in the comment block", where=where, hint="KEY=VALUE without spaces")
+    return dict(item.split("=", 1) for item in items)
 
 
-def _beside(path: Path) -> dict[str, Any]:
-    file = path.with_suffix(".toml")
-    if not file.is_file():
-        return {}
-    try:
-        told = tomllib.loads(file.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{error}", where=str(file)) from None
-    flat: dict[str, Any] = {key: one for key, one in told.items() if key not in ("sizes", "arguments")}
-    flat |= told.get("sizes", {})
-    for name, one in told.get("arguments", {}).items():
-        parts = (
-            [str(one.get(part, "")) for part in ("length", "role", "fill")] if isinstance(one, dict) else []
-        )
-        flat[name] = ":".join(parts).rstrip(":") if parts else one
-    return flat
+def _macros(source: str, flags: tuple[str, ...]) -> dict[str, int]:
+    """Whole numbers that the file or ``-D`` flags define."""
+    given = {name: int(number) for name, number in re.findall(r"-D(\w+)=(\d+)(?= |$)", " ".join(flags))}
+    return {name: int(number) for name, number in _DEFINE.findall(source)} | given
 
 
-def _made(path: Path, source: str, found: Signature, told: dict[str, Any]) -> Problem:
-    where = path.name
-    flags = _flags(told.get("flags"))
-    sizes = _macros(source, flags, found, told, where) | _sizes(found, told, where)
-    arguments = tuple(_argument(one, found, told, sizes, where) for one in found.parameters)
-    kinds = [one.ctype for one in arguments if one.role in ("out", "inout")] + [found.returns]
-    kind = "float" if "float" in kinds else "double" if "double" in kinds else ""
-    reference = told.get("reference")
-    rtol, atol = _number(told, "rtol", {}), _number(told, "atol", {})
-    work = [None if told.get(key) is None else str(told[key]) for key in ("flops", "bytes")]
-    return Problem(
-        name=str(told.get("name", found.entry)),
-        entry=found.entry,
-        source=source,
-        suffix=path.suffix,
-        arguments=arguments,
-        sizes=sizes,
-        flops=_number(told, "flops", sizes),
-        bytes=_number(told, "bytes", sizes),
-        rtol=_RTOL.get(kind, 0.0) if rtol is None else rtol,
-        atol=_ATOL.get(kind, 0.0) if atol is None else atol,
-        reference=None if reference is None else _reference(path, str(reference)),
-        flags=flags,
-        returns=found.returns,
-        work_of=(work[0], work[1]),
-    )
-
-
-def _macros(
-    source: str, flags: tuple[str, ...], found: Signature, told: dict[str, Any], where: str
-) -> dict[str, int]:
-    """Sizes that are macros, as the file or ``-D`` flags define them; settings cannot change them."""
-    known = constants(source)
-    known |= {name: int(number) for name, number in re.findall(r"-D(\w+)=(\d+)(?= |$)", " ".join(flags))}
-    for name in known.keys() & told.keys():
-        if str(told[name]) != str(known[name]):
+def _sizes(found: Signature, told: dict[str, Any], macros: dict[str, int], where: str) -> dict[str, int]:
+    """Sizes that are told, and those that are macros, which settings cannot change."""
+    for name in macros.keys() & told.keys():
+        if str(told[name]) != str(macros[name]):
             raise BadInput(
-                f"{name} is a macro, {known[name]} here, not {told[name]}",
+                f"{name} is a macro, {macros[name]} here, not {told[name]}",
                 where=where,
                 hint=f"change its #define, or put that in #ifndef {name} and give flags=-O3,-D{name}=...",
             )
-    used = _macros_used(found, told)
-    return {name: number for name, number in known.items() if name in used}
-
-
-def _macros_used(found: Signature, told: dict[str, Any]) -> set[str]:
-    used: set[str] = set()
-    for one in found.parameters:
-        used |= names_in(one.length or "") | names_in(str(told.get(one.name, "")).partition(":")[0])
-    for key in ("flops", "bytes"):
-        used |= names_in(str(told.get(key, "")))
-    return used | set(re.findall(r"\b[A-Z][A-Z0-9_]*\b", text(found.body)))
-
-
-def _sizes(found: Signature, told: dict[str, Any], where: str) -> dict[str, int]:
+    used = {name for one in found.parameters for name in names_in(one.length or "")}
+    used |= {name for said in told.values() for part in str(said).split(":") for name in names_in(part)}
+    # A macro of the body is a size too: the work may follow from it.
+    body = set(re.findall(r"\b[A-Z][A-Z0-9_]*\b", text(found.body)))
+    sizes = {name: number for name, number in macros.items() if name in used | body}
     parameters = {one.name: one for one in found.parameters}
-    sizes: dict[str, int] = {}
     for key, said in told.items():
-        if key in _KEYS or (key in parameters and parameters[key].array):
+        one = parameters.get(key)
+        if key in _KEYS or (one is not None and (one.array or one.ctype in FLOATING or ":" in str(said))):
             continue
-        if key in parameters and parameters[key].ctype in FLOATING:
-            continue
-        if isinstance(said, str) and ":" in said and key in parameters:
-            continue
-        if key not in parameters and not re.fullmatch(r"[A-Za-z_]\w*", key):
-            raise BadInput(f"setting {key!r}", where=where)
+        if one is None and key not in used:
+            hint = f"settings: {', '.join(_KEYS)}"
+            raise BadInput(f"there is no parameter or setting {key}", where=where, hint=hint)
         number = said if isinstance(said, int | float) else value(str(said), sizes, f"{where}, size {key}")
-        if key not in parameters and key not in names_all(found, told):
-            raise BadInput(
-                f"there is no parameter or setting {key}", where=where, hint=f"settings: {', '.join(_KEYS)}"
-            )
         if number != int(number) or not 0 <= number < 1 << 40:
             raise BadInput(f"size {key} is {said}", where=where, hint="a whole number, 0 or more")
         sizes[key] = int(number)
     return sizes
 
 
-def names_all(signature: Signature, declared: dict[str, Any]) -> set[str]:
-    """Names that lengths and work are told in, beside parameters."""
-    used: set[str] = set()
-    for one in signature.parameters:
-        used |= names_in(one.length or "")
-    for said in declared.values():
-        for part in str(said).split(":"):
-            used |= names_in(part)
-    return used
+def _nothing_missing(found: Signature, told: dict[str, Any], sizes: dict[str, int], where: str) -> None:
+    """Nothing where every size and length is known.
 
-
-def _argument(
-    one: Parameter, found: Signature, told: dict[str, Any], sizes: dict[str, int], where: str
-) -> Argument:
-    said = str(told.get(one.name, ""))
-    length, role, fill = _split(said, one.name, where)
-    if not one.array:
-        return _scalar(one, role, fill, sizes, where)
-    length = length or one.length or inferred_length(found.body, one.name, sizes)
-    guess: Role = "in" if one.constant else _written(found, one.name)
-    if role is not None and role not in ("in", "out", "inout"):
-        raise BadInput(f"role {role} of the array {one.name}", where=where, hint="in, out or inout")
-    if length is None:
-        line = f"// refork: {one.name}=LENGTH{'' if one.constant else ':' + guess}"
-        missing = " ".join(f"{p.name}=NUMBER" for p in found.parameters if _unsized(p, sizes, told))
+    Raises:
+        BadInput: one is not, with the line to add for all of them.
+    """
+    missing = {}
+    for one in found.parameters:
+        length = str(told.get(one.name, "")).partition(":")[0] or one.length
+        if one.array:
+            if not length:
+                missing[one.name] = f"{one.name}=LENGTH{'' if one.constant else ':out or :inout'}"
+            missing |= {name: f"{name}=NUMBER" for name in names_in(length or "") - set(sizes)}
+        elif one.ctype not in FLOATING and one.name not in sizes and one.name not in told:
+            missing[one.name] = f"{one.name}=NUMBER"
+    if missing:
+        asked = ", ".join(missing)
         raise BadInput(
-            f"how long is {one.name}?",
-            where=where,
-            hint=f"add the line  {line}{' ' + missing if missing else ''}",
+            f"what is {asked}?", where=where, hint=f"add the line  // refork: {' '.join(missing.values())}"
         )
-    unknown = names_in(length) - set(sizes)
-    if unknown:
-        line = " ".join(f"{name}=NUMBER" for name in sorted(unknown))
-        raise BadInput(f"length {length} of {one.name}", where=where, hint=f"add the line  // refork: {line}")
-    return Argument(name=one.name, ctype=one.ctype, length=length, role=role or guess, fill=fill or "uniform")
 
 
-def _unsized(one: Parameter, sizes: dict[str, int], told: dict[str, Any]) -> bool:
-    return not one.array and one.ctype not in FLOATING and one.name not in sizes and one.name not in told
-
-
-def _scalar(
-    one: Parameter, role: Role | None, fill: str | None, sizes: dict[str, int], where: str
-) -> Argument:
-    if one.name in sizes:
-        return Argument(name=one.name, ctype=one.ctype, length=None, role="size")
-    if one.ctype not in FLOATING and fill is None:
-        raise BadInput(
-            f"what is {one.name}?", where=where, hint=f"add the line  // refork: {one.name}=NUMBER"
-        )
-    if role not in (None, "scalar"):
-        raise BadInput(f"role {role} of the number {one.name}", where=where, hint="scalar")
-    return Argument(name=one.name, ctype=one.ctype, length=None, role="scalar", fill=fill or "uniform")
-
-
-def _split(said: str, name: str, where: str) -> tuple[str | None, Role | None, str | None]:
-    """Length, role and fill of ``LENGTH[:ROLE][:FILL]``; a fill may hold a colon itself."""
+def _argument(one: Parameter, said: str, sizes: dict[str, int], where: str) -> Argument:
+    """A parameter as ``LENGTH[:ROLE][:FILL]`` says; a fill may hold a colon itself."""
     length, _, rest = said.partition(":")
     role, _, fill = rest.partition(":")
     if role and role not in _ROLES:
         role, fill = "", rest
+    fill = fill or "uniform"
+    if not one.array:
+        if role not in ("", "scalar"):
+            raise BadInput(f"role {role} of the number {one.name}", where=where, hint="scalar")
+        kind: Role = "size" if one.name in sizes else "scalar"
+        return Argument(name=one.name, ctype=one.ctype, length=None, role=kind, fill=fill)
     if length and not names_in(length) and not re.fullmatch(r"[\d\s.*+()/-]+", length):
-        raise BadInput(f"{name}={said}", where=where, hint=f"{name}=LENGTH[:ROLE][:FILL]")
-    return length or None, role or None, fill or None  # type: ignore[return-value]
-
-
-def _written(found: Signature, name: str) -> Role:
-    """Out where the first thing done to an array is a plain assignment; else inout."""
-    stack = [found.body.child_by_field_name("body")]
-    while stack:
-        node = stack.pop()
-        if node is None or node.type != "identifier" or text(node) != name:
-            stack.extend(reversed(node.children) if node is not None else [])
-            continue
-        above = node.parent
-        while above is not None and above.type == "subscript_expression" and above.children[0] == node:
-            node, above = above, above.parent
-        if above is None or above.type != "assignment_expression":
-            return "inout"
-        if above.child_by_field_name("left") != node:
-            return "inout"
-        plain = text(above.child_by_field_name("operator")) == "="
-        again = re.search(rf"\b{re.escape(name)}\b", text(above.child_by_field_name("right")))
-        return "out" if plain and node.type == "subscript_expression" and not again else "inout"
-    return "inout"
+        raise BadInput(f"{one.name}={said}", where=where, hint=f"{one.name}=LENGTH[:ROLE][:FILL]")
+    if role == "scalar":
+        raise BadInput(f"role {role} of the array {one.name}", where=where, hint="in, out or inout")
+    told: Any = role or ("in" if one.constant else "inout")
+    return Argument(name=one.name, ctype=one.ctype, length=length or one.length, role=told, fill=fill)
 
 
 def _number(told: dict[str, Any], key: str, names: Mapping[str, float]) -> float | None:

@@ -46,13 +46,17 @@ class CheckResult:
             raise BadInput(f"metric {bad[0]} is not finite", where="kernel diagnosis")
 
     @property
+    def gain(self) -> str:
+        """The expected gain as a sentence, with a space before it; empty where nothing is known of it."""
+        if self.expected_gain is None:
+            return ""
+        ends = dict.fromkeys(f"{end:.3g}" for end in self.expected_gain)
+        return f" Expected: {' to '.join(ends)} times as fast."
+
+    @property
     def sentence(self) -> str:
         """Cause, action and gain, as an engineer reads them."""
-        gain = self.expected_gain
-        if gain is None:
-            return f"{self.cause} {self.action}"
-        times = f"{gain[0]:.3g}" if gain[0] == gain[1] else f"{gain[0]:.3g} to {gain[1]:.3g}"
-        return f"{self.cause} {self.action} Expected: {times} times as fast."
+        return f"{self.cause} {self.action}{self.gain}"
 
 
 @final

@@ -33,6 +33,7 @@ KNOWN = Calibration(
 )  # fmt: skip
 HEAD = "void add(int n, const float *a, const float *b, float *c)"
 LOOP = "for (int i = 0; i < n; i++) c[i] = a[i] + b[i];"
+ADD = f"// refork: n=300 a=n b=n c=n:out\n{HEAD} {{ {LOOP} }}"
 
 
 def made(tmp_path: Path, source: str, **settings: object) -> Problem:
@@ -44,7 +45,7 @@ def made(tmp_path: Path, source: str, **settings: object) -> Problem:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("bench")
-    problem = made(folder, f"{HEAD} {{ {LOOP} }}", n=300)
+    problem = made(folder, ADD)
     with Bench(problem, folder / "built", 3, LIMITS, calibration=KNOWN) as opened:
         yield opened
 
@@ -133,7 +134,7 @@ def test_wrong_only_while_it_is_timed(bench: Bench) -> None:
 
 def test_a_duel_is_on_inputs_that_no_search_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor a search that was stopped and goes on, whose bench counts from the beginning again."""
-    problem = made(tmp_path, f"{HEAD} {{ {LOOP} }}", n=300)
+    problem = made(tmp_path, ADD)
     asked: list[tuple[int, ...]] = []
     made_of = np.random.default_rng
 
@@ -304,7 +305,7 @@ def test_integers_results_scalars_and_cpp(tmp_path: Path) -> None:
         for (int i = 0; i < n; i++) t += x[i] * k;
         return t;
     }"""
-    problem = made(tmp_path, source, n=99, k=":scalar:uniform")
+    problem = made(tmp_path, source, n=99, x="n", k=":scalar:uniform")
     with Bench(problem, tmp_path / "a", limits=LIMITS, calibration=KNOWN) as opened:
         assert opened.check(opened.original).error == 0
         wrong = opened.check(Candidate(source.replace("* k", "* k + 1"), ("-O1",)))
@@ -314,7 +315,7 @@ def test_integers_results_scalars_and_cpp(tmp_path: Path) -> None:
             "template <class T> T two(T x) { return x + x; }\n"
             "double f(int n, double *x) { for (int i = 0; i < n; i++) x[i] = two(x[i]); return x[0]; }"
         )
-        cpp = read_problem(tmp_path / "k.cpp", n=9)
+        cpp = read_problem(tmp_path / "k.cpp", n=9, x="n")
         with Bench(cpp, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as opened:
             assert opened.check(opened.original, draws=4).ok
 
@@ -326,7 +327,7 @@ def test_integers_results_scalars_and_cpp(tmp_path: Path) -> None:
         ("for (int i = 0; i < n; i++) x[i] += 1;", {"x": "n:out"}, "not finite"),
         ("for (int i = 1; i < n; i++) x[i] = 1;", {"x": "n:out"}, r"x\[0\] not finite"),
         ("int *y = (int *)x; for (int i = 1; i < n; i++) y[i] = 1;", {"x": "n:out"}, "two runs|not finite"),
-        ("for (int i = 0; i < n; i++) x[i] = 1e30f * 1e30f;", {}, "not finite"),
+        ("for (int i = 0; i < n; i++) x[i] = 1e30f * 1e30f;", {"x": "n:out"}, "not finite"),
         ("for (int i = 0; i <= n; i++) x[i] = 1;", {"x": "n"}, "past the end of x"),
         ("x[0] = g();", {"x": "1:out"}, "it uses g"),
         ("float s = 0; for (int i = 1; i < 30000; i++) s += 1.0f / i; x[0] = s;",
@@ -361,7 +362,7 @@ def test_a_reference_of_its_own(tmp_path: Path) -> None:
         "typedef float v __attribute__((vector_size(16)));\n"
         "void f(int n, float *x) { for (int i = 0; i < n; i++) x[i] += x[i]; }"
     )
-    problem = made(tmp_path, source, n=40, reference="wide.c")
+    problem = made(tmp_path, source, n=40, x="n", reference="wide.c")
     with Bench(problem, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as opened:
         assert opened.check(opened.original).error == 0
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refork_methods.kernel import diagnose as module
 from refork_methods.kernel.bench import Driver
-from refork_methods.kernel.diagnose import Cache, caches, simulate
+from refork_methods.kernel.cpu.cachegrind import Cache, caches, simulate
 
 
 def reported(folder: Path, rows: list[tuple[str, str, str, str]]) -> Path:
@@ -53,7 +52,7 @@ def test_where_nothing_is_reported_it_is_said(tmp_path: Path) -> None:
 
 @given(st.integers(1, 1 << 16), st.integers(1, 32))
 def test_what_is_simulated_has_sets_in_a_power_of_two(lines: int, ways: int) -> None:
-    found = module._simulable(Cache(64 * lines, ways, 64))
+    found = Cache(64 * lines, ways, 64).simulable
     sets = found.size // (found.line * found.ways)
     assert sets & (sets - 1) == 0
     assert 32 * lines < found.size + 64 * ways

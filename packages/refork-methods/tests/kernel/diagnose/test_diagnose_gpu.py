@@ -13,7 +13,7 @@ from kernel.diagnose.conftest import KNOWN, needs_gcc
 from refork.errors import BadInput, UserError
 from refork_methods.kernel.bench.calibration import calibration_path
 from refork_methods.kernel.commands import app
-from refork_methods.kernel.diagnose_told import told_gpu
+from refork_methods.kernel.diagnose_told import told_lines
 from refork_methods.kernel.gpu.diagnose import SYNTHETIC, diagnose_cuda, diagnose_exports
 
 SOURCE = Path(__file__).parents[1] / "gpu" / "data" / "kernels.cu"
@@ -36,7 +36,7 @@ def test_the_shipped_export_is_diagnosed_and_said_to_be_synthetic() -> None:
     assert "gpu.Uncoalesced" not in {one.tool for one in tiled.diagnosis.findings}
     assert "gpu.LaunchOverhead" in naive.diagnosis.blind
     assert naive.signals.absent["nsys"] == "no export of it was given"
-    warned = [line for line in told_gpu(naive) if line.kind == "warn" and "synthetic" in line.text]
+    warned = [line for line in told_lines(naive) if line.kind == "warn" and "synthetic" in line.text]
     assert len(warned) == 1
     assert json.loads(json.dumps(naive.to_json()))["kernel"].startswith("transpose_naive")
 
@@ -55,7 +55,7 @@ def test_a_cuda_source_is_compiled_and_its_spills_found() -> None:
     found = diagnose_cuda(SOURCE, kernel="spilled")
     assert "gpu.RegisterSpill" in {one.tool for one in found.diagnosis.findings}
     assert found.signals.absent["ncu"] == "code alone: no GPU ran it"
-    assert any("not classified" in line.text for line in told_gpu(found))
+    assert any("not classified" in line.text for line in told_lines(found))
 
 
 def test_the_command_takes_a_source_or_an_export(tmp_path: Path) -> None:

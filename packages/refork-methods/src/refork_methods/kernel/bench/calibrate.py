@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from refork_methods.kernel.bench.calibration import (
     load_calibration,
     machine,
 )
+from refork_methods.kernel.cpu.cachegrind import machine_caches
 from refork_methods.kernel.problem import Argument, Problem
 
 #: Elements of each of the triad's three arrays: far beyond a core's own caches, and within its first one.
@@ -127,16 +127,8 @@ def noise(known: Calibration) -> float:
 
 def core_cache() -> int:
     """Bytes of the largest cache that one core has for itself (its second); 1 MiB where nobody tells."""
-    found = 0
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            level, size = (index / "level").read_text().strip(), (index / "size").read_text().strip()
-        except OSError:  # some virtual machines list a cache and do not describe it
-            continue
-        told = re.fullmatch(r"(\d+)([KM]?)", size)
-        if level in ("1", "2") and told is not None:
-            found = max(found, int(told[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[told[2]])
-    return found or 1 << 20
+    known = machine_caches()
+    return max((known[level].size for level in (1, 2) if level in known), default=1 << 20)
 
 
 def _problem(name: str, source: str, length: str, n: int) -> Problem:

@@ -1,4 +1,4 @@
-"""From a CPU kernel's measurements to findings: per useful flop, classified, all tools of its class asked.
+"""From a CPU kernel's measurements to findings: per useful flop, classified, all tools asked.
 
 Source: arXiv 2606.26453 for the two stages and their arbitration; it is about GPUs. The CPU metrics, and that
 only misses beyond one per needed line count against a kernel, are ours.
@@ -28,7 +28,6 @@ def diagnose_cpu(
     work: Work | None,
     ceilings: Ceilings,
     *,
-    every: bool = False,
     simulated: Work | None = None,
     inherent: bool = False,
 ) -> Diagnosis:
@@ -37,14 +36,12 @@ def diagnose_cpu(
     ``work`` is that of one call (None: not declared), ``seconds`` in the signals that of one call.
     ``simulated`` is the work of the simulated call, where its sizes are smaller.
 
-    ``every`` asks all of them, whatever the class: theory may call a kernel compute-bound whose present
-    code waits for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
+    All of them are asked, whatever the class: theory may call a kernel compute-bound whose present code waits
+    for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
     ceiling can be reached; where it reaches neither, theory says latency (ours).
     """
     full = signals | derived(signals, work, ceilings, simulated)
     classified = _classified(full, work, ceilings, inherent)
-    if not every:
-        return run_tools(_asked(), full, classified)
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
     return replace(found, classified=classified)
 

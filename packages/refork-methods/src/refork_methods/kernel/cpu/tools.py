@@ -16,7 +16,7 @@ from refork_methods.kernel.tool import CheckResult, MicroTool, micro_tool, regis
 BANDWIDTH_ROOF_LEAST_SHARE = 0.80
 
 
-@micro_tool(source=("timing", "cachegrind"), category="memory", bounds=("memory",))
+@micro_tool(source=("timing", "cachegrind"), category="memory")
 def bandwidth_roof(signals: Signals) -> CheckResult | None:
     """More than 80 % of the bandwidth that the triad reached on this machine."""
     known = together(signals, m.BYTES_SHARE, m.SECONDS)
@@ -40,7 +40,7 @@ LEAST_PER_FLOP = 0.1
 LEAST_PER_INSTRUCTION = 0.05
 
 
-@micro_tool(source="cachegrind", category="latency", bounds=("compute", "latency"))
+@micro_tool(source="cachegrind", category="latency")
 def branch_miss(signals: Signals) -> CheckResult | None:
     """More than 5 % of the branches go wrong, and there are many."""
     known = together(signals, m.BRANCHES, m.MISPREDICTIONS, m.INSTRUCTIONS)
@@ -70,7 +70,7 @@ MOST_OUTSIDE = 0.20
 LEAST_SAMPLES = 50
 
 
-@micro_tool(source="perf", category="launch", bounds=("latency",))
+@micro_tool(source="perf", category="launch")
 def call_overhead(signals: Signals) -> CheckResult | None:
     """More than a fifth of the samples lie outside the kernel."""
     known = together(signals, m.INSIDE, m.SAMPLES)
@@ -98,7 +98,7 @@ CAPACITY_MISS_MOST_MISSES = 0.10
 CAPACITY_MISS_GAIN = (1.6, 2.3)
 
 
-@micro_tool(source="cachegrind", category="memory", bounds=("memory",))
+@micro_tool(source="cachegrind", category="memory")
 def capacity_miss(signals: Signals) -> CheckResult | None:
     """0.01 to 0.10 D1 read misses per flop beyond the needed lines, of data larger than the cache."""
     known = together(signals, m.EXCESS_PER_FLOP, m.NEEDED_BYTES, m.D1_BYTES)
@@ -130,7 +130,7 @@ CONFLICT_MISS_CRITICAL = 8.0
 CONFLICT_MISS_LEAST_SHARE = 0.01
 
 
-@micro_tool(source="cachegrind", category="memory", bounds=("memory",))
+@micro_tool(source="cachegrind", category="memory")
 def conflict_miss(signals: Signals) -> CheckResult | None:
     """Twice the misses of a fully associative cache of the same size."""
     known = together(signals, m.D1_READ_MISSES, m.D1_WRITE_MISSES, m.READS, m.WRITES, m.FULL_MISSES)
@@ -160,7 +160,7 @@ DEPENDENCY_CHAIN_CRITICAL = 3.0
 MOST_SHARE = 0.5
 
 
-@micro_tool(source=("mca", "objdump"), category="latency", bounds=("compute", "latency"))
+@micro_tool(source=("mca", "objdump"), category="latency")
 def dependency_chain(signals: Signals) -> CheckResult | None:
     """1.5 times the cycles that an iteration needs without dependencies; or counts that wait in memory."""
     return _in_registers(signals) or _in_memory(signals)
@@ -211,7 +211,7 @@ MOST_BYTES = 32
 _BYTES = (16, 32, 64)
 
 
-@micro_tool(source=("cachegrind", "objdump"), category="memory", bounds=("memory",))
+@micro_tool(source=("cachegrind", "objdump"), category="memory")
 def load_pressure(signals: Signals) -> CheckResult | None:
     """Vectorised, and more than a read per two vector operations, of data that is read many times.
 
@@ -240,7 +240,7 @@ LEAST_WIDE = 0.5
 _WIDTHS = (128.0, 256.0, 512.0)
 
 
-@micro_tool(source="objdump", category="compute", bounds=("compute",))
+@micro_tool(source="objdump", category="compute")
 def narrow_vector(signals: Signals) -> CheckResult | None:
     """Less than half of the packed operations of innermost loops use the widest registers."""
     counts = together(signals, m.PACKED_128, m.PACKED_256, m.PACKED_512, m.WIDEST_BITS)
@@ -270,7 +270,7 @@ BYTES_PER_FAULT = 16 * 1024
 LEAST_FAULTS = 16
 
 
-@micro_tool(source="perf", category="memory", bounds=("memory", "latency"))
+@micro_tool(source="perf", category="memory")
 def page_touch(signals: Signals) -> CheckResult | None:
     """More than one page fault per 16 KiB of results in the timed calls."""
     known = together(signals, m.FAULTS, m.OUTPUT_BYTES, m.TIMED_CALLS)
@@ -300,7 +300,7 @@ LEAST_FETCHED = 1 << 20
 LEAST_PART = 0.20
 
 
-@micro_tool(source=("cachegrind", "objdump"), category="memory", bounds=("memory",))
+@micro_tool(source=("cachegrind", "objdump"), category="memory")
 def store_traffic(signals: Signals) -> CheckResult | None:
     """More than 0.05 writes per useful flop; or results that are written once, and fetched before."""
     return _again(signals) or _fetched(signals)
@@ -360,7 +360,7 @@ STRIDED_ACCESS_GAIN = (10.7, 13.8)
 _OF = " The gain is that of a float matmul of 512 on a cloud VM."
 
 
-@micro_tool(source="cachegrind", category="memory", bounds=("memory",))
+@micro_tool(source="cachegrind", category="memory")
 def strided_access(signals: Signals) -> CheckResult | None:
     """More than a tenth of a D1 read miss per useful flop, beyond one for each line that is needed."""
     misses = m.EXCESS_PER_FLOP.of(signals)
@@ -384,7 +384,7 @@ LEAST_USE = 0.90
 _MEMORY = (strided_access, capacity_miss, conflict_miss, bandwidth_roof, store_traffic, load_pressure)
 
 
-@micro_tool(source="mca", category="compute", bounds=("compute",))
+@micro_tool(source="mca", category="compute")
 def port_pressure(signals: Signals) -> CheckResult | None:
     """A port busy in more than 90 % of the cycles, and no finding about memory."""
     use = m.PORT_USE.of(signals)
@@ -405,9 +405,7 @@ def port_pressure(signals: Signals) -> CheckResult | None:
 REGISTER_SPILL_LEAST_SHARE = 0.05
 
 
-@micro_tool(
-    source=("objdump", "perf"), category="latency", bounds=("compute", "latency"), name="CpuRegisterSpill"
-)
+@micro_tool(source=("objdump", "perf"), category="latency", name="CpuRegisterSpill")
 def register_spill(signals: Signals) -> CheckResult | None:
     """Stack loads or stores in an innermost loop that take more than 5 % of the samples."""
     known = together(signals, m.STACK_LOADS, m.STACK_STORES, m.LOOP_INSTRUCTIONS)
@@ -481,7 +479,7 @@ def scalar_fallback(signals: Signals) -> CheckResult | None:
 LEAST = 1
 
 
-@micro_tool(source="objdump", category="compute", bounds=("compute",))
+@micro_tool(source="objdump", category="compute")
 def slow_ops(signals: Signals) -> CheckResult | None:
     """A division, square root or call of the mathematics library in an innermost loop."""
     known = together(signals, m.DIVISIONS, m.ROOTS, m.LIBM_CALLS, m.LOOPS)
