@@ -114,8 +114,8 @@ def _report(found: Diagnosis, source: Mapping[int, str], signals: Signals) -> It
         yield Line(f"Had nothing to read: {', '.join(sorted(found.blind))}", "dim")
     for slip in found.slips:
         yield Line(f"Broke, please report it: {slip.rule}: {slip.error}")
-    for one, why in sorted(signals.absent.items()):
-        yield Line(f"Absent: {one}: {why}", "dim")
+    for missing, why in sorted(signals.absent.items()):
+        yield Line(f"Absent: {missing}: {why}", "dim")
 
 
 def _finding(number: int, one: Finding, source: Mapping[int, str]) -> Iterator[Line]:
