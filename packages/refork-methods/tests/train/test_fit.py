@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import numpy as np
 import pytest
@@ -22,19 +23,14 @@ from refork_methods.train.preference import (
     single_token_loss,
 )
 from refork_methods.train.schedule import Schedule, adamw
-from refork_methods.train.sft import Example
-from refork_methods.train.supervised import (
-    SupervisedSettings,
-    conversation_examples,
-    supervise,
-    walk_examples,
-)
+from refork_methods.train.supervised import conversation_examples, walk_examples
 from refork_methods.train.tracker import JsonLines, read_lines
+from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
 
 
 def example(*tokens, learned=None):
-    mask = np.array([0] + [1] * (len(tokens) - 1) if learned is None else learned, dtype=bool)
-    return Example(token_array(tokens), mask)
+    weights = np.array([0] + [1] * (len(tokens) - 1) if learned is None else learned, dtype=np.float32)
+    return Weighted(token_array(tokens), weights)
 
 
 EXAMPLES = [example(*ids) for ids in ([5, 6, 7], [9, 8, 7, 6, 5], [5, 9], [7, 7, 7, 8], [6, 5, 6], [8, 9, 5])]
@@ -54,8 +50,8 @@ def same(a, b):
 
 
 def sft(model, steps=6, folder=None, **rest):
-    settings = SupervisedSettings(steps=steps, rows=3, schedule=Schedule(peak=1e-2), every=2, **rest)
-    return supervise(model, EXAMPLES, settings, folder=folder)
+    settings = WeightedSettings(steps=steps, rows=3, schedule=Schedule(peak=1e-2), every=2, **rest)
+    return fit_weighted(model, EXAMPLES, settings, folder=folder)
 
 
 def dpo(model, steps=6, folder=None, **rest):
@@ -111,12 +107,9 @@ def test_a_stopped_run_ends_with_the_same_weights(tiny, tmp_path, method, lora):
             if step == 4:
                 raise Stop
 
-        def close(self):
-            pass
-
     settings = {"steps": 6, "rows": 3 if method is sft else 2, "schedule": Schedule(peak=1e-2), "every": 2}
     run, data, kind = (
-        (supervise, EXAMPLES, SupervisedSettings) if method is sft else (prefer, PAIRS, PreferenceSettings)
+        (fit_weighted, EXAMPLES, WeightedSettings) if method is sft else (prefer, PAIRS, PreferenceSettings)
     )
     with pytest.raises(Stop):
         run(stopped, data, kind(**settings), folder=tmp_path / "cut", tracker=Interrupt())
@@ -188,21 +181,38 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch(tiny, method):
 
 def test_supervision_lowers_the_loss_and_tells_the_tracker(tiny, tmp_path):
     told = JsonLines(tmp_path / "steps.jsonl")
-    settings = SupervisedSettings(steps=30, rows=6, schedule=Schedule(peak=1e-2))
-    log = supervise(LocalPolicy.load(tiny).model, EXAMPLES, settings, tracker=told)
+    settings = WeightedSettings(steps=30, rows=6, schedule=Schedule(peak=1e-2))
+    log = fit_weighted(LocalPolicy.load(tiny).model, EXAMPLES, settings, tracker=told)
     assert log[-1]["loss"] < 0.5 * log[0]["loss"]
-    assert log[0]["tokens"] == 14
+    assert log[0]["learned"] == 14
     assert [row["step"] for row in read_lines(told.path)] == list(range(30))
+    told.log(7, {"loss": 1.0})
+    assert [row["step"] for row in read_lines(told.path)] == list(range(8)), "what came after is dropped"
+    with told.path.open("a") as out:
+        out.write('{"step": 8, "lo')
+    assert len(read_lines(told.path)) == 8
+
+
+def test_ctrl_c_lets_the_step_end_and_saves_it(tiny, tmp_path):
+    class Hand:
+        def log(self, step, metrics):
+            if step == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    settings = WeightedSettings(steps=6, rows=3, schedule=Schedule(peak=1e-2), every=0)
+    with pytest.raises(KeyboardInterrupt):
+        fit_weighted(LocalPolicy.load(tiny).model, EXAMPLES, settings, folder=tmp_path, tracker=Hand())
+    assert latest_checkpoint(tmp_path).step == 3
 
 
 def test_nothing_to_supervise_is_refused(tiny):
     model = LocalPolicy.load(tiny).model
     with pytest.raises(BadInput, match="nothing to train"):
-        supervise(model, [], SupervisedSettings(steps=1))
-    with pytest.raises(BadInput, match="example 0"):
-        supervise(model, [example(1, 2, learned=[1, 0])], SupervisedSettings(steps=1))
+        fit_weighted(model, [], WeightedSettings(steps=1))
+    with pytest.raises(BadInput, match="sequence 0"):
+        fit_weighted(model, [example(1, 2, learned=[1, 0])], WeightedSettings(steps=1))
     with pytest.raises(BadInput, match="steps"):
-        SupervisedSettings(steps=0)
+        WeightedSettings(steps=0)
 
 
 def test_conversations_are_rendered_as_the_policy_would_see_them(counting):
@@ -216,7 +226,7 @@ def test_conversations_are_rendered_as_the_policy_would_see_them(counting):
     (found,) = conversation_examples(codec, [talk])
     whole = codec.tokenizer.apply_chat_template(talk, tokenize=True, return_dict=False)
     assert found.tokens.tolist() == whole
-    assert codec.raw(found.tokens[found.mask]) == "then comes three<|end|>then comes four<|end|>"
+    assert codec.raw(found.tokens[found.weights == 1]) == "then comes three<|end|>then comes four<|end|>"
     with pytest.raises(BadInput, match="conversation 0"):
         conversation_examples(codec, [talk[:1]])
     with pytest.raises(BadInput, match="begins with"):
@@ -228,9 +238,9 @@ def test_walks_are_learned_where_the_policy_spoke(node, walk):
     other = node("b", tokens=[6], parent="a", keep=1)
     first, second = walk_examples([walk(task, said), walk(task, said, other, keeps=[None, 1])])
     assert first.tokens.tolist() == [1, 2, 3, 4]
-    assert first.mask.tolist() == [False, False, True, True]
+    assert first.weights.tolist() == [0, 0, 1, 1]
     assert second.tokens.tolist() == [1, 2, 3, 6]
-    assert second.mask.tolist() == [False, False, False, True]
+    assert second.weights.tolist() == [0, 0, 0, 1]
 
 
 # -- adapters ---------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.tree.tree import Tree
 from refork_methods.credit.methods import credit_method
-from refork_methods.train.curve import training_curve
 from refork_methods.train.loop import (
     TreeTraining,
     finished_updates,
@@ -147,13 +146,11 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, stop, lora
         torch.manual_seed(99)  # what another process would have
         resumed = actor()
         rest = list(train_policy(tree, resumed, WORLD, tasks, settings, LAW, folder=tmp_path / "cut"))
-        curve = training_curve(tree)
     for name, part in state(whole).items():
         assert torch.equal(part, state(resumed)[name]), name
     timeless = [u.to_json() | {"seconds": 0} for u in [*first, *rest]]
     assert timeless == [u.to_json() | {"seconds": 0} for u in expected]
     assert [u["number"] for u in finished_updates(tmp_path / "cut")] == [1, 2, 3, 4, 5]
-    assert [row["metrics"] for row in curve] == [u.metrics for u in expected]
     curve = read_lines(told.path)
     assert [row["step"] for row in curve] == [1, 2, 3, 4, 5]
     assert curve[0]["loss"] == expected[0].metrics["loss"]
@@ -298,16 +295,3 @@ def test_bad_plans(wrong, what):
 def test_no_task_is_refused():
     with Tree.memory() as tree, pytest.raises(BadInput, match="no task"):
         next(train_policy(tree, policy(), WORLD, [], plan(), LAW))
-
-
-def test_the_curve_goes_with_its_judge():
-    with Tree.memory() as tree:
-        list(train_policy(tree, policy(), WORLD, WORLD.tasks("train", 8), plan(updates=2), LAW, digest="d"))
-        rows = training_curve(tree, "d")
-        assert [row["number"] for row in rows] == [1, 2]
-        assert training_curve(tree, "other") == []
-        assert rows[0]["weights"] != rows[1]["weights"]
-        assert len(list(tree.scores(name="group-mean"))) == 16
-        judge = next(p for p in tree.producers() if p.name != "policy-gradient")
-        tree.retire(judge.id, "wrong")
-        assert training_curve(tree) == []

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from refork.errors import BadInput
 from refork.runs.recipe import RecipePart, SamplingPart
-from refork_methods.train.finetune import SftRates
+from refork_methods.train.finetune import FitRecipe, SftRates
 from refork_methods.train.lora import LoraSettings
 from refork_methods.train.run import Rates
 
@@ -40,19 +40,13 @@ class StageRecipe(RecipePart):
     seed: int = 0
 
 
-class Supervised(StageRecipe):
+class Supervised(FitRecipe, StageRecipe):
     """What the first two stages have."""
 
     #: Optimizer steps.
     steps: int = Field(default=200, ge=1)
-    #: Examples of a step.
-    rows: int = Field(default=16, ge=1)
-    #: Examples computed at a time; default: all of a step.
-    micro_rows: int | None = Field(default=None, ge=1)
     #: The learning rate.
     rate: SftRates = SftRates()
-    #: Of the optimizer.
-    weight_decay: float = Field(default=0.01, ge=0)
     #: Compute in bfloat16.
     half: bool = False
     #: A file of other text that is trained on too.

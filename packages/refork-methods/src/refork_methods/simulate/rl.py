@@ -27,10 +27,10 @@ from refork_methods.simulate.prompt import TAG, Target, extract_prediction, matc
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import Earned, HybridReward
 from refork_methods.train.batch import Sample, pad
-from refork_methods.train.checkpoint import resume, save_checkpoint
+from refork_methods.train.fit import run_steps
 from refork_methods.train.objectives import PolicyGradientSettings, objective
 from refork_methods.train.policy_gradient import Normalise, group_advantages, policy_gradient_step
-from refork_methods.train.schedule import Schedule, adamw, set_rate
+from refork_methods.train.schedule import Schedule, adamw
 from refork_methods.train.tracker import Tracker
 
 
@@ -113,24 +113,17 @@ def train_rl(
         raise BadInput("there is no target whose prompt fits the context", where="rl")
     optimizer = adamw(policy.model, settings.schedule, weight_decay=settings.weight_decay)
     name = content_hash([asdict(settings), reward.identity, TAG, [item.key for item in held]])
-    position = resume(folder, name, policy.model, optimizer)
-    log: list[Json] = [] if position is None else list(position["log"])
-    if log:
-        policy.refresh()
-    for number in range(len(log), settings.updates):
-        set_rate(optimizer, rate := settings.schedule.rate(number, settings.updates))
+
+    def update(number: int) -> Json:
         answers = _answers(policy, _chosen(held, settings, number), reward, settings, number)
         metrics = _learn(policy, optimizer, answers, settings, number)
         policy.refresh()
-        record = (
-            {"step": number, "learning_rate": rate} | _update_report(answers, kind) | metrics | watch(answers)
-        )
-        log.append(record)
-        if tracker is not None:
-            tracker.log(number, record)
-        progress("rl", number + 1, settings.updates, tokens=sum(row["tokens_said"] for row in log))
-        if folder is not None and ((number + 1) % settings.every == 0 or number + 1 == settings.updates):
-            save_checkpoint(folder, number + 1, policy.model, optimizer, {"digest": name, "log": log})
+        return _update_report(answers, kind) | metrics | watch(answers)
+
+    log = run_steps(
+        policy.model, optimizer, update, settings.updates, settings.schedule, every=settings.every,
+        stage="rl", folder=folder, digest=name, tracker=tracker, progress=progress, resumed=policy.refresh,
+    )  # fmt: skip
     facts: Json = {
         "targets": len(held),
         "targets_left_out": len(items) - len(held),

@@ -56,7 +56,7 @@ from refork_methods.train.lora import merged
 from refork_methods.train.objectives import objective
 from refork_methods.train.run import local_policy, save_policy, with_lora
 from refork_methods.train.schedule import Schedule
-from refork_methods.train.tracker import Tracker, open_tracker
+from refork_methods.train.tracker import JsonLines
 from refork_methods.train.weighted import WeightedSettings, weighted_loss
 
 AnyRecipe = CptRecipe | SftRecipe | RlRecipe
@@ -157,9 +157,7 @@ def plan_stage(stage: str, recipe: AnyRecipe) -> Json:
     }
 
 
-def run_stage(
-    stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
-) -> Json:
+def run_stage(stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Train a recipe's policy into ``folder``; the same call again goes on from its last checkpoint.
 
     The folder holds ``policy/`` (or the adapter), ``checkpoints/``, ``metrics.jsonl`` (per step, and per turn
@@ -179,11 +177,7 @@ def run_stage(
         resumed = open_folder(folder, recipe)
         _record(folder, stage, recipe.policy, policy, data)
         before = _measured(policy, data, recipe, folder / "before.json")
-        told = open_tracker(folder, tracker)
-        try:
-            policy, trained, extra = _train(recipe, policy, data, judge, folder, told, progress)
-        finally:
-            told.close()
+        policy, trained, extra = _train(recipe, policy, data, judge, folder, progress)
     after = _measured(policy, data, recipe, None)
     if recipe.lora is not None and recipe.merge:
         policy = LocalPolicy(merged(policy.model), policy.codec, name=policy.card.name)
@@ -227,10 +221,10 @@ def _taken_back(folder: Path) -> Iterator[None]:
 
 
 def _train(
-    recipe: AnyRecipe, policy: LocalPolicy, data: Data, judge: Rater | None, folder: Path, told: Tracker,
-    progress: Progress,
+    recipe: AnyRecipe, policy: LocalPolicy, data: Data, judge: Rater | None, folder: Path, progress: Progress,
 ) -> tuple[LocalPolicy, Trained, Json]:  # fmt: skip
     """The stage itself; the policy that comes back has the adapter where one was asked for."""
+    told = JsonLines(folder / "metrics.jsonl")
     where: dict[str, Any] = {"folder": folder / "checkpoints", "tracker": told, "progress": progress}
     replay: dict[str, Any] = {}
     if isinstance(recipe, Supervised):
@@ -295,11 +289,7 @@ def _candidates(recipe: SftRecipe) -> Candidates:
 
 
 def _loop(recipe: Supervised) -> WeightedSettings:
-    return WeightedSettings(
-        steps=recipe.steps, rows=recipe.rows, micro_rows=recipe.micro_rows,
-        schedule=Schedule(**recipe.rate.model_dump()), weight_decay=recipe.weight_decay,
-        every=recipe.checkpoint_every, seed=recipe.seed, half=recipe.half,
-    )  # fmt: skip
+    return WeightedSettings(**recipe.fit_settings(), half=recipe.half)
 
 
 def _rl(recipe: RlRecipe) -> RlSettings:

@@ -1,10 +1,10 @@
-"""Trainer self-check: do sampler and trainer mean the same policy, and does its entropy stay in place?"""
+"""Trainer self-check: do sampler and trainer mean the same policy?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,24 +23,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and the rollout that shows it.
+    """A rollout whose log-probs differ: ``leaf`` ends it, ``node`` and ``token`` are its worst place.
 
-    ``kind``: ``logprob`` (``value`` is the trainer's log-prob in nats, ``expected`` the sampler's) or
-    ``entropy`` (``value`` is this rollout's mean entropy in nats, ``expected`` what it was before).
-    ``leaf`` ends the rollout; ``node`` and ``token`` are the worst place, where there is one.
+    ``value`` is the trainer's log-prob there in nats, ``expected`` the sampler's.
     """
 
-    kind: Literal["logprob", "entropy"]
     leaf: str
-    node: str | None
-    token: int | None
+    node: str
+    token: int
     value: float
     expected: float
     text: str = ""
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return asdict(self)
 
 
 def worst_difference(trainer: ArrayLike, sampler: ArrayLike) -> tuple[int, float]:
@@ -53,43 +46,6 @@ def worst_difference(trainer: ArrayLike, sampler: ArrayLike) -> tuple[int, float
     gap = np.where(np.isnan(gap), np.inf, gap)
     at = int(np.argmax(gap))
     return at, float(gap[at])
-
-
-def entropy_jumps(means: ArrayLike, factor: float = 2.0, window: int = 3) -> list[int]:
-    """Places where a series of mean entropies [n] leaves its recent past by more than a factor.
-
-    Each value is compared with the median of the (at most ``window``) values before it that are known;
-    the first has nothing before it and is never a jump.
-
-    Raises:
-        BadInput: a factor that is not above 1, or an empty window.
-    """
-    if not factor > 1 or window < 1:
-        raise BadInput("the factor of a jump must be above 1, the window at least 1", where="entropy")
-    values = np.asarray(means, dtype=np.float64).reshape(-1)
-    found = []
-    for n in range(1, len(values)):
-        before = values[max(0, n - window) : n]
-        before = before[np.isfinite(before)]
-        if not len(before) or not np.isfinite(values[n]):
-            continue
-        usual = float(np.median(before))
-        if values[n] > usual * factor or values[n] * factor < usual:
-            found.append(n)
-    return found
-
-
-def influence(sums: ArrayLike, counts: ArrayLike, usual: float) -> Floats:
-    """How much each rollout moves the mean entropy away from ``usual``, [n] nats; they sum to the shift.
-
-    Args:
-        sums: summed token entropies of each rollout [n].
-        counts: its tokens [n].
-        usual: mean entropy per token before.
-    """
-    total, tokens = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
-    shift: Floats = (total - usual * tokens) / max(float(tokens.sum()), 1.0)
-    return shift
 
 
 def check_logprobs(
@@ -129,7 +85,7 @@ def check_logprobs(
                     text = node.text if node.offsets is None else node.text_upto(at + 1)
                     ours = float(found[row][start + at])
                     worst[walk.leaf.id] = Problem(
-                        "logprob", walk.leaf.id, node.id, at, ours, float(recorded[at]), text[-60:]
+                        walk.leaf.id, node.id, at, ours, float(recorded[at]), text[-60:]
                     )
         progress("checking log-probs", min(first + rows, len(jobs)), len(jobs))
     model.train(was)
@@ -168,16 +124,10 @@ def _recomputed(model: Any, sequences: Sequence[Any]) -> list[Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a self-check looked at and found.
-
-    ``entropy`` is the mean per sampled token in nats for each set of weights, in order of sampling (None:
-    none recorded).
-    """
+    """What a self-check looked at and found: the largest difference in nats, and the rollouts that differ."""
 
     rollouts: int
     largest: float
-    weights: tuple[str, ...]
-    entropy: tuple[float | None, ...]
     problems: tuple[Problem, ...]
 
     def to_json(self) -> Json:
@@ -191,21 +141,17 @@ def check_tree(
     weights: str,
     *,
     tolerance: float = 1e-3,
-    factor: float = 2.0,
-    window: int = 3,
     most: int = 5,
     progress: Progress = silent,
 ) -> Checked:
-    """Check the rollouts of a tree: log-probs of those sampled with these weights, entropy of all.
+    """Check the log-probs of the rollouts of a tree that were sampled with these weights.
 
     Args:
         tree: recorded rollouts, those of training runs hold several sets of weights.
         model: the trainer's model.
         weights: its digest.
         tolerance: largest allowed difference of a log-prob, nats.
-        factor: a change of mean entropy from one set of weights to the next that counts as a jump.
-        window: how many earlier sets of weights a new one is compared with.
-        most: problems reported per kind and set of weights.
+        most: problems reported.
         progress: told of rollouts as they are checked.
 
     Raises:
@@ -227,8 +173,7 @@ def check_tree(
         )
     mine = [w for w in by_weights[weights] if _only(w, weights)]
     problems, largest = check_logprobs(model, mine, tolerance=tolerance, progress=progress)
-    means, jumps = _entropy_problems(names, by_weights, factor, window, most)
-    return Checked(len(mine), largest, tuple(names), tuple(means), (*problems[:most], *jumps))
+    return Checked(len(mine), largest, tuple(problems[:most]))
 
 
 def _first_time(walks: Sequence[Trajectory], name: str) -> float:
@@ -237,38 +182,3 @@ def _first_time(walks: Sequence[Trajectory], name: str) -> float:
 
 def _only(walk: Trajectory, weights: str) -> bool:
     return all(s.node.weights == weights for s in walk if s.node.kind == "action" and s.node.weights)
-
-
-def _entropies(walk: Trajectory, weights: str) -> tuple[float, int]:
-    """Summed entropy and number of the tokens of a walk that these weights sampled."""
-    total, count = 0.0, 0
-    for step in walk:
-        node = step.node
-        if node.weights == weights and node.entropy is not None:
-            drawn = sampled_tokens(node)[: step.keep] & np.isfinite(node.entropy[: step.keep])
-            total += float(node.entropy[: step.keep][drawn].sum())
-            count += int(drawn.sum())
-    return total, count
-
-
-def _entropy_problems(
-    names: Sequence[str], groups: dict[str, list[Trajectory]], factor: float, window: int, most: int
-) -> tuple[list[float | None], list[Problem]]:
-    tables = {name: [_entropies(walk, name) for walk in groups[name]] for name in names}
-    means: list[float | None] = []
-    for name in names:
-        total, count = (sum(part) for part in zip(*tables[name], strict=True))
-        means.append(total / count if count else None)
-    series = np.array([np.nan if m is None else m for m in means])
-    problems: list[Problem] = []
-    for n in entropy_jumps(series, factor, window):
-        before = series[max(0, n - window) : n]
-        usual = float(np.median(before[np.isfinite(before)]))
-        sums, counts = (np.array(part) for part in zip(*tables[names[n]], strict=True))
-        moved = influence(sums, counts, usual) * np.sign(series[n] - usual)
-        for place in np.argsort(-moved, kind="stable")[:most].tolist():
-            if moved[place] > 0 and counts[place]:
-                walk = groups[names[n]][place]
-                mean, text = float(sums[place] / counts[place]), walk.leaf.text[-60:]
-                problems.append(Problem("entropy", walk.leaf.id, None, None, mean, usual, text))
-    return means, problems

@@ -17,15 +17,10 @@ from refork_methods.train.lora import LoraSettings
 from refork_methods.train.preference import Pair, PreferenceSettings, prefer
 from refork_methods.train.run import Rates, local_policy, save_policy, with_lora
 from refork_methods.train.schedule import Schedule
-from refork_methods.train.sft import Example
 from refork_methods.train.sources import read_conversations, read_pairs, successes, tree_pairs
-from refork_methods.train.supervised import (
-    SupervisedSettings,
-    conversation_examples,
-    supervise,
-    walk_examples,
-)
-from refork_methods.train.tracker import open_tracker
+from refork_methods.train.supervised import conversation_examples, walk_examples
+from refork_methods.train.tracker import JsonLines
+from refork_methods.train.weighted import WeightedSettings, fit_weighted
 
 
 class _Source(RecipePart):
@@ -65,11 +60,9 @@ class DpoRates(Rates):
     shape: Literal["constant", "linear", "cosine"] = "cosine"
 
 
-class SftRecipe(_Source):
-    """Supervised fine-tuning on conversations (``data``) or a tree's walks of ``least`` success or more."""
+class FitRecipe(RecipePart):
+    """What every training of a fixed number of steps has."""
 
-    #: Success that a trajectory of the tree has at least.
-    least: float = 1.0
     #: Optimizer steps.
     steps: int = Field(default=100, ge=1)
     #: Examples of a step.
@@ -77,7 +70,7 @@ class SftRecipe(_Source):
     #: Examples computed at a time; default: all of a step.
     micro_rows: int | None = Field(default=None, ge=1)
     #: The learning rate.
-    rate: SftRates = SftRates()
+    rate: Rates = SftRates()
     #: Of the optimizer.
     weight_decay: float = Field(default=0.01, ge=0)
     #: Train an adapter instead of all weights.
@@ -87,59 +80,57 @@ class SftRecipe(_Source):
     #: Of the order.
     seed: int = 0
 
+    def fit_settings(self) -> Json:
+        """The keys of :class:`FitSettings`."""
+        return {
+            "steps": self.steps, "rows": self.rows, "micro_rows": self.micro_rows,
+            "schedule": Schedule(**self.rate.model_dump()), "weight_decay": self.weight_decay,
+            "every": self.checkpoint_every, "seed": self.seed,
+        }  # fmt: skip
 
-class DpoRecipe(_Source):
+
+class SftRecipe(FitRecipe, _Source):
+    """Supervised fine-tuning on conversations (``data``) or a tree's walks of ``least`` success or more."""
+
+    #: Success that a trajectory of the tree has at least.
+    least: float = 1.0
+    #: The learning rate.
+    rate: SftRates = SftRates()
+
+
+class DpoRecipe(FitRecipe, _Source):
     """Preference training on pairs (``data``) or on a tree's forks whose branches differ by ``least``."""
 
     #: Difference of the branches of a fork at least.
     least: float = 0.25
     #: How far the policy may leave its reference; smaller is further.
     beta: float = Field(default=0.1, gt=0)
-    #: Optimizer steps.
-    steps: int = Field(default=100, ge=1)
     #: Examples of a step.
     rows: int = Field(default=8, ge=1)
-    #: Examples computed at a time; default: all of a step.
-    micro_rows: int | None = Field(default=None, ge=1)
     #: The learning rate.
     rate: DpoRates = DpoRates()
     #: Of the optimizer.
     weight_decay: float = Field(default=0.0, ge=0)
-    #: Train an adapter instead of all weights.
-    lora: LoraSettings | None = None
-    #: Steps between two checkpoints.
-    checkpoint_every: int = Field(default=50, ge=0)
-    #: Of the order.
-    seed: int = 0
 
 
-def run_sft(
-    recipe: SftRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
-) -> Json:
+def run_sft(recipe: SftRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Fine-tune a recipe's policy into ``folder``; again with the same recipe it goes on where it stopped."""
     policy = local_policy(recipe.policy)
-    examples: list[Example]
     if recipe.data is not None:
         examples = conversation_examples(policy.codec, read_conversations(Path(recipe.data)))
     else:
         with Tree.open(str(recipe.tree), "r") as tree:
             examples = walk_examples(successes(tree, recipe.least))
-    settings = SupervisedSettings(
-        steps=recipe.steps, rows=recipe.rows, micro_rows=recipe.micro_rows,
-        schedule=Schedule(**recipe.rate.model_dump()), weight_decay=recipe.weight_decay,
-        every=recipe.checkpoint_every, seed=recipe.seed,
-    )  # fmt: skip
+    settings = WeightedSettings(**recipe.fit_settings())
 
     def go(model: Any, **rest: Any) -> list[Json]:
-        return supervise(model, examples, settings, progress=progress, **rest)
+        return fit_weighted(model, examples, settings, stage="supervised training", **rest)
 
-    facts = {"examples": len(examples), "learned tokens": sum(int(e.mask[1:].sum()) for e in examples)}
-    return _run(recipe, policy, recipe.lora, folder, tracker, go) | facts
+    facts = {"examples": len(examples), "learned tokens": int(sum(e.total for e in examples))}
+    return _run(recipe, policy, folder, progress, go) | facts
 
 
-def run_dpo(
-    recipe: DpoRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
-) -> Json:
+def run_dpo(recipe: DpoRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Train a recipe's policy on preferences into ``folder``; the same call again resumes it."""
     policy = local_policy(recipe.policy)
     pairs: list[Pair]
@@ -148,32 +139,25 @@ def run_dpo(
     else:
         with Tree.open(str(recipe.tree), "r") as tree:
             pairs = [pair for pair, _ in tree_pairs(tree, recipe.least)]
-    settings = PreferenceSettings(
-        steps=recipe.steps, rows=recipe.rows, micro_rows=recipe.micro_rows, beta=recipe.beta,
-        schedule=Schedule(**recipe.rate.model_dump()), weight_decay=recipe.weight_decay,
-        every=recipe.checkpoint_every, seed=recipe.seed,
-    )  # fmt: skip
+    settings = PreferenceSettings(beta=recipe.beta, **recipe.fit_settings())
     # The reference is the policy as it begins: of a resumed run, not as it was saved.
     reference = policy.model
 
     def go(model: Any, **rest: Any) -> list[Json]:
-        return prefer(model, pairs, settings, reference=reference, progress=progress, **rest)
+        return prefer(model, pairs, settings, reference=reference, **rest)
 
-    return _run(recipe, policy, recipe.lora, folder, tracker, go) | {"pairs": len(pairs)}
+    return _run(recipe, policy, folder, progress, go) | {"pairs": len(pairs)}
 
 
 def _run(
-    recipe: SftRecipe | DpoRecipe, policy: Any, lora: LoraSettings | None, folder: Path, tracker: str | None,
+    recipe: SftRecipe | DpoRecipe, policy: Any, folder: Path, progress: Progress,
     go: Callable[..., list[Json]],
 ) -> Json:  # fmt: skip
-    if lora is not None:
-        policy = with_lora(policy, lora)
+    if recipe.lora is not None:
+        policy = with_lora(policy, recipe.lora)
     resumed = open_folder(folder, recipe)
-    told = open_tracker(folder, tracker)
-    try:
-        log = go(policy.model, folder=folder / "checkpoints", tracker=told)
-    finally:
-        told.close()
+    told = JsonLines(folder / "metrics.jsonl")
+    log = go(policy.model, folder=folder / "checkpoints", tracker=told, progress=progress)
     policy.refresh()
     save_policy(policy, folder / "policy")
     last = log[-max(1, len(log) // 10) :]

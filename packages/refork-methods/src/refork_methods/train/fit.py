@@ -1,4 +1,4 @@
-"""The loop under supervised and preference training: accumulate, clip, step, log, save, go on."""
+"""The loop under every training of a fixed number of steps: accumulate, clip, step, log, save, go on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from refork.errors import BadInput
+from refork.interrupt import Interrupt
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.train.checkpoint import resume, save_checkpoint
@@ -63,37 +64,78 @@ def fit(
 ) -> list[Json]:
     """Train a model in place; one record per step: step, loss, grad_norm, learning_rate and the metrics.
 
-    The gradient of a step is the sum over its parts, so memory is bounded by the largest part. With
-    ``folder``, checkpoints are kept there and a call that was stopped goes on from the last one, ending
-    with the same weights bit for bit. ``digest`` names what the run is: data and settings.
-
-    Raises:
-        BadInput: a gradient that is not finite; the step is not made.
-        Mismatch: the folder holds checkpoints of another run.
+    The gradient of a step is the sum over its parts, so memory is bounded by the largest part. ``folder``,
+    ``digest`` and what is raised beside a gradient that is not finite (BadInput): as :func:`run_steps`.
     """
-    position = resume(folder, digest, model, optimizer)
-    log: list[Json] = [] if position is None else list(position["log"])
-    for step in range(len(log), plan.steps):
-        set_rate(optimizer, rate := plan.schedule.rate(step, plan.steps))
-        record = {"step": step, "learning_rate": rate} | _step(model, optimizer, losses(step), plan, stage)
-        log.append(record)
-        if tracker is not None:
-            tracker.log(step, record)
-        progress(stage, step + 1, plan.steps)
-        done = step + 1
-        if folder is not None and (done == plan.steps or (plan.every and done % plan.every == 0)):
-            save_checkpoint(folder, done, model, optimizer, {"digest": digest, "log": log})
+
+    def step(number: int) -> Json:
+        return gradient_step(model, optimizer, losses(number), plan.max_grad_norm, stage)
+
+    log = run_steps(
+        model, optimizer, step, plan.steps, plan.schedule, every=plan.every, stage=stage, folder=folder,
+        digest=digest, tracker=tracker, progress=progress,
+    )  # fmt: skip
     model.eval()
     return log
 
 
-def _step(
+def run_steps(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[int], Json],
+    total: int,
+    schedule: Schedule,
+    *,
+    every: int,
+    stage: str,
+    folder: Path | None = None,
+    digest: str = "",
+    tracker: Tracker | None = None,
+    progress: Progress = silent,
+    resumed: Callable[[], None] | None = None,
+) -> list[Json]:
+    """Make the steps (0-based) of a training and keep what each says; one record per step.
+
+    With ``folder``, checkpoints are kept there and a call that was stopped goes on from the last one, ending
+    with the same weights bit for bit. Ctrl-C lets a step end and saves it. ``digest`` names what the run is:
+    data and settings. ``resumed`` is called once the model is in the state of a checkpoint.
+
+    Raises:
+        Mismatch: the folder holds checkpoints of another run.
+    """
+    position = resume(folder, digest, model, optimizer)
+    log: list[Json] = [] if position is None else list(position["log"])
+    if position is not None and resumed is not None:
+        resumed()
+    with Interrupt() as stop:
+        for number in range(len(log), total):
+            set_rate(optimizer, rate := schedule.rate(number, total))
+            record = {"step": number, "learning_rate": rate} | step(number)
+            log.append(record)
+            if tracker is not None:
+                tracker.log(number, record)
+            done = number + 1
+            progress(stage, done, total)
+            due = done == total or stop.asked or (every and done % every == 0)
+            if folder is not None and due:
+                save_checkpoint(folder, done, model, optimizer, {"digest": digest, "log": log})
+            if stop.asked and done < total:
+                raise KeyboardInterrupt
+    return log
+
+
+def gradient_step(
     model: Any,
     optimizer: torch.optim.Optimizer,
     parts: Iterable[tuple[Tensor, Json]],
-    plan: FitSettings,
+    max_grad_norm: float,
     stage: str,
 ) -> Json:
+    """One step down the sum of some losses: loss, grad_norm (before clipping) and the sums of their metrics.
+
+    Raises:
+        BadInput: a gradient that is not finite; the step is not made.
+    """
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
     sums: Json = {}
@@ -103,9 +145,13 @@ def _step(
         for name, value in metrics.items():
             sums[name] = sums.get(name, 0) + value
     trained = [p for p in model.parameters() if p.requires_grad]
-    norm = torch.nn.utils.clip_grad_norm_(trained, plan.max_grad_norm)
+    norm = torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
     if not bool(torch.isfinite(norm)):
         optimizer.zero_grad(set_to_none=True)
-        raise BadInput("the gradient is not finite; no step was made", where=stage)
+        raise BadInput(
+            "the gradient is not finite; no step was made",
+            where=stage,
+            hint="lower the learning rate, or train in float32",
+        )
     optimizer.step()
     return {"loss": total, "grad_norm": float(norm)} | sums

@@ -25,7 +25,6 @@ from refork.worlds.base import Task, World
 from refork_methods.credit.methods import Credit, credit_method, shared_mean
 from refork_methods.train.batch import sampled_tokens, trajectories_to_batch
 from refork_methods.train.checkpoint import latest_checkpoint, resume, save_checkpoint
-from refork_methods.train.curve import record_update
 from refork_methods.train.objectives import Overlong, PolicyGradientSettings, overlong_penalty
 from refork_methods.train.policy_gradient import policy_gradient_step
 from refork_methods.train.schedule import Schedule, adamw, set_rate
@@ -137,7 +136,7 @@ def train_policy(
     updates that are done are not yielded again (:func:`finished_updates` reads them).
 
     Args:
-        tree: takes the rollouts and, per update, its curve (see :mod:`refork_methods.train.curve`).
+        tree: takes the rollouts.
         policy: a local model.
         world: where it acts.
         tasks: taken in turn, over and over.
@@ -163,12 +162,10 @@ def train_policy(
     while place.update < plan.updates:
         started, number = time.monotonic(), place.update
         groups, place = run.grow(place, _named(progress, f"update {number + 1}"))
-        sampler = policy.card.weights
         metrics = run.learn(optimizer, groups, number)
         policy.refresh()
         update = _update(number + 1, groups, metrics, place, time.monotonic() - started)
         place = replace(place, update=number + 1, done=[*place.done, update.to_json()])
-        record_update(tree, groups, update.to_json(), digest=digest, weights=sampler)
         if tracker is not None:
             tracker.log(update.number, update.flat())
         if folder is not None and (update.number % every == 0 or update.number == plan.updates):

@@ -30,7 +30,7 @@ from refork_methods.train.loop import TreeTraining, Update, finished_updates, tr
 from refork_methods.train.lora import LoraSettings, add_lora
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
-from refork_methods.train.tracker import open_tracker
+from refork_methods.train.tracker import JsonLines
 
 
 class Rates(RecipePart):
@@ -173,13 +173,11 @@ def plan_policy(recipe: PolicyRecipe) -> Json:
     }
 
 
-def run_policy(
-    recipe: PolicyRecipe, folder: Path, progress: Progress = silent, *, tracker: str | None = None
-) -> Json:
+def run_policy(recipe: PolicyRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Train a recipe's policy into ``folder``; the same call again goes on from its last checkpoint.
 
     The folder holds ``tree.db`` (all rollouts), ``checkpoints/``, ``metrics.jsonl``, ``policy/`` (the trained
-    policy, or its adapter) and ``summary.json``. ``tracker`` names a tool that is told as well.
+    policy, or its adapter) and ``summary.json``.
     """
     plan, credit, name = training_of(recipe), credit_of(recipe), digest(recipe)
     selector = selector_named(recipe.selector, recipe.seed, **recipe.selector_options)
@@ -187,21 +185,17 @@ def run_policy(
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
     policy = _trainable(recipe)
     resumed = open_folder(folder, recipe)
-    told = open_tracker(folder, tracker)
-    try:
-        with Tree.open(folder / "tree.db") as tree:
-            checkpoints = folder / "checkpoints"
-            held_out = _Held(recipe, world, tree, folder / "evaluation.json", progress)
-            if not finished_updates(checkpoints):
-                held_out.measure(policy, 0)
-            for update in train_policy(
-                tree, policy, world, tasks, plan, recipe.sampling.sampling(), progress,
-                grower=selector, credit=credit, folder=checkpoints, every=recipe.checkpoint_every,
-                digest=name, tracker=told,
-            ):  # fmt: skip
-                held_out.after(policy, update)
-    finally:
-        told.close()
+    with Tree.open(folder / "tree.db") as tree:
+        checkpoints = folder / "checkpoints"
+        held_out = _Held(recipe, world, tree, folder / "evaluation.json", progress)
+        if not finished_updates(checkpoints):
+            held_out.measure(policy, 0)
+        for update in train_policy(
+            tree, policy, world, tasks, plan, recipe.sampling.sampling(), progress,
+            grower=selector, credit=credit, folder=checkpoints, every=recipe.checkpoint_every,
+            digest=name, tracker=JsonLines(folder / "metrics.jsonl"),
+        ):  # fmt: skip
+            held_out.after(policy, update)
     save_policy(policy, folder / "policy")
     done = finished_updates(checkpoints)
     summary = {

@@ -1,110 +1,35 @@
-"""Supervised fine-tuning of any local policy: from conversations or from recorded successes.
-
-The short loop of :mod:`refork_methods.train.sft` builds organisms; this one accumulates, saves and resumes.
-"""
+"""What supervised fine-tuning learns from: recorded successes, and conversations as they would be sampled."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from refork.errors import BadInput
 from refork.policies.chat import Codec
-from refork.progress import Progress, silent
 from refork.tree.node import Trajectory
-from refork.types import IntArray, Json, Message, token_array
+from refork.types import IntArray, Message, token_array
 from refork_methods.train.batch import trajectory_samples
-from refork_methods.train.fit import FitSettings, fit
-from refork_methods.train.schedule import adamw
-from refork_methods.train.sft import Example, pad_right
-from refork_methods.train.tracker import Tracker
+from refork_methods.train.weighted import Weighted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisedSettings(FitSettings):
-    """Those of every fit, and AdamW's ``betas``."""
-
-    betas: tuple[float, float] = (0.9, 0.999)
-
-
-def supervise(
-    model: Any,
-    examples: Sequence[Example],
-    settings: SupervisedSettings,
-    *,
-    folder: Path | None = None,
-    tracker: Tracker | None = None,
-    progress: Progress = silent,
-) -> list[Json]:
-    """Fine-tune a causal LM in place on the learned tokens of examples; one record per step.
-
-    The loss of a batch is the mean negative log-likelihood in nats over its learned tokens, however it is
-    split. With ``folder`` a stopped call goes on from its last checkpoint, bit for bit.
-
-    Raises:
-        BadInput: no examples, or one in which nothing is learned.
-        Mismatch: the folder holds another run's checkpoints.
-    """
-    if not examples:
-        raise BadInput("there is nothing to train on", where="sft")
-    for number, item in enumerate(examples):
-        if not item.mask[1:].any():
-            raise BadInput("no token of this example is learned", where=f"example {number}")
-    optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay, betas=settings.betas)
-    lengths = [len(item.tokens) for item in examples]
-    order = settings.batches(lengths)
-    device = next(model.parameters()).device
-    model.train()
-
-    def losses(step: int) -> Iterable[tuple[Tensor, Json]]:
-        chosen = [examples[i] for i in order[step]]
-        learned = sum(int(item.mask[1:].sum()) for item in chosen)
-        size = settings.micro_rows or len(chosen)
-        for first in range(0, len(chosen), size):
-            tokens, mask = (part.to(device) for part in pad_right(chosen[first : first + size]))
-            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1][mask[:, 1:]]
-            truth = tokens[:, 1:][mask[:, 1:]]
-            loss = torch.nn.functional.cross_entropy(logits.float(), truth, reduction="sum")
-            yield loss / learned, {"tokens": int(mask.sum())}
-
-    return fit(
-        model, optimizer, losses, settings, stage="supervised training", folder=folder,
-        digest=_digest(examples, settings), tracker=tracker, progress=progress,
-    )  # fmt: skip
-
-
-def _digest(examples: Sequence[Example], settings: SupervisedSettings) -> str:
-    body = hashlib.blake2b(digest_size=16)
-    body.update(json.dumps(asdict(settings), sort_keys=True).encode())
-    for item in examples:
-        body.update(np.int64(len(item.tokens)).tobytes() + item.tokens.tobytes() + item.mask.tobytes())
-    return body.hexdigest()
-
-
-def walk_examples(trajectories: Iterable[Trajectory]) -> list[Example]:
+def walk_examples(trajectories: Iterable[Trajectory]) -> list[Weighted]:
     """Recorded walks as examples: exactly the tokens that were there; learned are those the policy sampled.
 
     Every context of a walk is an example, and a token that walks share is learned once.
     """
     seen: set[tuple[str, int]] = set()
     return [
-        Example(sample.tokens, sample.mask)
+        Weighted(sample.tokens, sample.mask.astype(np.float32))
         for walk in trajectories
         for sample in trajectory_samples(walk, 0.0, seen)
     ]
 
 
-def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message]]) -> list[Example]:
+def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message]]) -> list[Weighted]:
     """Chat conversations as examples, rendered turn by turn; learned is what the assistant says.
 
     The token that ends a turn is learned too. Where the template rewrites what came before (old thinking
@@ -113,7 +38,7 @@ def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message
     Raises:
         BadInput: a conversation without an assistant's message, or one that begins with it.
     """
-    found: list[Example] = []
+    found: list[Weighted] = []
     for number, conversation in enumerate(conversations):
         where = f"conversation {number}"
         if conversation and conversation[0].get("role") == "assistant":
@@ -121,7 +46,7 @@ def conversation_examples(codec: Codec, conversations: Iterable[Sequence[Message
         made = rendered_turns(codec, conversation, partial(_turn_end, codec))
         if not made:
             raise BadInput("no assistant's message to learn", where=where)
-        found += [Example(tokens, answers >= 0) for tokens, answers in made]
+        found += [Weighted(tokens, (answers >= 0).astype(np.float32)) for tokens, answers in made]
     return found
 
 

@@ -1,26 +1,20 @@
-"""Where a training's curves go: one thin seam, a file always, and a tool of :mod:`refork.runs.track`."""
+"""The curve of a training: one JSON object a step in a file, which ``--track`` shows in other tools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, final
 
-from refork.runs import track
 from refork.types import Json
 
 
-@runtime_checkable
 class Tracker(Protocol):
-    """Told of every step; numbers only."""
+    """Told of every step."""
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Metrics of one step; what is not a finite number is left out by tools that cannot show it."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more will come."""
+        """Metrics of one step."""
         ...
 
 
@@ -45,9 +39,6 @@ class JsonLines:
         with self.path.open("a", encoding="utf-8") as out:
             out.write(line)
 
-    def close(self) -> None:
-        """Nothing to do."""
-
 
 def read_lines(path: Path) -> list[Json]:
     """What a :class:`JsonLines` file holds; a last line that was cut short is left out."""
@@ -59,32 +50,3 @@ def read_lines(path: Path) -> list[Json]:
             except ValueError:
                 break
     return rows
-
-
-@final
-class Several:
-    """Tells each of several trackers."""
-
-    def __init__(self, *trackers: Tracker) -> None:
-        self._trackers = trackers
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Tell all of them."""
-        for one in self._trackers:
-            one.log(step, metrics)
-
-    def close(self) -> None:
-        """Close all of them."""
-        for one in self._trackers:
-            one.close()
-
-
-def open_tracker(folder: Path, asked: str | None = None) -> Tracker:
-    """``metrics.jsonl`` in a run's folder, and beside it a tool as ``--track`` names it.
-
-    Raises:
-        BadInput: no such tool.
-        MissingExtra: it is not installed; the hint is the command.
-    """
-    lines = JsonLines(folder / "metrics.jsonl")
-    return lines if asked is None else Several(lines, track.open_tracker(asked, folder))
