@@ -45,7 +45,7 @@ def test_train_and_load(folder, prompts, tmp_path):
     assert told["steps"] == 4
     assert told["data"]["sequences"] == 9
     assert len(told["held_out"]["accept_rate"]) == 3
-    assert json.loads((out / "log.jsonl").read_text().splitlines()[0])["step"] == 1
+    assert json.loads((out / "log.jsonl").read_text().splitlines()[0])["step"] == 0
     target = LocalPolicy.load(str(folder))
     assert load_draft(out, target).config.block == 3
     # The same call again resumes a run that is done; another does not mix with it.

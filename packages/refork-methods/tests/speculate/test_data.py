@@ -3,19 +3,18 @@ import json
 import numpy as np
 import pytest
 
-from refork.errors import BadInput, DiskFull, Mismatch
+from refork.errors import BadInput, Mismatch
 from refork.policies.base import Sampling
-from refork_methods.speculate import data as cache_module
 from refork_methods.speculate import data as module
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.data import (
+    Cached,
     Example,
     Prompt,
     Recomputed,
     answers,
-    cache_bytes,
-    cache_features,
     data_digest,
+    feature_bytes,
     own_settings,
     parse_prompt,
     read_prompts,
@@ -183,59 +182,34 @@ def test_features_are_the_models_hidden_states(policy, examples):
 
 
 @pytest.mark.parametrize(("precision", "gap"), [("float32", 1e-5), ("float16", 1e-2)])
-def test_cached_features_are_the_recomputed_ones(policy, examples, tmp_path, precision, gap):
-    config, stages = draft_config(policy), []
-    kept = cache_features(
-        policy, examples, config, tmp_path, precision, lambda stage, *_: stages.append(stage)
-    )
-    fresh = Recomputed(policy, examples, config)
-    for one, other in zip(kept.of([4, 1]), fresh.of([4, 1]), strict=True):
+def test_cached_features_are_the_recomputed_ones(policy, examples, tmp_path, precision, gap, monkeypatch):
+    config = draft_config(policy)
+    fresh = Recomputed(policy, examples, config).of(range(6))
+    kept = Cached(policy, examples, config, tmp_path, precision)
+    first = kept.of([4, 1])
+    asked, own = [], Recomputed.of
+    monkeypatch.setattr(Recomputed, "of", lambda self, n: asked.extend(n) or own(self, n))
+    again = Cached(policy, examples, config, tmp_path, precision).of([1, 2, 4])
+    assert asked == [2], "what is on disk is not computed again"
+    for one, other in zip([*first, *again], [fresh[n] for n in (4, 1, 1, 2, 4)], strict=True):
         assert one.dtype == np.float32
         assert np.allclose(one, other, atol=gap)
-    size = cache_bytes(examples, config, precision)
-    tokens = sum(len(e.tokens) for e in examples)
-    assert size == tokens * 3 * 32 * (4 if precision == "float32" else 2)
-    assert 0 < (tmp_path / "features.npy").stat().st_size - size < 200
-    # The size is told before anything is computed.
-    assert "KB" in stages[0]
-
-
-def test_a_stopped_cache_goes_on(policy, examples, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module, "_CHUNK", 2)
-    config = draft_config(policy)
-
-    def stop(stage, done, total, **_):
-        if done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cache_features(policy, examples, config, tmp_path, progress=stop)
-    seen = []
-    kept = cache_features(
-        policy, examples, config, tmp_path, progress=lambda _, done, total: seen.append(done)
-    )
-    assert seen == [4, 6]
-    fresh = Recomputed(policy, examples, config)
-    for one, other in zip(kept.of(range(6)), fresh.of(range(6)), strict=True):
-        assert np.allclose(one, other, atol=1e-5)
-    with pytest.raises(Mismatch, match="data"):
-        cache_features(policy, examples[:3], config, tmp_path)
-    (tmp_path / "features.npy").write_bytes(b"torn")
-    with pytest.raises(BadInput, match="cannot be read"):
-        cache_features(policy, examples, config, tmp_path)
-    with pytest.raises(Mismatch, match="layers"):
-        cache_features(policy, examples, config.but(target_layers=(1,)), tmp_path)
-
-
-def test_a_cache_needs_room(policy, examples, tmp_path, monkeypatch):
-    usage = type("Usage", (), {"free": 10})
-    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DiskFull):
-        cache_features(policy, examples, draft_config(policy), tmp_path)
+    assert np.array_equal(first[0], again[2])
+    size = feature_bytes(sum(len(examples[n].tokens) for n in (1, 2, 4)), config, precision)
+    files = list(tmp_path.rglob("*.npy"))
+    assert 0 < sum(file.stat().st_size for file in files) - size < 3 * 200
+    files[0].write_bytes(b"torn")
+    asked.clear()
+    kept.of([1, 2, 4])
+    assert len(asked) == 1, "a damaged file is written anew"
+    # Other examples, layers or weights are never met.
+    Cached(policy, examples[:3], config, tmp_path, precision).of([1])
+    Cached(policy, examples, config.but(target_layers=(1,)), tmp_path, precision).of([1])
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_states_too_large_for_half_precision(policy, examples, tmp_path, monkeypatch):
     big = Recomputed.of
     monkeypatch.setattr(Recomputed, "of", lambda self, n: [1e6 * s for s in big(self, n)])
     with pytest.raises(BadInput, match="float16"):
-        cache_features(policy, examples, draft_config(policy), tmp_path, "float16")
+        Cached(policy, examples, draft_config(policy), tmp_path, "float16").of([0])

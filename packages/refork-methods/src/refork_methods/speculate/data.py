@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast, final
+from typing import Any, Final, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -361,8 +359,6 @@ def _append(path: Path, lines: Sequence[Json]) -> None:
 # where it is needed (hidden states travel, logits do not).
 
 Precision = Literal["float32", "float16"]
-_STATES: Final = "features.npy"
-_ABOUT: Final = "features.json"
 
 
 class Features(Protocol):
@@ -389,135 +385,70 @@ class Recomputed:
 
 @final
 class Cached:
-    """States from a memory-mapped file that was written once: all examples, one after the other."""
+    """States from files, one an example, each written the first time it is asked for.
 
-    def __init__(self, states: NDArray[np.floating], starts: NDArray[np.int64]) -> None:
-        self._states, self._starts = states, starts
+    The folder's name holds what they are of, so states of other examples, layers or weights are never met.
+    float16 halves the files and rounds states to three digits, and the target's laws with them.
+    """
+
+    def __init__(
+        self,
+        target: LocalPolicy,
+        examples: Sequence[Example],
+        config: DraftConfig,
+        folder: Path,
+        precision: Precision = "float32",
+    ) -> None:
+        self._fresh, self._precision = Recomputed(target, examples, config), precision
+        layers = [*config.target_layers, config.target_depth]
+        card = target.card
+        name = content_hash([card.weights, card.tokenizer, layers, precision, data_digest(examples)])
+        self._folder = folder / name[:16]
 
     def of(self, numbers: Sequence[int]) -> list[FloatArray]:
-        """States of some examples."""
-        at = self._starts
-        return [np.asarray(self._states[at[n] : at[n + 1]], dtype=np.float32) for n in numbers]
+        """States of some examples.
 
+        Raises:
+            BadInput: states that float16 cannot hold.
+            DiskFull: a file cannot be written.
+        """
+        known = {n: self._read(n) for n in numbers}
+        missing = [n for n, states in known.items() if states is None]
+        if missing:
+            for n, states in zip(missing, self._fresh.of(missing), strict=True):
+                known[n] = self._keep(n, states)
+        return [np.asarray(known[n], dtype=np.float32) for n in numbers]
 
-def cache_bytes(examples: Sequence[Example], config: DraftConfig, precision: Precision = "float32") -> int:
-    """How large the file of :func:`cache_features` will be."""
-    return feature_bytes(sum(len(e.tokens) for e in examples), config, precision)
+    def _file(self, n: int) -> Path:
+        return self._folder / f"{n // 1000:04d}" / f"{n:07d}.npy"
+
+    def _read(self, n: int) -> NDArray[np.floating] | None:
+        """What is kept of an example; None where nothing is, or a file that a crash has damaged."""
+        try:
+            found: NDArray[np.floating] = np.load(self._file(n), allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        return found
+
+    def _keep(self, n: int, states: FloatArray) -> NDArray[np.floating]:
+        most = float(np.finfo(self._precision).max)
+        if self._precision == "float16" and float(np.abs(states).max(initial=0.0)) > most:
+            raise BadInput(
+                "these hidden states are too large for float16", where="feature cache", hint="keep float32"
+            )
+        kept = states.astype(self._precision)
+        file = self._file(n)
+        part = file.with_suffix(".part")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as out:
+                np.save(out, kept, allow_pickle=False)
+            part.replace(file)
+        except OSError as error:
+            raise DiskFull(f"the features could not be kept: {error}", where=str(self._folder)) from error
+        return kept
 
 
 def feature_bytes(tokens: int, config: DraftConfig, precision: Precision = "float32") -> int:
-    """How much the features of so many tokens take."""
+    """How much the features of so many tokens take on disk."""
     return tokens * (len(config.target_layers) + 1) * config.hidden * np.dtype(precision).itemsize
-
-
-def cache_features(
-    target: LocalPolicy,
-    examples: Sequence[Example],
-    config: DraftConfig,
-    folder: Path,
-    precision: Precision = "float32",
-    progress: Progress = silent,
-) -> Cached:
-    """The states of all examples in a file, written once; a stopped call goes on where it was.
-
-    float16 halves the file and rounds states to three digits, and the target's laws with them.
-
-    Raises:
-        Mismatch: the folder holds states of other examples, another target or other layers.
-        BadInput: states that float16 cannot hold, or an unknown precision.
-        DiskFull: the file cannot be written.
-    """
-    if precision not in ("float32", "float16"):
-        raise BadInput(f"precision {precision!r} is not known", hint="float32 or float16")
-    starts = np.concatenate([[0], np.cumsum([len(e.tokens) for e in examples])]).astype(np.int64)
-    about = _about(target, examples, config, precision)
-    size = _readable(cache_bytes(examples, config, precision))
-    try:
-        done = _done(folder, about)
-        states = _open(
-            folder, (int(starts[-1]), len(config.target_layers) + 1, config.hidden), precision, done
-        )
-        fresh = Recomputed(target, examples, config)
-        stage = f"caching features ({size})"
-        progress(stage, done, len(examples))
-        while done < len(examples):
-            numbers = range(done, min(done + _CHUNK, len(examples)))
-            for n, found in zip(numbers, fresh.of(numbers), strict=True):
-                states[starts[n] : starts[n + 1]] = _narrowed(found, precision)
-            states.flush()
-            done = numbers.stop
-            _note(folder, about | {"done": done})
-            progress(stage, done, len(examples))
-    except ValueError as error:
-        raise BadInput(f"these features cannot be read: {error}", where=str(folder / _STATES)) from error
-    except OSError as error:
-        raise DiskFull(f"the features could not be kept: {error}", where=str(folder)) from error
-    return Cached(np.load(folder / _STATES, mmap_mode="r"), starts)
-
-
-def _narrowed(states: FloatArray, precision: Precision) -> NDArray[np.floating]:
-    if precision == "float16" and float(np.abs(states).max(initial=0.0)) > float(np.finfo(np.float16).max):
-        raise BadInput(
-            "these hidden states are too large for float16", where="feature cache", hint="keep float32"
-        )
-    return cast("NDArray[np.floating]", states.astype(precision))
-
-
-def _about(
-    target: LocalPolicy, examples: Sequence[Example], config: DraftConfig, precision: Precision
-) -> Json:
-    return {
-        "target": target.card.weights,
-        "tokenizer": target.card.tokenizer,
-        "layers": [*config.target_layers, config.target_depth],
-        "precision": precision,
-        "data": data_digest(examples),
-    }
-
-
-def _done(folder: Path, about: Json) -> int:
-    """How many examples a folder holds already."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / _ABOUT).exists() or not (folder / _STATES).exists():
-        return 0
-    try:
-        kept = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-        done = int(kept.pop("done"))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise BadInput(f"this record cannot be read: {error}", where=str(folder / _ABOUT)) from error
-    if kept != about:
-        differ = sorted(k for k in about if kept.get(k) != about[k])
-        raise Mismatch(
-            f"this folder holds other features: {', '.join(differ)} differ",
-            where=str(folder),
-            hint="use another folder, or remove this one",
-        )
-    return done
-
-
-def _open(folder: Path, shape: tuple[int, int, int], precision: Precision, done: int) -> np.memmap:
-    if done:
-        return np.lib.format.open_memmap(folder / _STATES, mode="r+")
-    need, room = math.prod(shape) * np.dtype(precision).itemsize, shutil.disk_usage(folder).free
-    if need > room:
-        raise DiskFull(
-            f"the features take {_readable(need)}, {_readable(room)} are free",
-            where=str(folder),
-            hint="recompute them for every step, use float16, or fewer prompts",
-        )
-    return np.lib.format.open_memmap(folder / _STATES, mode="w+", dtype=np.dtype(precision), shape=shape)
-
-
-def _note(folder: Path, about: Json) -> None:
-    part = folder / f".{_ABOUT}.part"
-    part.write_text(json.dumps(about) + "\n", encoding="utf-8")
-    part.replace(folder / _ABOUT)
-
-
-def _readable(size: int) -> str:
-    value = float(size)
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from refork.errors import BadInput, DiskFull, Mismatch
-from refork.interrupt import Interrupt
+from refork.errors import BadInput
+from refork.plain import to_json
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
+from refork.runs.recipe import RecipePart, digest, open_folder
 from refork.types import Json
 from refork_methods.speculate.anchors import possible_anchors, sample_anchors
 from refork_methods.speculate.checkpoint import save_draft
 from refork_methods.speculate.config import DraftConfig, DraftKind, HeldOut, draft_config
 from refork_methods.speculate.data import (
+    Cached,
     Example,
     Features,
     Precision,
     Prompt,
     Recomputed,
     answers,
-    cache_features,
     data_digest,
     feature_bytes,
     own_settings,
 )
-from refork_methods.speculate.files import write_text
 from refork_methods.speculate.lessons import (
     Chosen,
     Number,
@@ -48,7 +48,9 @@ from refork_methods.speculate.lessons import (
 )
 from refork_methods.speculate.loss import DraftMetrics, LossWeights, position_weights
 from refork_methods.speculate.model import Drafter, build_draft
-from refork_methods.train.checkpoint import latest_checkpoint, restore_checkpoint, save_checkpoint
+from refork_methods.train.fit import gradient_step, run_steps
+from refork_methods.train.schedule import Schedule, adamw
+from refork_methods.train.tracker import JsonLines
 
 # Train a drafter for a target on text that the target said itself.
 
@@ -122,15 +124,9 @@ class DraftTraining:
         """Steps in all, for as many sequences that are learned from."""
         return self.steps or self.epochs * math.ceil(sequences / self.batch)
 
-    def rate(self, step: int, total: int) -> float:
-        """The learning rate of a step (from 0): linear warm-up, then the schedule."""
-        warm = math.ceil(self.warmup * total)
-        if step < warm:
-            return self.learning_rate * (step + 1) / warm
-        if self.schedule == "constant":
-            return self.learning_rate
-        share = (step - warm) / max(1, total - warm)
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+    def rates(self, total: int) -> Schedule:
+        """The learning rates of so many steps."""
+        return Schedule(peak=self.learning_rate, shape=self.schedule, warmup=math.ceil(self.warmup * total))
 
 
 @final
@@ -138,7 +134,7 @@ class DraftTraining:
 class TrainedDraft:
     """A trained drafter in evaluation mode, with the last figures of training and on held-out sequences.
 
-    ``history`` are the lines of the log: training figures of steps, and ``held_out`` ones.
+    ``history`` are the records of the steps: all have a loss, some figures, fewer ``held_out`` ones.
     """
 
     draft: Drafter
@@ -186,8 +182,16 @@ def train_draft(
     shape = config or draft_config(target, kind)
     # The drafter is trained for these weights whatever the config said before.
     shape = shape.but(target=target.card.weights, tokenizer=target.card.tokenizer)
-    run = _Run(target, tuple(data), shape, plan, out)
-    return run.train(progress)
+    return _Run(target, tuple(data), shape, plan, out).train(progress)
+
+
+class _Identity(RecipePart):
+    """What a resumed training must share with the one that began."""
+
+    config: Json
+    settings: Json
+    data: str
+    held_out: tuple[int, ...]
 
 
 @final
@@ -202,114 +206,79 @@ class _Run:
         plan: DraftTraining,
         out: Path | None,
     ) -> None:
-        self.target, self.data, self.config, self.plan, self.out = target, data, config, plan, out
+        self.data, self.config, self.plan, self.out = data, config, plan, out
         self.learn, self.held = split(data, plan)
         self.draft = build_draft(config, target, plan.seed)
         self.weights = position_weights(config.block, plan.decay)
         self.features: Features = Recomputed(target, data, config)
-        self.log = _Log(out)
+        if plan.features == "cache":
+            if out is None:
+                raise BadInput("features are cached in the run's folder, and there is none", hint="give out=")
+            self.features = Cached(target, data, config, out / FEATURES, plan.precision)
+        self.total = plan.total(len(self.learn))
         self._orders: dict[int, np.ndarray] = {}
-        self._run = self._identity()
+        self._measured: DraftMetrics | None = None
 
     def train(self, progress: Progress) -> TrainedDraft:
         """All steps, from the newest checkpoint on."""
-        plan, total = self.plan, self.plan.total(len(self.learn))
-        optimizer = torch.optim.AdamW(
-            self.draft.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
-        )
-        done = self._begin(optimizer)
-        if plan.features == "cache":
-            self._cache(progress)
-        held = None
-        with Interrupt() as stop:
-            progress("training the drafter", done, total)
-            for step in range(done, total):
-                self._step(optimizer, step, total)
-                last = step + 1 == total
-                if self.held and (last or (step + 1) % plan.measure == 0):
-                    held = self._measure(step + 1)
-                progress("training the drafter", step + 1, total)
-                asked = stop.asked
-                if last or asked or (step + 1) % plan.checkpoint == 0:
-                    self._save(step + 1, optimizer)
-                if asked and not last:
-                    raise KeyboardInterrupt
+        plan, out = self.plan, self.out
+        # What decides speed and memory alone may change from call to call.
+        free = ("rows", "memory", "log", "measure", "checkpoint")
+        settings: Json = {k: v for k, v in to_json(plan).items() if k not in free}
+        identity = _Identity(
+            config=self.config.to_json(), settings=settings, data=data_digest(self.data),
+            held_out=tuple(self.held),
+        )  # fmt: skip
+        if out is not None:
+            open_folder(out, identity)
+        schedule = plan.rates(self.total)
+        optimizer = adamw(self.draft, schedule, weight_decay=plan.weight_decay)
+        log = run_steps(
+            self.draft, optimizer, partial(self._step, optimizer), self.total, schedule,
+            every=plan.checkpoint, stage="training the drafter", digest=digest(identity),
+            folder=None if out is None else out / CHECKPOINTS,
+            tracker=None if out is None else JsonLines(out / LOG), progress=progress,
+        )  # fmt: skip
+        held = self._measured
         if held is None and self.held:
-            held = self._measure(total, note=False)
+            held = self._measure()
         self.draft.eval()
-        return self._finish(total, held)
+        self.draft.held_out = HeldOut.read(held and held.to_json(), self.config.block)
+        last = next((row for row in reversed(log) if "tau_prob" in row), None)
+        made = TrainedDraft(self.draft, self.config, self.total, last, held, tuple(log), out)
+        if out is not None:
+            told: Any = {k: v for k, v in made.to_json().items() if k != "folder"}
+            save_draft(self.draft, self.config, out, {"settings": settings, **told})
+        return made
 
-    def _begin(self, optimizer: torch.optim.Optimizer) -> int:
-        """How many steps the newest checkpoint has behind it; drafter and optimizer are then in its state."""
-        if self.out is None:
-            return 0
-        saved = latest_checkpoint(self.out / CHECKPOINTS)
-        if saved is not None:
-            there = saved.position.get("run", {})
-            differ = sorted(key for key in self._run if there.get(key) != self._run[key])
-            if differ:
-                raise Mismatch(
-                    f"this folder holds a run with other {', '.join(differ)}",
-                    where=str(self.out / CHECKPOINTS),
-                    hint="resume with the same target, data and settings, or use another folder",
-                )
-            restore_checkpoint(saved, self.draft, optimizer)
-        done = 0 if saved is None else saved.step
-        self.log.cut(done)
-        return done
-
-    def _identity(self) -> Json:
-        """What a resumed run must share with the one that began."""
-        plan: Json = json.loads(json.dumps(asdict(self.plan)))
-        for free in ("rows", "memory", "log", "measure", "checkpoint"):
-            plan.pop(free)
-        return {
-            "config": self.config.to_json(),
-            "settings": plan,
-            "data": data_digest(self.data),
-            "held_out": list(self.held),
-        }
-
-    def _cache(self, progress: Progress) -> None:
-        if self.out is None:
-            raise BadInput("features are cached in the run's folder, and there is none", hint="give out=")
-        self.features = cache_features(
-            self.target, self.data, self.config, self.out / FEATURES, self.plan.precision, progress
-        )
-
-    def _step(self, optimizer: torch.optim.Optimizer, step: int, total: int) -> None:
-        """One update over the batch of a step."""
-        plan, began = self.plan, time.perf_counter()
+    def _step(self, optimizer: torch.optim.Optimizer, step: int) -> Json:
+        """One update over the batch of a step, and what is said of it."""
+        plan, done = self.plan, step + 1
         chosen = self._chosen(step)
         weight = lesson_weight(self.data, chosen, self.weights.numpy())
-        for group in optimizer.param_groups:
-            group["lr"] = plan.rate(step, total)
+        outcomes: list[Outcome] = []
+
+        def losses() -> Iterator[tuple[Tensor, Json]]:
+            for outcome in self._outcomes(chosen):
+                outcomes.append(outcome)
+                yield outcome.loss.total * (outcome.weight / weight), {}
+
         self.draft.train()
-        optimizer.zero_grad(set_to_none=True)
-        outcomes = []
-        for outcome in self._outcomes(chosen):
-            (outcome.loss.total * (outcome.weight / weight)).backward()  # type: ignore[no-untyped-call]
-            outcomes.append(outcome)
-        norm = torch.nn.utils.clip_grad_norm_(self.draft.parameters(), plan.clip)
-        if not bool(torch.isfinite(norm)):
-            raise BadInput(
-                f"the gradient of step {step + 1} is not finite",
-                where="training",
-                hint="lower the learning rate, or train in float32",
-            )
-        optimizer.step()
-        if (step + 1) % plan.log == 0 or step + 1 == total or step == 0:
-            figures = summarise(outcomes).to_json()
-            rate = {"learning_rate": plan.rate(step, total), "gradient_norm": float(norm)}
-            self.log.add({"step": step + 1, **figures, **rate, "seconds": time.perf_counter() - began})
+        record = gradient_step(self.draft, optimizer, losses(), plan.clip, "training the drafter")
+        last = done == self.total
+        if step == 0 or last or done % plan.log == 0:
+            record |= summarise(outcomes).to_json()
+        if self.held and (last or done % plan.measure == 0):
+            self._measured = self._measure()
+            record["held_out"] = self._measured.to_json()
+        return record
 
     def _chosen(self, step: int) -> list[Chosen]:
         """The sequences of a step and their anchors: from the seed and the step alone."""
         plan = self.plan
         batch = min(plan.batch, len(self.learn))
-        first = step * batch
         found = []
-        for place in range(first, first + batch):
+        for place in range(step * batch, (step + 1) * batch):
             epoch, at = divmod(place, len(self.learn))
             number = self.learn[int(self._order(epoch)[at])]
             rng = np.random.default_rng([plan.seed, 1, step, number])
@@ -334,34 +303,16 @@ class _Run:
             lesson, goals = make_lesson(self.data, part, self.features, self.config.block, device)
             yield study(self.draft, lesson, goals, weights, self.plan.terms, self.plan.number)
 
-    def _measure(self, step: int, note: bool = True) -> DraftMetrics:
+    def _measure(self) -> DraftMetrics:
         """Figures on the held-out sequences; their anchors are the same at every step."""
         self.draft.eval()
         chosen = []
         for number in self.held:
             rng = np.random.default_rng([self.plan.seed, 2, number])
-            chosen.append(
-                Chosen(number, sample_anchors(self.data[number].supervised, self.plan.anchors, rng))
-            )
+            anchors = sample_anchors(self.data[number].supervised, self.plan.anchors, rng)
+            chosen.append(Chosen(number, anchors))
         with torch.no_grad():
-            found = summarise(list(self._outcomes(chosen)))
-        if note:
-            self.log.add({"step": step, "held_out": found.to_json()})
-        return found
-
-    def _save(self, step: int, optimizer: torch.optim.Optimizer) -> None:
-        if self.out is not None:
-            save_checkpoint(self.out / CHECKPOINTS, step, self.draft, optimizer, {"run": self._run})
-
-    def _finish(self, steps: int, held: DraftMetrics | None) -> TrainedDraft:
-        history = tuple(self.log.lines)
-        last = next((line for line in reversed(history) if "held_out" not in line), None)
-        self.draft.held_out = HeldOut.read(held and held.to_json(), self.config.block)
-        made = TrainedDraft(self.draft, self.config, steps, last, held, history, self.out)
-        if self.out is not None:
-            told: Any = {k: v for k, v in made.to_json().items() if k != "folder"}
-            save_draft(self.draft, self.config, self.out, {"settings": self._run["settings"], **told})
-        return made
+            return summarise(list(self._outcomes(chosen)))
 
 
 def split(data: Sequence[Example], plan: DraftTraining) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -387,42 +338,6 @@ def split(data: Sequence[Example], plan: DraftTraining) -> tuple[tuple[int, ...]
     order = np.random.default_rng([plan.seed, 3]).permutation(len(kept))
     held = sorted(n for i in order[:count] for n in kept[i])
     return tuple(n for n in usable if n not in set(held)), tuple(held)
-
-
-@final
-class _Log:
-    """The lines of a training, kept in a file where there is a folder."""
-
-    def __init__(self, out: Path | None) -> None:
-        self._path = None if out is None else out / LOG
-        self.lines: list[Json] = []
-
-    def cut(self, step: int) -> None:
-        """Forget what comes after a step: it is about to be done again."""
-        if self._path is None:
-            return
-        lines = []
-        if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
-                # A line torn by a crash comes after the last checkpoint.
-                try:
-                    body = json.loads(line)
-                except ValueError:
-                    break
-                lines.append(body)
-        self.lines = [line for line in lines if line["step"] <= step]
-        write_text(self._path, "".join(json.dumps(line) + "\n" for line in self.lines))
-
-    def add(self, line: Json) -> None:
-        """One line more."""
-        self.lines.append(line)
-        if self._path is None:
-            return
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise DiskFull(f"the log could not be written: {error}", where=str(self._path)) from error
 
 
 # From a file of prompts to a trained drafter in a folder, which says what it would cost before it begins.

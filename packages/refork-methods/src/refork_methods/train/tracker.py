@@ -24,20 +24,22 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._last: int | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append a step, after any later or equal one was taken away."""
-        known = read_lines(self.path)
-        kept = [row for row in known if row["step"] < step]
         line = json.dumps({"step": step} | dict(metrics)) + "\n"
-        if len(kept) < len(known):
+        if self._last is None or step <= self._last:
+            # The first line of a resumed run: what another one wrote beyond it is about to be done again.
+            kept = [row for row in read_lines(self.path) if row["step"] < step]
             part = self.path.with_suffix(".part")
             part.write_text("".join(json.dumps(row) + "\n" for row in kept) + line)
             part.replace(self.path)
-            return
-        with self.path.open("a", encoding="utf-8") as out:
-            out.write(line)
+        else:
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write(line)
+        self._last = step
 
 
 def read_lines(path: Path) -> list[Json]:
