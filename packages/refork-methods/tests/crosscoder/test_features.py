@@ -154,7 +154,7 @@ def test_an_audit_of_other_widths_has_no_latent_scaling_and_no_claim():
     audit = exclusivity(made((6, 7)), pairs(widths=(6, 7)))
     assert audit.capture == 1.0
     assert audit.exclusive is None
-    assert audit.to_json()["features"][0]["ratio_error"] is None
+    assert audit.rows[0].ratio_error is None
     with pytest.raises(CannotDo, match="latent scaling"):
         claim(audit)
 

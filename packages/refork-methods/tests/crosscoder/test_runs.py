@@ -1,9 +1,8 @@
 """The published sweep, recomputed from its 47 runs."""
 
-import pytest
+import numpy as np
 
-from refork.errors import BadInput
-from refork_methods.crosscoder.runs import summarise_runs
+from refork import stats
 
 #: Dictionary, exclusive %, whether exclusive features are free of the penalty; then what A and B get right
 #: afterwards at k = 160, 45 and 90 (None: not evaluated). Before: A 19 %, B 0 % in every run.
@@ -27,59 +26,26 @@ GROUPS = [
 ]
 
 
-def published():
-    rows = []
-    for size, percent, free, *cells in GROUPS:
-        for k, cell in zip((160, 45, 90), cells, strict=True):
-            if cell is None:
-                continue
-            about = {"dict_size": size, "k": k, "model_a_exclusive_pct": percent / 100}
-            about["exclusive_sparsity_coef"] = 0 if free else 0.001
-            rows.append(
-                {
-                    "hyperparameters": about,
-                    "tool_correctness_A_pre": 19.0,
-                    "tool_correctness_A_post": float(cell[0]),
-                    "tool_correctness_B_pre": 0.0,
-                    "tool_correctness_B_post": float(cell[1]),
-                }
-            )
-    return rows
-
-
-def test_the_published_means_come_out():
-    told = summarise_runs(published())
-    a, b = told["A"], told["B"]
-    assert told["runs"] == 47
-    assert a["before"] == 19
-    assert a["above_before"] == 47
-    assert (round(a["after"], 1), round(a["gain"], 1), round(a["gain_sd"], 1)) == (50.2, 31.2, 9.7)
-    assert (round(b["gain"], 1), round(b["gain_sd"], 1), b["best"]) == (6.7, 4.9, 20)
-    # "Every plain run spills" does not hold: one of them is 0.
-    assert sum(row["tool_correctness_B_post"] == 0 for row in published() if _plain(row)) == 1
-
-
-def _plain(row):
-    return row["hyperparameters"]["model_a_exclusive_pct"] == 0
-
-
-def test_the_published_comparisons_come_out():
-    told = summarise_runs(published())
-    spill, gain = told["plain_or_partitioned"]["B"], told["plain_or_partitioned"]["A"]
-    assert spill["n"] == [12, 35]
-    assert [round(spill[n], 1) for n in ("plain", "partitioned")] == [8.9, 5.9]
-    assert [round(gain[n], 1) for n in ("plain", "partitioned")] == [32.9, 30.6]
-    assert (round(spill["p"], 2), round(gain["p"], 2)) == (0.12, 0.51)
-    free = told["free_or_penalised"]
-    assert [round(free[n], 1) for n in ("free", "penalised")] == [51.7, 47.3]
-    assert round(free["p"], 2) == 0.17
-    best = {side: max(told["by_k"][side], key=told["by_k"][side].get) for side in ("A", "B")}
-    assert best == {"A": "160", "B": "45"}
-
-
-def test_records_of_another_shape_are_refused():
-    with pytest.raises(BadInput, match="no runs"):
-        summarise_runs([])
-    with pytest.raises(BadInput, match="lacks a field"):
-        summarise_runs([{"hyperparameters": {}}])
-    assert summarise_runs(published()[:1])["plain_or_partitioned"]["A"] is None
+def test_the_published_means_and_comparisons_come_out():
+    """Welch's test says neither that the partition limits spillover nor that the penalty hurts."""
+    runs = [
+        (k, percent, free, *cell)
+        for _, percent, free, *cells in GROUPS
+        for k, cell in zip((160, 45, 90), cells, strict=True)
+        if cell is not None
+    ]
+    k, percent, free, a, b = np.array(runs, dtype=float).T
+    plain, gain = percent == 0, a - 19
+    assert len(runs) == 47
+    assert (gain > 0).all()
+    assert [round(x, 1) for x in (a.mean(), gain.mean(), gain.std(ddof=1))] == [50.2, 31.2, 9.7]
+    assert (round(b.mean(), 1), round(b.std(ddof=1), 1), b.max()) == (6.7, 4.9, 20)
+    assert (plain.sum(), (b[plain] == 0).sum()) == (12, 1), "one plain run of twelve does not spill"
+    for values, means, p in ((b, (8.9, 5.9), 0.12), (gain, (32.9, 30.6), 0.51)):
+        assert (round(values[plain].mean(), 1), round(values[~plain].mean(), 1)) == means
+        assert round(stats.welch(values[plain], values[~plain]).p, 2) == p
+    exempt, penalised = a[~plain & (free == 1)], a[~plain & (free == 0)]
+    assert (round(exempt.mean(), 1), round(penalised.mean(), 1)) == (51.7, 47.3)
+    assert round(stats.welch(exempt, penalised).p, 2) == 0.17
+    best = [max((160, 45, 90), key=lambda at, x=x: x[k == at].mean()) for x in (gain, b)]
+    assert best == [160, 45]

@@ -7,7 +7,6 @@ from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.normalizer import Normalizer, fit_normalizer
 from refork_methods.crosscoder.partition import Partition
 from refork_methods.crosscoder.rank import rank_features, top_share
-from refork_methods.crosscoder.runs import summarise_runs
 from refork_methods.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
 from refork_methods.crosscoder.train import TrainSettings, train
 
@@ -30,7 +29,6 @@ __all__ = [
     "relative_norm",
     "save",
     "save_dictionary_learning",
-    "summarise_runs",
     "top_share",
     "train",
 ]

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from refork.errors import CannotDo
-from refork.types import Json
 from refork_methods.crosscoder.classes import (
     encoded_chunks,
     latent_scaling,
@@ -61,12 +60,6 @@ class Audit:
     exclusive: float | None
     carried: float | None
     rows: tuple[AuditRow, ...]
-
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "rows"}
-        told["features"] = [{n: getattr(row, n) for n in row.__slots__} for row in self.rows]
-        return told
 
 
 @torch.no_grad()

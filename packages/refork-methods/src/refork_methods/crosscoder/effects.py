@@ -46,12 +46,6 @@ class PatchEffect:
     holm_p: tuple[float, float]
     prompts: int
 
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        plain = {n: getattr(self, n) for n in ("which", "clean", "patched", "mismatched", "fve", "prompts")}
-        gains = {"gain": self.gain.to_json(), "mismatched_gain": self.mismatched_gain.to_json()}
-        return plain | gains | {"holm_p": list(self.holm_p)}
-
 
 def patch_effect(
     model: CrossCoder, policy: LocalPolicy, pairs: Pairs, trials: Trials, which: Side = "A"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -70,9 +70,7 @@ class FeatureRow:
         told: Json = {name: getattr(self, name) for name in self.__slots__ if name != "examples"}
         told["d"] = self.d if math.isfinite(self.d) else str(self.d)
         told["relative_norm"] = None if math.isnan(self.relative_norm) else self.relative_norm
-        told["examples"] = [
-            {"value": e.value, "token": e.token, "before": e.before, "after": e.after} for e in self.examples
-        ]
+        told["examples"] = [asdict(e) for e in self.examples]
         return told
 
 

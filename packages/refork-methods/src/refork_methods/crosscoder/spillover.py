@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from refork import stats
 from refork.errors import BadInput
 from refork.policies.local import LocalPolicy
-from refork.types import Json
 from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.paired import Pairs
 from refork_methods.crosscoder.partition import Side
@@ -34,10 +33,6 @@ class Spillover:
     standard_error: float
     z: float
     prompts: int
-
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def change_in_score(clean: Float[Floats, "n"], patched: Float[Floats, "n"]) -> Spillover:

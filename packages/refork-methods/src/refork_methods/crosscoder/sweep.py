@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from refork import stats
 from refork.errors import BadInput
-from refork.types import Json
 
 Floats = NDArray[np.float64]
 Selection = Literal["split_half", "holm"]
@@ -34,25 +33,6 @@ class Cell:
     features: tuple[int, ...]
     alpha: float
     scores: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """A cell in a table: paired difference to the clean model with its interval, p, and p after Holm."""
-
-    name: str
-    features: tuple[int, ...]
-    alpha: float
-    score: float
-    gain: float
-    low: float
-    high: float
-    p: float
-    holm_p: float
-
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        return {n: getattr(self, n) for n in self.__slots__} | {"features": list(self.features)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +56,6 @@ class Best:
     chosen_on: int
     scored_on: int
 
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        return {n: getattr(self, n) for n in self.__slots__} | {"features": list(self.features)}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
@@ -101,18 +77,6 @@ class Sweep:
                     f"cell {cell.name!r} has scores {cell.scores.shape}, the clean model {self.clean.shape}",
                     where="sweep",
                 )
-
-    def table(self) -> list[CellRow]:
-        """Every cell over all prompts, in the order given; no cell is singled out."""
-        found = [stats.paired_difference(self.clean, cell.scores) for cell in self.cells]
-        adjusted = stats.holm(np.array([difference_p(self.clean, cell.scores) for cell in self.cells]))
-        return [
-            CellRow(
-                cell.name, cell.features, cell.alpha, float(cell.scores.mean()), d.interval.estimate,
-                d.interval.low, d.interval.high, difference_p(self.clean, cell.scores), float(p),
-            )
-            for cell, d, p in zip(self.cells, found, adjusted.p, strict=True)
-        ]  # fmt: skip
 
     def best(self, selection: Selection, seed: int = 0) -> Best:
         """The best cell, guarded as ``selection`` says; ``seed`` splits the prompts.

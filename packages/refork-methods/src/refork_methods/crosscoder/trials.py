@@ -15,7 +15,7 @@ from refork.growing.plant import opening
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.types import IntArray, Json, token_array
+from refork.types import IntArray, token_array
 from refork.worlds.base import Task, World
 
 Floats = NDArray[np.float64]
@@ -124,12 +124,6 @@ class Gain:
     short: stats.Interval
     p: float
     label: Literal["none", "short cap only", "long cap only", "both caps"]
-
-    def to_json(self) -> Json:
-        """As plain JSON."""
-        sides = {"long": self.long, "short": self.short}
-        told: Json = {n: {"estimate": i.estimate, "low": i.low, "high": i.high} for n, i in sides.items()}
-        return told | {"p": self.p, "label": self.label}
 
 
 def gain(clean: Outcomes, other: Outcomes) -> Gain:

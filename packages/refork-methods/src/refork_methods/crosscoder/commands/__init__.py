@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import AsJson, print_json
+from refork.plain import to_json
 from refork_methods.crosscoder.commands.fit import app
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from refork_methods.crosscoder.model import CrossCoder
     from refork_methods.crosscoder.paired import Pairs
     from refork_methods.crosscoder.partition import Side
-    from refork_methods.crosscoder.trials import Trials
+    from refork_methods.crosscoder.trials import Gain, Trials
 
 __all__ = ["app"]
 
@@ -97,22 +98,22 @@ def patch(
     told = _open(coder, a, b, world, tasks, which, caps, seed)
     found = patch_effect(told.coder, told.policy, told.pairs, told.trials, told.which)
     if as_json:
-        print_json(found.to_json())
+        print_json(to_json(found))
         return
     typer.echo(
         f"{found.prompts} prompts, {found.fve:.3f} of the state's variance among them explained\n"
         f"unchanged        {found.clean:.3f}\n"
-        f"reconstruction   {found.patched:.3f}  {_gain(found.gain.to_json())}, Holm p {found.holm_p[0]:.3g}\n"
-        f"units forgotten  {found.mismatched:.3f}  {_gain(found.mismatched_gain.to_json())}, "
+        f"reconstruction   {found.patched:.3f}  {_gain(found.gain)}, Holm p {found.holm_p[0]:.3g}\n"
+        f"units forgotten  {found.mismatched:.3f}  {_gain(found.mismatched_gain)}, "
         f"Holm p {found.holm_p[1]:.3g}"
     )
 
 
-def _gain(gain: dict[str, Any]) -> str:
-    late, early = gain["long"], gain["short"]
+def _gain(gain: Gain) -> str:
+    late, early = gain.long, gain.short
     return (
-        f"{late['estimate']:+.3f} [{late['low']:+.3f}, {late['high']:+.3f}] at the long cap, "
-        f"{early['estimate']:+.3f} at the short ({gain['label']})"
+        f"{late.estimate:+.3f} [{late.low:+.3f}, {late.high:+.3f}] at the long cap, "
+        f"{early.estimate:+.3f} at the short ({gain.label})"
     )
 
 
@@ -152,7 +153,7 @@ def steer(
         title = f"feature {features} of model {which}, {curve.prompts} tasks of {world}"
         picture.write_text(steering_figure(curve.alphas, rows, band, curve.clean, title).svg())
     if as_json:
-        print_json(curve.to_json() | {"best": best.to_json()})
+        print_json(curve.to_json() | {"best": to_json(best)})
         return
     typer.echo(f"unchanged {curve.clean:.3f}, {curve.prompts} prompts, {curve.directions} random directions")
     typer.echo("strength  score  95 % interval     random 5 %  50 %   95 %")
@@ -196,7 +197,7 @@ def audit(
     except CannotDo as error:
         verdict = error.what
     if as_json:
-        print_json(found.to_json() | {"claim": verdict, "spillover": spilled.to_json()})
+        print_json(to_json(found) | {"claim": verdict, "spillover": to_json(spilled)})
         return
     typer.echo(verdict)
     typer.echo(
