@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -85,12 +84,6 @@ def pytest_collection():
         gc.freeze()  # a million objects of libraries and tests, which no later collection need look at
         gc.set_threshold(20_000)  # most of what a test makes is gone by then without a collection
         gc.enable()
-
-
-def pytest_runtest_teardown():
-    # A command that a test ran in this process logs on until the next one begins; the next test has no log.
-    if "refork.runs.logs" in sys.modules:
-        sys.modules["refork.runs.logs"].stop_log()
 
 
 def pytest_unconfigure(config):

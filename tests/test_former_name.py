@@ -77,9 +77,9 @@ def test_exports_give_the_same_nodes_under_either_name(tmp_path, name):
 
 
 def test_variables_and_the_cache_folder(tmp_path, monkeypatch):
-    given = {"RAMIFY_LOG": "text", "RAMIFY_DRAWS": "3", "REFORK_DRAWS": "5", "OTHER": "x"}
-    assert variables(given) == {"REFORK_DRAWS": "5", "REFORK_LOG": "text"}
-    assert variable("REFORK_LOG", given) == "text"
+    given = {"RAMIFY_HOME": "text", "RAMIFY_DRAWS": "3", "REFORK_DRAWS": "5", "OTHER": "x"}
+    assert variables(given) == {"REFORK_DRAWS": "5", "REFORK_HOME": "text"}
+    assert variable("REFORK_HOME", given) == "text"
     recipe = resolve(GrowRecipe, None, (), given, world="lock", policy="scripted:lock")
     assert recipe.draws == 5
     for name in ("REFORK_HOME", "RAMIFY_HOME"):

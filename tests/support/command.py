@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from refork import cli
-from refork.runs.logs import stop_log
 
 
 def refork(*arguments, cwd=".", status=0, columns=None):
@@ -25,7 +24,6 @@ def refork(*arguments, cwd=".", status=0, columns=None):
             patch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as stop:
             cli.main()
-        stop_log()
     done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
     assert done.returncode == status, done.stderr
     return done

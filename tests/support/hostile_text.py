@@ -18,7 +18,6 @@ import typer
 
 from refork import MatchJudge, Remove, ScriptedPolicy, cli, fork, plant_prompt
 from refork.policies.base import Sampling
-from refork.runs.logs import stop_log
 from refork.sampling.noise import NoiseKey
 from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.schema import FIELDS, TABLES
@@ -89,7 +88,7 @@ def told(command, *typed, terminal=True):
         patch.setattr(cli, "app", command)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLUMNS", "100")
-        for name in ("NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "REFORK_LOG"):
+        for name in ("NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS"):
             patch.delenv(name, raising=False)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -99,8 +98,6 @@ def told(command, *typed, terminal=True):
             except Exception:
                 status = 1
                 sys.excepthook(*sys.exc_info())
-            finally:
-                stop_log()
     return status, out.getvalue(), err.getvalue()
 
 

@@ -17,7 +17,6 @@ import typer
 
 from refork import cli
 from refork.cli.failing import mendable
-from refork.runs.logs import stop_log
 from support import command
 from support.command import kind
 
@@ -45,7 +44,6 @@ def place(tmp_path, monkeypatch):
     """A folder with things that are no input for anything."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("REFORK_LOG", raising=False)
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "binary").write_bytes(bytes(range(256)) * 16)
@@ -65,8 +63,6 @@ def refork(root, *typed):
                 status = 0
             except SystemExit as stop:
                 status = stop.code or 0
-            finally:
-                stop_log()
     return SimpleNamespace(status=status, out=out.getvalue(), err=err.getvalue())
 
 

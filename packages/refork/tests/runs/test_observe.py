@@ -1,9 +1,7 @@
-"""A run is told of progress and draws; its record, its stages and its log say so."""
+"""A run is told of progress and draws; its record and its stages say so."""
 
 import json
-import logging
 import os
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,6 @@ from refork.forking import fork
 from refork.growing.plant import plant_prompt
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.runs.logs import JsonLog, log, parse_log, start_log, stop_log
 from refork.runs.observe import current, observed
 from refork.runs.record import new_record, records
 from refork.runs.running import Run, error_kind
@@ -23,8 +20,7 @@ from refork.tree.tree import Tree
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("REFORK_HOME", str(tmp_path / "home"))
-    yield tmp_path
-    stop_log()
+    return tmp_path
 
 
 def told(*steps):
@@ -143,86 +139,6 @@ def test_workers_profiles_come_back(tmp_path):
     assert "waiting: workers" in {row.name for row in run.rows}
 
 
-# Logs
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.fixture
-def captured_elsewhere():
-    """Warnings as a library leaves them that captured them under another's filters."""
-    with warnings.catch_warnings():
-        logging.captureWarnings(True)
-    yield
-    logging.captureWarnings(False)
-
-
-@pytest.mark.parametrize("before", ["nothing", "captured"])
-def test_a_run_in_a_log(home, before, request):
-    if before == "captured":
-        request.getfixturevalue("captured_elsewhere")
-    shown = warnings.showwarning
-    path = home / "a" / "log.jsonl"
-    start_log(f"json:{path}")
-    with observed("grow", ["grow", "x"], out="runs/a"):
-        logging.getLogger("some.library").warning("look: %s", "here")
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("old", DeprecationWarning, stacklevel=1)
-    stop_log()
-    assert warnings.showwarning is shown
-    logging.getLogger("some.library").warning("not here")
-    found = lines(path)
-    assert [line["event"] for line in found] == ["run.start", "log", "log", "run.end"]
-    assert all(line["run"] == records()[0].id and line["command"] == "grow" for line in found)
-    assert all({"time", "level", "event"} <= set(line) for line in found)
-    assert (found[0]["arguments"], found[0]["out"]) == (["grow", "x"], "runs/a")
-    assert (found[1]["message"], found[1]["logger"], found[1]["level"]) == (
-        "look: here", "some.library", "warning",
-    )  # fmt: skip
-    assert "DeprecationWarning: old" in found[2]["message"]
-    assert (found[3]["state"], found[3]["status"]) == ("done", 0)
-    assert "waiting" not in found[3]
-
-
-def test_what_may_be_asked_of_a_log(monkeypatch, tmp_path):
-    assert parse_log("json") == ("json", None)
-    assert parse_log("json:a:b")[1].name == "a:b"
-    for wrong in ("xml", "json:", "text:x", ""):
-        with pytest.raises(BadInput):
-            parse_log(wrong)
-    monkeypatch.setenv("REFORK_LOG", "json")
-    assert start_log(None).on_screen
-    assert start_log("text") is None
-    assert log() is None
-    with pytest.raises(BadInput, match="no log can be written"):
-        start_log(f"json:{tmp_path}")
-
-
-def test_a_log_whose_reader_is_gone_stops_nobody():
-    asked = []
-
-    class Gone:
-        def write(self, text):
-            asked.append(text)
-            raise BrokenPipeError
-
-        def flush(self):
-            raise BrokenPipeError
-
-    told = JsonLog(stream=Gone())
-    told.tell("x")
-    told.tell("y")
-    assert len(asked) == 2
-
-
-def test_what_is_no_json_is_told_as_text(capsys):
-    JsonLog().tell("x", thing=object)
-    assert "object" in json.loads(capsys.readouterr().err)["thing"]
-
-
 def test_the_newest_checkpoint_is_on_record(home, monkeypatch):
     monkeypatch.chdir(home)
     for name in ("00000001", "00000002", ".part-x"):
@@ -231,11 +147,3 @@ def test_the_newest_checkpoint_is_on_record(home, monkeypatch):
     with observed("train sft", out="runs/a"):
         pass
     assert records()[0].checkpoint.endswith("runs/a/checkpoints/00000002")
-
-
-def test_with_a_log_in_a_file_warnings_are_still_shown(home, capsys):
-    start_log(f"json:{home / 'log.jsonl'}")
-    logging.getLogger("some.library").warning("look here")
-    stop_log()
-    assert capsys.readouterr().err == "look here\n"
-    assert lines(home / "log.jsonl")[0]["message"] == "look here"

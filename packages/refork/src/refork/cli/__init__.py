@@ -39,14 +39,6 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            "--log",
-            help="json or json:FILE: one JSON object a line; default: REFORK_LOG.",
-            show_default=False,
-        ),
-    ] = None,
     profile: Annotated[
         bool,
         typer.Option(
@@ -64,9 +56,6 @@ def _root(
     ] = None,
 ) -> None:
     """Options that come before every command."""
-    from refork.runs.logs import start_log
-
-    start_log(log)
     watch(context, profile=profile, track=track)
 
 
@@ -94,6 +83,5 @@ def main() -> None:
             give_out()
             show_error(refused)
             sys.exit(refused.exit_code)
-        if show_crash(error):
-            sys.exit(1)
+        show_crash(error)
         raise

@@ -1,11 +1,10 @@
-"""What a command says when it fails or is stopped: to a person, and to a log."""
+"""What a command says when it fails or is stopped."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,16 +13,7 @@ import typer
 
 from refork.cli.screen import secho
 from refork.errors import CannotDo, UserError
-from refork.runs.logs import log
 from refork.visible import json_text
-
-
-def _logged(event: str, level: Any, **facts: Any) -> bool:
-    """Whether a log on the screen has said it, so that nothing else must."""
-    told = log()
-    if told is not None:
-        told.tell(event, level, **facts)
-    return told is not None and told.on_screen
 
 
 class _Answered:
@@ -55,9 +45,6 @@ def _answer_error(kind: str, what: str, where: str | None = None, hint: str | No
 def show_error(error: UserError) -> None:
     """What the user can mend."""
     _answer_error(type(error).__name__, error.what, error.where, error.hint)
-    if _logged("error", "error", message=error.what, where=error.where, hint=error.hint,
-             kind=type(error).__name__):  # fmt: skip
-        return
     secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(str(error), err=True)
 
@@ -129,13 +116,9 @@ def give_out() -> UserError | None:
 def show_stopped() -> None:
     """It was interrupted."""
     _answer_error("Interrupted", "it was stopped", hint="what is recorded stays; the same command goes on")
-    said = "stopped; what is recorded stays, and a command that records goes on from there."
-    if not _logged("error", "warning", message=said, kind="Interrupted"):
-        typer.echo(f"\n{said}", err=True)
+    typer.echo("\nstopped; what is recorded stays, and a command that records goes on from there.", err=True)
 
 
-def show_crash(error: Exception) -> bool:
-    """Our own fault; whether it has been said, else Python says it."""
+def show_crash(error: Exception) -> None:
+    """Our own fault, which Python says with its traceback."""
     _answer_error(type(error).__name__, str(error), hint="this is a bug of ours: please report the traceback")
-    trace = "".join(traceback.format_exception(error))
-    return _logged("error", "error", message=str(error), kind=type(error).__name__, trace=trace)

@@ -16,8 +16,7 @@ from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from refork.cli.screen import open_console
-from refork.runs.logs import log
-from refork.runs.observe import current, progress_facts
+from refork.runs.observe import current
 from refork.visible import VisibleStream
 
 
@@ -44,8 +43,7 @@ class LiveProgress:
     """Progress on a terminal as bars, elsewhere as few plain lines, both on standard error.
 
     Off a terminal it prints one line when a stage begins, one when its last unit is done, and one at
-    most every ``every`` seconds between. A log is told as often; where it goes to the screen, nothing else
-    does. The run that is under way hears everything.
+    most every ``every`` seconds between. The run that is under way hears everything.
     """
 
     def __init__(
@@ -61,9 +59,7 @@ class LiveProgress:
         self._lock = threading.RLock()
         self._stages: dict[str, _Stage] = {}
         self._printed = float("-inf")
-        self._log = log()
-        self._mute = self._log is not None and self._log.on_screen
-        self._bars = _bars(self._console) if self._console.is_terminal and not self._mute else None
+        self._bars = _bars(self._console) if self._console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._bars is not None:
@@ -128,20 +124,9 @@ class LiveProgress:
                 known.first_tokens = tokens if known.first_tokens is None else known.first_tokens
             if self._bars is not None:
                 self._draw(self._bars, stage, known, now)
-            if news or (known.ended and not before) or now - self._printed >= self._every:
+            elif news or (known.ended and not before) or now - self._printed >= self._every:
                 self._printed = now
-                self._say(stage, known, now)
-
-    def _say(self, stage: str, known: _Stage, now: float) -> None:
-        """A line, for people or for programs."""
-        if self._bars is None and not self._mute:
-            self._console.print(_plain(stage, known, now), markup=False, highlight=False, soft_wrap=True)
-        if self._log is None:
-            return
-        run = current()
-        own = {"stage": stage, "done": known.done, "total": known.total, "tokens": known.tokens}
-        facts = {} if run is None else progress_facts(run.record)
-        self._log.tell("progress", **facts | own | {"waiting": known.waiting})
+                self._console.print(_plain(stage, known, now), markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, bars: Progress, stage: str, known: _Stage, now: float) -> None:
         fields: dict[str, Any] = {

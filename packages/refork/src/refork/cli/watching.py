@@ -1,4 +1,4 @@
-"""Commands that take long, and how they are watched: ``--profile``, ``--log``, some ``--track``.
+"""Commands that take long, and how they are watched: ``--profile``, some ``--track``.
 
 These stand before the command, where the help shows them once; behind it they are read as well.
 """
@@ -36,7 +36,7 @@ LONG: Final = {
     "kernel": ("calibrate", "verify", "diagnose", "search"),
     "learn": ("compare",),
     "localize": ("run", "score"),
-    "maze": ("measure", "train"),
+    "maze": ("train",),
     "memory": ("ingest", "replay"),
     "organism": ("build",),
     "probe": ("fit", "variance", "cuts", "frontier"),
@@ -59,13 +59,6 @@ _Profile = Annotated[
     bool,
     typer.Option("--profile", help="Say at the end where the time went, and write a trace.", hidden=True),
 ]
-_Log = Annotated[
-    str | None,
-    typer.Option(
-        "--log", help="json or json:FILE: one JSON object a line instead of a live line, or beside it.",
-        hidden=True, show_default=False,
-    ),
-]  # fmt: skip
 _Track = Annotated[
     str | None,
     typer.Option(
@@ -76,7 +69,6 @@ _Track = Annotated[
 ]  # fmt: skip
 _OPTIONS: Final = {
     "watch_profile": (_Profile, False),
-    "watch_log": (_Log, None),
     "watch_track": (_Track, None),
 }
 #: Where the root command's context keeps what stands before a command: it ends with that one invocation, so
@@ -130,13 +122,9 @@ def _watched(command: str, verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def run(**given: Any) -> Any:
-        profile, log, track = (given.pop(name, None) for name in _OPTIONS)
+        profile, track = (given.pop(name, None) for name in _OPTIONS)
         before, tracker = _ASKED.get()
         profile, track = profile or before, tracker if track is None else track
-        if log is not None:
-            from refork.runs.logs import start_log
-
-            start_log(log)  # until the command ends: what it fails of is told there, too
         if given.get("dry_run"):
             return verb(**given)
         with _run(command, given, bool(profile), track):
@@ -181,15 +169,7 @@ def _print_profile(run: Run) -> None:
     """The table, on standard error: results are on the other."""
     from refork.cli.run_tables import profile_table
     from refork.cli.screen import open_console
-    from refork.runs.logs import log
 
-    told = log()
-    if told is not None:
-        rows = [row.to_json() for row in run.rows]
-        workers = [row.to_json() for row in run.worker_rows]
-        told.tell("profile", rows=rows, workers=workers or None, file=run.record.profile)
-        if told.on_screen:
-            return
     console = open_console(err=True)
     console.print(profile_table("where the time went", run.rows))
     if run.worker_rows:

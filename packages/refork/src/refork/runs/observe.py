@@ -1,4 +1,4 @@
-"""Watch what a process does as one long run: its record on disk, spans and metrics, a profile, a log."""
+"""Watch what a process does as one long run: its record on disk, spans and metrics, a profile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from refork.errors import UserError
 from refork.runs import sections
 from refork.runs.attach import Attachment, Named
 from refork.runs.join import PARTS
-from refork.runs.logs import log
 from refork.runs.otel import open_telemetry
 from refork.runs.profile import Profile, read_parts, together, trace_of, write_json
 from refork.runs.record import RunRecord, new_record, trace_file
@@ -56,7 +55,6 @@ def observed(
     with ExitStack() as stack:
         _count(run, stack)
         finish = _watch(run, profile, stack)
-        _log_start(run)
         run.begin()
         try:
             yield run
@@ -67,7 +65,6 @@ def observed(
             wrong, status = _outcome(failed)
             finish(wrong)
             run.end(wrong, status)
-            _log_end(run)
             _run = None
 
 
@@ -193,43 +190,7 @@ def _write_profile(run: Run, timing: Profile, parts: Path, asked: Path | bool) -
         run.complain(f"the profile could not be written: {error.strerror}")
 
 
-def _log_start(run: Run) -> None:
-    told, record = log(), run.record
-    if told is not None:
-        told.context = {"run": record.id, "command": record.command}
-        told.tell(
-            "run.start", arguments=record.arguments, pid=record.pid, host=record.host, out=record.out
-        )  # fmt: skip
-        complain(run)
-
-
-def progress_facts(record: RunRecord) -> Json:
-    """How far a run is, as log lines say it."""
-    return {
-        "stage": record.stage or None, "done": record.done, "total": record.total, "tokens": record.tokens,
-        "rate": record.rate, "eta": record.eta, "waiting": record.waiting, "rollouts": record.rollouts,
-        "errors": record.errors or None,
-    }  # fmt: skip
-
-
-def _log_end(run: Run) -> None:
-    told, record = log(), run.record
-    if told is None:
-        return
-    complain(run)
-    level: Any = "error" if record.state == "failed" else "info"
-    told.tell(
-        "run.end", level, state=record.state, status=record.status, profile=record.profile,
-        seconds=(record.ended or record.started) - record.started, **progress_facts(record),
-    )  # fmt: skip
-    told.context = {}
-
-
 def complain(run: Run) -> None:
-    """Say once what could not be watched: in the log, else on standard error."""
-    told = log()
+    """Say once what could not be watched, on standard error."""
     for what in run.unsaid():
-        if told is not None:
-            told.tell("log", "warning", message=what, logger="refork.run")
-        else:
-            print(f"note: {what}", file=sys.stderr)
+        print(f"note: {what}", file=sys.stderr)
