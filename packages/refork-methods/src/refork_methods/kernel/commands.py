@@ -136,7 +136,7 @@ def _print_verdict(found: Evaluated, layers: tuple[str, ...], calibrated: bool) 
     typer.echo(f"held back by {', '.join(layers)}")
 
 
-FILE = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A C, C++ or CUDA source.")]
+FILE = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A C or C++ source.")]
 Flags = Annotated[
     list[str] | None, typer.Option("--flag", help="A compiler flag, in place of the file's; repeatable.")
 ]
@@ -146,10 +146,11 @@ Ncu = Annotated[
     typer.Option(help="CSV export of Nsight Compute (example:transpose is a synthetic one that is shipped)."),
 ]
 Nsys = Annotated[list[Path] | None, typer.Option(help="CSV export of Nsight Systems; may be repeated.")]
-KernelName = Annotated[
-    str | None, typer.Option(help="Of an export or CUDA source: the kernel, or a part of its name.")
+CodeFile = Annotated[
+    list[Path] | None,
+    typer.Option("--code", help="What nvcc -Xptxas -v or cuobjdump -sass printed; may be repeated."),
 ]
-Architecture = Annotated[str, typer.Option(help="Of a CUDA source: what to compile for.")]
+KernelName = Annotated[str | None, typer.Option(help="Of a GPU's files: the kernel, or a part of its name.")]
 _STYLES: dict[str, dict[str, Any]] = {
     "head": {"bold": True}, "critical": {"fg": "red", "bold": True}, "warn": {"fg": "yellow", "bold": True},
     "info": {"fg": "cyan", "bold": True}, "dim": {"dim": True}, "plain": {},
@@ -165,32 +166,27 @@ def diagnose(
     quick: Quick = False,
     ncu: Ncu = None,
     nsys: Nsys = None,
+    code: CodeFile = None,
     kernel: KernelName = None,
-    arch: Architecture = "sm_80",
     unconfined: Unconfined = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what holds a kernel back and what to do: findings gravest first, each with its evidence.
 
-    A C or C++ kernel is compiled, checked, timed and profiled here. A CUDA source is compiled and its code
-    read; --ncu and --nsys take measurements from any machine. Exit status 1: there are findings.
+    A C or C++ kernel is compiled, checked, timed and profiled here. Of a GPU kernel --ncu, --nsys and --code
+    take what was printed on any machine. Exit status 1: there are findings.
 
     Example: refork kernel diagnose matmul.c --set n=512
     """
-    if (file is None) == (ncu is None and not nsys):
+    exports = ncu is not None or bool(nsys) or bool(code)
+    if (file is not None) == exports:
         raise BadInput("give a source, or an export", hint="FILE, or --ncu EXPORT.csv")
     from refork.sandbox import jailed
+    from refork_methods.kernel.gpu.diagnose import diagnose_exports
 
     with jailed.unconfined(unconfined):
         if file is None:
-            from refork_methods.kernel.gpu.diagnose import diagnose_exports
-
-            found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), kernel=kernel)
-        elif file.suffix == ".cu":
-            from refork_methods.kernel.gpu.diagnose import diagnose_cuda
-
-            named = kernel or entry
-            found = diagnose_cuda(existing(file), kernel=named, architecture=arch, options=flag or ())
+            found: Diagnosed | GpuDiagnosed = diagnose_exports(ncu, nsys or (), code or (), kernel=kernel)
         else:
             found = _measured(existing(file), entry, set_, flag, quick)
     if as_json:

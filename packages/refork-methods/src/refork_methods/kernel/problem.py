@@ -435,7 +435,9 @@ def read_problem(
     if not path.is_file():
         raise BadInput("there is no such file", where=str(path))
     if path.suffix not in COMPILERS:
-        raise BadInput(f"{path.name} is no C or C++ file", where="kernel problem", hint=", ".join(COMPILERS))
+        cuda = "--code takes what its compiler and disassembler printed"
+        hint = cuda if path.suffix == ".cu" else ", ".join(COMPILERS)
+        raise BadInput(f"{path.name} is no C or C++ file", where="kernel problem", hint=hint)
     source, where = path.read_text(errors="replace"), path.name
     told: dict[str, Any] = {**_comments(source, where), **settings, **(sizes or {})}
     if entry is not None:

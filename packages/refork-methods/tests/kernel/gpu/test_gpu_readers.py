@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from refork.errors import BadInput, CannotDo
-from refork_methods.kernel.gpu import cuda_code
+from refork.errors import BadInput
 from refork_methods.kernel.gpu.cuda_code import functions, ptxas_signals, resources, sass_signals
 from refork_methods.kernel.gpu.diagnose import diagnose_gpu
 from refork_methods.kernel.gpu.ncu import BY_LABEL, BY_RAW, METRICS, launches, ncu_signals, read_ncu
-from refork_methods.kernel.gpu.nsys import nsys_signals, read_nsys
+from refork_methods.kernel.gpu.nsys import read_nsys
 from refork_methods.kernel.gpu.profiler_exports import factor, number
+from refork_methods.kernel.signals import Signals
 
 DATA = Path(__file__).parent / "data"
 STALL = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
@@ -129,29 +129,34 @@ def test_units_and_numbers() -> None:
 def test_the_table_of_metrics_names_nothing_twice() -> None:
     assert len({one.name for one in METRICS}) == len(METRICS)
     assert sum(len(one.raw) for one in METRICS) == len(BY_RAW)
-    assert sum(len(one.labels) for one in METRICS) == len(BY_LABEL)
+    assert sum(bool(one.label) for one in METRICS) == len(BY_LABEL)
     assert all(one.meaning and "\n" not in one.meaning for one in METRICS)
     assert {"Stall Long Scoreboard", "Stall MIO Throttle", "Stall LG Throttle"} <= set(BY_LABEL)
 
 
+def nsys(folder: Path, *texts: str, kernel: str | None = None) -> Signals:
+    paths = [folder / f"{number}.csv" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(f"{text}\n")
+    return read_nsys(*paths, kernel=kernel)
+
+
 def test_nsys_gives_the_share_of_launching(tmp_path: Path) -> None:
-    found = nsys_signals(NSYS, "scale")
+    found = nsys(tmp_path, NSYS, kernel="scale")
     assert found.get("nsys", "launch_pct") == pytest.approx(50)
     assert found.get("nsys", "launches") == 1100
     assert found.get("nsys", "kernel_mean_s") == pytest.approx(3e-6)
     assert found.get("nsys", "kernel_share_pct") == pytest.approx(75)
     assert [one.tool for one in diagnose_gpu(found).findings] == ["gpu.LaunchOverhead"]
     kernels, calls = NSYS.split("\n\n")[1:]
-    for name, text in (("k.csv", kernels), ("c.csv", calls)):
-        (tmp_path / name).write_text(text + "\n")
-    assert read_nsys(tmp_path / "k.csv", tmp_path / "c.csv").get("nsys", "launch_pct") == pytest.approx(50)
-    assert nsys_signals(kernels).get("nsys", "launch_pct") is None
-    with pytest.raises(BadInput, match="neither kernels nor calls"):
-        nsys_signals("nothing")
-    with pytest.raises(BadInput, match="line 4"):
-        nsys_signals(NSYS.replace("3000000", "soon"))
-    with pytest.raises(BadInput, match="0 kernels answer to relu"):
-        nsys_signals(NSYS, "relu")
+    assert nsys(tmp_path, kernels, calls).get("nsys", "launch_pct") == pytest.approx(50)
+    assert nsys(tmp_path, kernels).get("nsys", "launch_pct") is None
+    for text, kernel, said in (
+        ("nothing", None, "neither kernels nor calls"), (NSYS.replace("3000000", "soon"), None, "line 4"),
+        (NSYS, "relu", "0 kernels answer to relu"), (calls, "relu", "0 kernels answer to relu"),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=said):
+            nsys(tmp_path, text, kernel=kernel)
 
 
 def test_the_report_of_the_assembler() -> None:
@@ -211,17 +216,3 @@ def test_widths_and_matrix_instructions_by_their_names() -> None:
     assert found.get("sass", "matrix_meant") == 1
     with pytest.raises(BadInput, match="no instruction"):
         sass_signals("Function : empty\n")
-
-
-def test_without_a_compiler_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cuda_code.shutil, "which", lambda *_, **__: None)
-    with pytest.raises(CannotDo, match=r"nvcc is not installed here(.|\n)*PATH"):
-        cuda_code.cuda_signals(tmp_path / "x.cu")
-
-
-def test_without_a_disassembler_the_report_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cuda_code.Compiled((DATA / "ptxas.txt").read_text(), None, "neither is installed here")
-    monkeypatch.setattr(cuda_code, "compile_cuda", lambda *_, **__: made)
-    found = cuda_code.cuda_signals(Path("x.cu"), "spilled")
-    assert found.absent == {"sass": "neither is installed here"}
-    assert diagnose_gpu(found).blind["gpu.ScalarFallback"] == "sass: neither is installed here"

@@ -53,11 +53,8 @@ def run(
     files: Mapping[str, bytes],
     wanted: Sequence[str] = (),
     bounds: Bounds,
-    more: Sequence[str] = (),
 ) -> JailResult:
     """A tool by its name, in the jail, on files; see :func:`refork.sandbox.jailed.jailed`.
-
-    ``more``: what it sees beside the toolchain.
 
     Raises:
         CannotDo: this system cannot hold it back. FileNotFoundError: it is not installed.
@@ -71,14 +68,7 @@ def run(
         environment["LD_LIBRARY_PATH"] = libraries
     # What a link leads to: the link may lie where the command's user cannot go.
     told = [str(Path(program).resolve()), *command[1:]]
-    shows = _with(known.shows, tuple(more)) if more else known.shows
-    return jailed(told, shows, files=files, wanted=wanted, bounds=bounds, environment=environment)
-
-
-@lru_cache(maxsize=8)
-def _with(shows: ExposedPaths, more: tuple[str, ...]) -> ExposedPaths:
-    programs = [one for one in more if os.access(one, os.X_OK) and Path(one).is_file()]
-    return exposed([*shows.paths, *shows.links, *more, *_libraries(programs)])
+    return jailed(told, known.shows, files=files, wanted=wanted, bounds=bounds, environment=environment)
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from typing import final
 
 from refork.errors import BadInput
 from refork.types import Json
-from refork_methods.kernel.gpu.cuda_code import cuda_signals
+from refork_methods.kernel.gpu.cuda_code import read_code
 from refork_methods.kernel.gpu.ncu import read_ncu
 from refork_methods.kernel.gpu.nsys import read_nsys
 from refork_methods.kernel.gpu.tools import gpu_tools
@@ -67,60 +67,43 @@ class GpuDiagnosed:
 
 
 def diagnose_exports(
-    ncu: Path | None, nsys: Sequence[Path] = (), *, kernel: str | None = None
+    ncu: Path | None = None,
+    nsys: Sequence[Path] = (),
+    code: Sequence[Path] = (),
+    *,
+    kernel: str | None = None,
 ) -> GpuDiagnosed:
-    """Findings on one kernel of exports of Nsight Compute (one) and Nsight Systems (one or two).
+    """Findings on one kernel of exports of Nsight Compute (one) and Nsight Systems, and of its compiled code.
 
-    ``kernel``: its name or a part of it; None where the ncu export has only one. ``ncu`` may be
-    ``example:transpose``, a shipped export that is synthetic.
+    ``kernel``: its name or a part of it; None where the files have only one. ``ncu`` may be
+    ``example:transpose``, a shipped export that is synthetic. ``code``: what ptxas and cuobjdump printed.
 
     Raises:
         BadInput: no export, a damaged one, or no kernel, or several, that answer to the name.
     """
-    if ncu is None and not nsys:
-        raise BadInput("no export", where="kernel diagnosis", hint="--ncu FILE.csv or --nsys FILE.csv")
+    if ncu is None and not nsys and not code:
+        raise BadInput(
+            "no export", where="kernel diagnosis", hint="--ncu FILE.csv, --nsys FILE.csv or --code FILE"
+        )
+    if str(ncu) in EXAMPLES:
+        shipped = resources.files(__package__).joinpath("examples", EXAMPLES[str(ncu)])
+        with resources.as_file(shipped) as path:
+            return diagnose_exports(path, nsys, code, kernel=kernel)
     signals, notes = Signals(), []
-    for shipped, file in EXAMPLES.items():
-        if ncu is not None and str(ncu) == shipped:
-            with resources.as_file(resources.files(__package__).joinpath("examples", file)) as path:
-                return diagnose_exports(path, nsys, kernel=kernel)
     if ncu is not None:
-        signals |= read_ncu(_there(ncu), kernel)
+        signals |= read_ncu(ncu, kernel)
         notes.append(f"ncu export {ncu.name}")
         if "SYNTHETIC" in ncu.read_text(errors="replace")[:200]:
             notes.append(SYNTHETIC)
     if nsys:
-        signals |= read_nsys(*map(_there, nsys), kernel=None if ncu is not None else kernel)
+        # Its list of kernels is of the whole program: the other files say which one is meant.
+        signals |= read_nsys(*nsys, kernel=None if ncu is not None or code else kernel)
         notes.append(f"nsys export {', '.join(one.name for one in nsys)}")
+    for one in code:
+        signals |= read_code(one, kernel)
+        notes.append(f"code of {one.name}")
     name = next(iter(signals.lines.get("ncu", ())), "").partition(" of ")[2] or kernel or "all kernels"
-    absent: dict[Source, str] = dict.fromkeys(("sass", "ptxas"), "no CUDA source was given")
-    exports: tuple[Source, ...] = ("ncu", "nsys")
-    absent |= {one: "no export of it was given" for one in exports if not signals.has(one)}
-    full = Signals(signals.values, signals.lines, {**signals.absent, **absent})
-    return GpuDiagnosed(
-        kernel=name, diagnosis=diagnose_gpu(full), signals=full, notes=tuple(notes)
-    )  # fmt: skip
-
-
-def diagnose_cuda(
-    source: Path, *, kernel: str | None = None, architecture: str = "sm_80", options: Sequence[str] = ()
-) -> GpuDiagnosed:
-    """Findings on one kernel of a CUDA source, by its compiled code alone: nothing is run.
-
-    Raises:
-        CannotDo: there is no nvcc here.
-        BadInput: it does not compile, or no kernel, or several, answer to the name.
-    """
-    found = cuda_signals(source, kernel, architecture=architecture, options=options)
-    absent: dict[Source, str] = dict.fromkeys(("ncu", "nsys"), "code alone: no GPU ran it")
-    full = Signals(found.values, found.lines, {**found.absent, **absent})
-    notes = (f"{source.name} compiled for {architecture}; nothing was run",)
-    first = next(iter(found.lines.get("ptxas", ())), "")
-    name = first.split("'")[1] if "'" in first else kernel or source.stem
-    return GpuDiagnosed(kernel=name, diagnosis=diagnose_gpu(full), signals=full, notes=notes)
-
-
-def _there(path: Path) -> Path:
-    if not path.is_file():
-        raise BadInput("there is no such file", where=str(path))
-    return path
+    every: tuple[Source, ...] = ("ncu", "nsys", "ptxas", "sass")
+    absent = {one: "no export of it was given" for one in every if not signals.has(one)}
+    full = Signals(signals.values, signals.lines, absent)
+    return GpuDiagnosed(kernel=name, diagnosis=diagnose_gpu(full), signals=full, notes=tuple(notes))

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -19,12 +19,12 @@ from refork_methods.kernel.signals import Signals
 @final
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: our name (with its unit), the unit, raw names, labels of the details page, the meaning."""
+    """One row: our name (with its unit), the unit, raw names, its label on the details page, the meaning."""
 
     name: str
     unit: Unit
     raw: tuple[str, ...]
-    labels: tuple[str, ...]
+    label: str
     meaning: str
 
 
@@ -54,7 +54,7 @@ _GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 
 
 def _row(name: str, unit: Unit, raw: str, label: str, meaning: str) -> Metric:
-    return Metric(name, unit, tuple(raw.split()), (label,) if label else (), meaning)
+    return Metric(name, unit, tuple(raw.split()), label, meaning)
 
 
 def _side(name: str, operation: str, meaning: str) -> tuple[Metric, ...]:
@@ -145,7 +145,7 @@ METRICS: tuple[Metric, ...] = (
 BY_RAW: Mapping[str, tuple[int, Metric]] = {
     raw: (place, metric) for metric in METRICS for place, raw in enumerate(metric.raw)
 }
-BY_LABEL: Mapping[str, Metric] = {label: metric for metric in METRICS for label in metric.labels}
+BY_LABEL: Mapping[str, Metric] = {metric.label: metric for metric in METRICS if metric.label}
 
 
 def derived(measured: Mapping[str, float]) -> dict[str, float]:
@@ -180,28 +180,18 @@ _LONG = ("Metric Name", "Metric Unit", "Metric Value")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launch:
     """One profiled launch: its number, its kernel, measured values by our names, and the lines to cite."""
 
     number: str
     kernel: str
-    values: dict[str, float]
-    lines: tuple[str, ...]
-
-
-@final
-class _Reading:
-    """The values of one launch while they come in; the first raw name of a metric counts."""
-
-    def __init__(self, kernel: str) -> None:
-        self.kernel = kernel
-        self.values: dict[str, float] = {}
-        self._rank: dict[str, int] = {}
-        self._lines: dict[str, str] = {}
+    values: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+    _rank: dict[str, int] = field(default_factory=dict)
 
     def take(self, name: str, unit: str, value: str, where: str) -> None:
-        """One cell, if it is in the table of metrics and was measured."""
+        """One cell, if it is a known metric and was measured; of a metric the first raw name counts."""
         rank, metric = BY_RAW.get(name, (len(BY_RAW), BY_LABEL.get(name)))
         if metric is None:
             return
@@ -209,59 +199,34 @@ class _Reading:
         if measured is None or self._rank.get(metric.name, len(BY_RAW) + 1) <= rank:
             return
         times = factor(unit, metric.unit, where=where)
-        if times is None:
-            self._refuse(name, unit, metric, where)
-            return
-        self._rank[metric.name] = rank
-        self.values[metric.name] = measured * times
-        self._lines[metric.name] = (
-            f"{metric.name} = {measured * times:.9g} ({name} {value} {unit}".rstrip() + ")"
-        )
-
-    def _refuse(self, name: str, unit: str, metric: Metric, where: str) -> None:
-        """Labels are shared by several metrics and told apart by their units; raw names are not."""
-        if name in BY_RAW:
-            raise BadInput(
-                f"{name} in {unit or 'no unit'!r}, not in {metric.unit or 'counts'!r}", where=where,
-                hint="export with --print-units base",
-            )  # fmt: skip
-
-    def launch(self, number_: str) -> Launch:
-        """All of it, with what follows from it."""
-        return Launch(
-            number_,
-            self.kernel,
-            self.values | derived(self.values),
-            tuple(self._lines[one] for one in self.values),
-        )
+        # Labels are shared by several metrics and told apart by their units; raw names are not.
+        if times is None and name in BY_RAW:
+            wanted = f"not in {metric.unit or 'counts'!r}"
+            hint = "export with --print-units base"
+            raise BadInput(f"{name} in {unit or 'no unit'!r}, {wanted}", where=where, hint=hint)
+        if times is not None:
+            self._rank[metric.name] = rank
+            self.values[metric.name] = measured * times
+            shown = f"{name} {value} {unit}".rstrip()
+            self.lines[metric.name] = f"{metric.name} = {measured * times:.9g} ({shown})"
 
 
-def _wide(table: Table, name: str) -> list[Launch]:
+def _cells(table: Table, name: str) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Launch, kernel, metric, unit, value and place of each cell, of either form."""
+    if set(_LONG) <= set(table.header):
+        for place, row in table.rows:
+            title, unit, value = (row[column] for column in _LONG)
+            yield row[_ID], row[_KERNEL], title.strip(), unit, value, f"{name}, line {place}, {title}"
+        return
     (first, units), *rows = table.rows or [(0, {_ID: "?"})]
     if units[_ID].strip():
-        raise BadInput(
-            "no row of units below the header",
-            where=f"{name}, line {first}",
-            hint="ncu --csv --page raw prints it",
-        )
-    found = []
+        where, hint = f"{name}, line {first}", "ncu --csv --page raw prints it"
+        raise BadInput("no row of units below the header", where=where, hint=hint)
     for place, row in rows:
-        reading = _Reading(row[_KERNEL])
         for column, value in row.items():
             # Sizes of block and grid are printed twice: as (x, y, z), and as metrics.
             if not value.startswith("("):
-                reading.take(column, units[column], value, f"{name}, line {place}, {column}")
-        found.append(reading.launch(row[_ID]))
-    return found
-
-
-def _long(table: Table, name: str) -> list[Launch]:
-    found: dict[str, _Reading] = {}
-    for place, row in table.rows:
-        reading = found.setdefault(row[_ID], _Reading(row[_KERNEL]))
-        title, unit, value = (row[column] for column in _LONG)
-        reading.take(title.strip(), unit, value, f"{name}, line {place}, {title}")
-    return [reading.launch(number_) for number_, reading in found.items()]
+                yield row[_ID], row[_KERNEL], column, units[column], value, f"{name}, line {place}, {column}"
 
 
 def launches(text: str, *, name: str = "ncu export") -> list[Launch]:
@@ -270,18 +235,18 @@ def launches(text: str, *, name: str = "ncu export") -> list[Launch]:
     Raises:
         BadInput: there is no table of ncu, or it is damaged; with the line.
     """
-    found: list[Launch] = []
-    for table in tables(text, (_ID, _KERNEL), name=name, upto=_LONG[-1]):
+    found: dict[tuple[int, str], Launch] = {}
+    for at, table in enumerate(tables(text, (_ID, _KERNEL), name=name, upto=_LONG[-1])):
         if "Metric Name" in table.header and "Metric Value" not in table.header:
             raise BadInput("a summary over launches", where=name, hint="export without --print-summary")
-        found += _long(table, name) if set(_LONG) <= set(table.header) else _wide(table, name)
+        for which, kernel, metric, unit, value, where in _cells(table, name):
+            found.setdefault((at, which), Launch(which, kernel)).take(metric, unit, value, where)
     if not found:
-        raise BadInput(
-            "no launch of a kernel in it",
-            where=name,
-            hint="ncu --import FILE.ncu-rep --csv --page raw > FILE.csv",
-        )
-    return found
+        hint = "ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
+        raise BadInput("no launch of a kernel in it", where=name, hint=hint)
+    for one in found.values():
+        one.values |= derived(one.values)
+    return list(found.values())
 
 
 def ncu_signals(text: str, kernel: str | None = None, *, name: str = "ncu export") -> Signals:
@@ -299,9 +264,8 @@ def ncu_signals(text: str, kernel: str | None = None, *, name: str = "ncu export
             where=name,
             hint="profile with ncu --set full, or --set detailed",
         )
-    return Signals(
-        {"ncu": launch.values}, {"ncu": (f"launch {launch.number} of {launch.kernel}", *launch.lines)}
-    )
+    lines = (f"launch {launch.number} of {launch.kernel}", *launch.lines.values())
+    return Signals({"ncu": launch.values}, {"ncu": lines})
 
 
 def read_ncu(path: Path, kernel: str | None = None) -> Signals:

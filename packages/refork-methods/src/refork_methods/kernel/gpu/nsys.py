@@ -43,26 +43,18 @@ def _sums(found: _Found, column: str, fits: tuple[str, ...] | None) -> list[tupl
     return rows
 
 
-def nsys_signals(text: str, kernel: str | None = None, *, name: str = "nsys export") -> Signals:
-    """Signals of a summary: of all its kernels, and of the one that is named (whole, or a part of one name).
+def read_nsys(*paths: Path, kernel: str | None = None) -> Signals:
+    """Signals of one exported file, or of one for each report.
+
+    They are of all its kernels, and of the one that is named (whole, or a part of one name).
 
     Raises:
         BadInput: neither summary is in it, a damaged line, or no such kernel.
     """
-    return _signals([(name, table) for table in tables(text, (_TIME, _NAME), name=name)], kernel, name)
-
-
-def read_nsys(*paths: Path, kernel: str | None = None) -> Signals:
-    """Signals of one exported file, or of one for each report."""
     found = [
-        (path.name, table)
-        for path in paths
-        for table in tables(text_of(path), (_TIME, _NAME), name=path.name)
+        (one.name, table) for one in paths for table in tables(text_of(one), (_TIME, _NAME), name=one.name)
     ]
-    return _signals(found, kernel, ", ".join(path.name for path in paths))
-
-
-def _signals(found: _Found, kernel: str | None, name: str) -> Signals:
+    name = ", ".join(path.name for path in paths)
     kernels = _sums(found, _RUNS, None)
     calls = _sums(found, _CALLS, _LAUNCHING)
     if not kernels and not any(_CALLS in table.header for _, table in found):
@@ -85,15 +77,10 @@ def _signals(found: _Found, kernel: str | None, name: str) -> Signals:
         if total > 0:
             values["launch_pct"] = 100 * values["launches_s"] / total
     if kernel is not None:
-        values |= _one(kernels, kernel, name)
+        chosen = named(kernel, (row[0] for row in kernels), name)
+        own = [row for row in kernels if row[0] == chosen]
+        seconds = sum(row[1] for row in own)
+        values["kernel_mean_s"] = seconds / sum(row[2] for row in own)
+        if values["kernels_s"] > 0:
+            values["kernel_share_pct"] = 100 * seconds / values["kernels_s"]
     return Signals({"nsys": values}, {"nsys": tuple(lines)})
-
-
-def _one(kernels: list[tuple[str, float, float]], kernel: str, name: str) -> dict[str, float]:
-    """Mean seconds of a kernel, and its share of all kernels' time."""
-    chosen = named(kernel, (row[0] for row in kernels), name)
-    seconds = sum(row[1] for row in kernels if row[0] == chosen)
-    count = sum(row[2] for row in kernels if row[0] == chosen)
-    total = sum(one for _, one, _ in kernels)
-    share = {"kernel_share_pct": 100 * seconds / total} if total > 0 else {}
-    return {"kernel_mean_s": seconds / count} | share
