@@ -74,23 +74,21 @@ class Classified:
         return "high" if self.theory is not None and self.theory == self.measured else "low"
 
 
-def by_theory(work: Work, ceilings: Ceilings, margin: float = MARGIN) -> Bound:
+def by_theory(work: Work, ceilings: Ceilings) -> Bound:
     """Compute, memory, or mixed near the ridge."""
     ratio = work.intensity / ceilings.ridge
-    return "compute" if ratio > margin else "memory" if ratio < 1 / margin else "mixed"
+    return "compute" if ratio > MARGIN else "memory" if ratio < 1 / MARGIN else "mixed"
 
 
-def by_measurement(
-    flops_share: float, bytes_share: float, margin: float = MARGIN, idle: float = IDLE
-) -> Bound:
+def by_measurement(flops_share: float, bytes_share: float) -> Bound:
     """From the shares of both ceilings that were reached, 0 to 1 (a little more is noise)."""
     if flops_share < 0 or bytes_share < 0:
         raise BadInput(f"shares of {flops_share} and {bytes_share}", where="roofline")
-    if max(flops_share, bytes_share) < idle:
+    if max(flops_share, bytes_share) < IDLE:
         return "latency"
-    if flops_share > margin * bytes_share:
+    if flops_share > MARGIN * bytes_share:
         return "compute"
-    return "memory" if bytes_share > margin * flops_share else "mixed"
+    return "memory" if bytes_share > MARGIN * flops_share else "mixed"
 
 
 def classify(theory: Bound | None, measured: Bound | None) -> Classified:

@@ -57,11 +57,9 @@ def test_cachegrind_refuses_what_is_damaged_and_leaves_out_what_is_not_there() -
     ):
         with pytest.raises(BadInput, match=match):
             cachegrind.parse(bad, "rows")
-    with pytest.raises(BadInput, match="0 calls"):
-        cachegrind.parse(good, "rows", calls=0)
     few = "events: Ir Dr\nfl=a.c\nfn=rows.constprop.0\n3 10 4\n4 5\nsummary: 20 4\n"
-    values, _ = cachegrind.parse(few, "rows", calls=3)
-    assert values == {"calls": 3, "instructions": 15, "reads": 4, "kernel_instruction_share": 0.75}
+    values, _ = cachegrind.parse(few, "rows")
+    assert values == {"instructions": 15, "reads": 4, "kernel_instruction_share": 0.75}
     with pytest.raises(BadInput, match="no D1 misses"):
         cachegrind.fully_associative(values)
 

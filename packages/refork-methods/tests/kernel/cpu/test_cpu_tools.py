@@ -20,7 +20,7 @@ FLOPS = WORK.flops
 
 #: A kernel without a flaw, whose metrics are those of a tiled matmul.
 SOUND: dict[Metric, float] = {
-    m.CALLS: 1, m.INSTRUCTIONS: 0.3 * FLOPS, m.READS: 0.05 * FLOPS, m.WRITES: 0.02 * FLOPS,
+    m.INSTRUCTIONS: 0.3 * FLOPS, m.READS: 0.05 * FLOPS, m.WRITES: 0.02 * FLOPS,
     m.D1_READ_MISSES: 0.009 * FLOPS, m.D1_WRITE_MISSES: 100, m.LL_READ_MISSES: 4e4, m.LL_WRITE_MISSES: 9e3,
     m.BRANCHES: 0.02 * FLOPS, m.MISPREDICTIONS: 0.0001 * FLOPS, m.D1_BYTES: 32768, m.LINE_BYTES: 64,
     m.FULL_MISSES: 0.008 * FLOPS,
@@ -176,7 +176,7 @@ def test_a_stream_that_reads_and_writes_each_byte_once_has_nothing_to_mend() -> 
 def test_lines_fetched_only_to_be_written_over_are_found_where_stores_do_not_stream() -> None:
     n = 4_000_000
     copied = {
-        m.LL_READ_MISSES: n / 16, m.LL_WRITE_MISSES: n / 16, m.LINE_BYTES: 64, m.CALLS: 1, m.STREAMING: 0,
+        m.LL_READ_MISSES: n / 16, m.LL_WRITE_MISSES: n / 16, m.LINE_BYTES: 64, m.STREAMING: 0,
         m.WRITES: n / 8, m.OUTPUT_BYTES: 4 * n, m.SECONDS: 8 * n / 9e9,
     }  # fmt: skip
 
@@ -215,7 +215,6 @@ def test_a_written_line_moves_twice_unless_it_is_streamed() -> None:
         m.LL_READ_MISSES: n / 16,
         m.LL_WRITE_MISSES: n / 16,
         m.LINE_BYTES: 64,
-        m.CALLS: 1,
         m.SECONDS: 1e-3,
     }
     for streaming, moved in ((0, 12 * n), (4, 8 * n)):
@@ -232,13 +231,13 @@ def test_all_tools_are_asked_whatever_the_class() -> None:
     assert "StridedAccess" in [one.tool for one in found.findings]
 
 
-def test_derived_values_are_per_useful_flop_and_call() -> None:
-    found = derived(signals({m.CALLS: 2, m.READS: FLOPS, m.SECONDS: 0.1}), WORK, MACHINE)
-    assert m.READS_PER_FLOP.of(found) == 0.5
-    assert m.READS_PER_BYTE.of(found) == FLOPS / (2 * WORK.bytes)
+def test_derived_values_are_per_useful_flop() -> None:
+    found = derived(signals({m.READS: FLOPS, m.SECONDS: 0.1}), WORK, MACHINE)
+    assert m.READS_PER_FLOP.of(found) == 1
+    assert m.READS_PER_BYTE.of(found) == FLOPS / WORK.bytes
     assert m.FLOPS_SHARE.of(found) == pytest.approx(FLOPS / 0.1 / 48e9)
     needed = WORK.bytes / 64
-    assert m.EXCESS_PER_FLOP.of(found) == pytest.approx((0.009 * FLOPS - 2 * needed) / (2 * FLOPS))
+    assert m.EXCESS_PER_FLOP.of(found) == pytest.approx((0.009 * FLOPS - needed) / FLOPS)
     # A kernel without flops has no values per flop, and no line size means no excess.
     none = derived(signals(), Work(0, 1e6), MACHINE)
     assert m.READS_PER_FLOP.of(none) is None

@@ -173,10 +173,8 @@ def speedup(
     reference: Sequence[float] | Float[np.ndarray, "pairs"],
     candidate: Sequence[float] | Float[np.ndarray, "pairs"],
     rng: np.random.Generator,
-    *,
-    level: float = 0.95,
 ) -> tuple[float, float, float]:
-    """Least reference time over least candidate time, with a bootstrap interval; seconds in, ratios out.
+    """Least reference time over least candidate time, with its 95 % interval; seconds in, ratios out.
 
     Pairs are resampled whole, so that what slowed both down stays together. The bootstrap of a minimum sees
     only minima that were drawn: the interval is too narrow where samples are few, so what is claimed must
@@ -190,7 +188,7 @@ def speedup(
         raise BadInput(f"{x.size} and {y.size} samples", where="speed-up", hint="3 pairs or more, above 0")
     drawn = rng.integers(0, x.size, (RESAMPLES, x.size))
     ratios = x[drawn].min(axis=1) / y[drawn].min(axis=1)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(ratios, [0.025, 0.975])
     point = float(x.min() / y.min())
     return point, min(point, float(low)), max(point, float(high))
 
@@ -305,8 +303,8 @@ class Bench:
         finally:
             self._purpose = ()
 
-    def profiled(self, candidate: Candidate, *, calls: int = 1) -> Driver:
-        """A program that calls a candidate ``calls`` times on one set of drawn inputs, then ends with 0.
+    def profiled(self, candidate: Candidate) -> Driver:
+        """A program that calls a candidate on drawn inputs as often as its last argument says: once.
 
         It is screened like any candidate, but not confined, as profilers need rights: check it first.
 
@@ -325,7 +323,7 @@ class Bench:
         made = inputs.with_suffix(".tmp")
         made.write_bytes(data.tobytes())
         made.replace(inputs)
-        return Driver(program.path, (str(program.path), str(inputs), str(calls)), program.symbol)
+        return Driver(program.path, (str(program.path), str(inputs), "1"), program.symbol)
 
     def _tried(self) -> Original:
         if self._original is None:

@@ -46,18 +46,18 @@ void dense(int n, float *restrict c, const float *restrict a, const float *restr
 """
 
 
-def calibrate(folder: Path | None = None, *, force: bool = False, progress: Progress = silent) -> Calibration:
+def calibrate(*, force: bool = False, progress: Progress = silent) -> Calibration:
     """Measure this machine, and keep it; what is known of it already is read, unless ``force``.
 
     Ceilings are the best of repeated runs; noise is the widest ratio between two timings of one program, of
-    one that streams and one that computes, as the bench times candidates. ``folder``: not Refork's home.
+    one that streams and one that computes, as the bench times candidates.
 
     Source: arXiv 2606.26453 for the roofline; that ceilings are measured on the machine at hand is ours.
 
     Raises:
         CannotDo: no gcc, or this system cannot hold kernels back.
     """
-    known = None if force else load_calibration(folder)
+    known = None if force else load_calibration()
     if known is not None:
         return known
     progress("ceilings", 0, 2)
@@ -70,7 +70,7 @@ def calibrate(folder: Path | None = None, *, force: bool = False, progress: Prog
     )  # fmt: skip
     progress("noise", 1, 2)
     found = replace(found, noise=noise(found))
-    path = calibration_path(folder)
+    path = calibration_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_suffix(f".{os.getpid()}.tmp")
     made.write_text(json.dumps(found.to_json(), indent=2) + "\n")

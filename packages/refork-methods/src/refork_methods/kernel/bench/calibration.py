@@ -90,17 +90,17 @@ def fingerprint() -> str:
     return hashlib.sha256(f"{VERSION}\0{told}".encode()).hexdigest()[:16]
 
 
-def calibration_path(folder: Path | None = None) -> Path:
+def calibration_path() -> Path:
     """The file of this machine's calibration."""
-    return (folder or home() / "kernel") / f"calibration-{fingerprint()}.json"
+    return home() / "kernel" / f"calibration-{fingerprint()}.json"
 
 
-def load_calibration(folder: Path | None = None) -> Calibration | None:
+def load_calibration() -> Calibration | None:
     """The calibration of this machine; None where there is none, or none of this version.
 
     Raises: BadInput for a file that cannot be read.
     """
-    path = calibration_path(folder)
+    path = calibration_path()
     try:
         return from_json(Calibration, json.loads(path.read_text()), str(path))
     except FileNotFoundError:

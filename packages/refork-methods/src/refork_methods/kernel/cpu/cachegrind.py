@@ -229,24 +229,20 @@ class _Read:
     has_counts: bool = False
 
 
-def parse(
-    text: str, entry: str, *, file: str | None = None, calls: int = 1
-) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Counts of ``entry`` (and of all functions of ``file``, by base name) over ``calls`` calls of it.
+def parse(text: str, entry: str, *, file: str | None = None) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Counts of ``entry`` (and of all functions of ``file``, by base name), of a run that called it once.
 
     Returns metrics by name, events that were not simulated absent, and the source lines that miss most.
 
     Raises:
-        BadInput: not a complete out-file, no such function in it, or calls below 1.
+        BadInput: not a complete out-file, or no such function in it.
     """
-    if calls < 1:
-        raise BadInput(f"{calls} calls", where=WHERE, hint="how often the profiled run called the kernel")
     read = _read(text, entry, file)
     if not read.has_counts:
         raise BadInput(
             f"no function {entry}", where=WHERE, hint="compile the kernel with -g, and not into its caller"
         )
-    values: dict[str, float] = {m.CALLS.name: calls}
+    values: dict[str, float] = {}
     for metric, events in _EVENTS.items():
         if all(event in read.events for event in events):
             values[metric.name] = sum(read.own[event] for event in events)
@@ -306,7 +302,7 @@ def _counts(fields: Sequence[str], events: Sequence[str], number: int) -> list[i
     return counts + [0] * (len(events) - len(counts))
 
 
-def _worst(read: _Read, most: int = 3) -> tuple[str, ...]:
+def _worst(read: _Read) -> tuple[str, ...]:
     """The source lines with most misses (of at least 1 %), or instructions where nothing misses."""
     event = "D1mr" if read.own["D1mr"] else "Ir"
     floor = read.own[event] / 100
@@ -314,6 +310,5 @@ def _worst(read: _Read, most: int = 3) -> tuple[str, ...]:
     order = sorted(lines, key=lambda at: (-read.by_line[at][event], at))
     shown = [one for one in ("Ir", "Dr", "D1mr", "Dw", "D1mw", "DLmr", "Bc", "Bcm") if one in read.events]
     return tuple(
-        f"{at[0]}:{at[1]}: " + " ".join(f"{one}={read.by_line[at][one]}" for one in shown)
-        for at in order[:most]
+        f"{at[0]}:{at[1]}: " + " ".join(f"{one}={read.by_line[at][one]}" for one in shown) for at in order[:3]
     )

@@ -78,9 +78,8 @@ def derived(
     if work is None:
         return Signals()
     cache: dict[str, float] = {}
-    calls = m.CALLS.of(signals)
-    if calls is not None:
-        cache |= _cache(signals, simulated or work, calls)
+    if signals.has("cachegrind"):
+        cache |= _cache(signals, simulated or work)
     timing: dict[str, float] = {}
     seconds = m.SECONDS.of(signals)
     if seconds is not None and seconds > 0:
@@ -90,14 +89,13 @@ def derived(
     return Signals({source: found for source, found in values.items() if found})
 
 
-def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
+def _cache(signals: Signals, work: Work) -> dict[str, float]:
     values = {m.NEEDED_BYTES.name: work.bytes}
     reads, misses = m.READS.of(signals), m.D1_READ_MISSES.of(signals)
     if reads is not None:
-        values[m.READS_PER_BYTE.name] = reads / (calls * work.bytes)
+        values[m.READS_PER_BYTE.name] = reads / work.bytes
     if not work.flops:
         return values
-    flops = calls * work.flops
     per_flop: tuple[tuple[Metric, Metric], ...] = (
         (m.READS, m.READS_PER_FLOP), (m.WRITES, m.WRITES_PER_FLOP), (m.BRANCHES, m.BRANCHES_PER_FLOP),
         (m.D1_READ_MISSES, m.MISSES_PER_FLOP),
@@ -105,11 +103,11 @@ def _cache(signals: Signals, work: Work, calls: float) -> dict[str, float]:
     for count, rate in per_flop:
         value = count.of(signals)
         if value is not None:
-            values[rate.name] = value / flops
+            values[rate.name] = value / work.flops
     line = m.LINE_BYTES.of(signals)
     # One miss for each line is needed by any version: only those beyond it can be saved.
     if misses is not None and line:
-        values[m.EXCESS_PER_FLOP.name] = max(0.0, misses - calls * work.bytes / line) / flops
+        values[m.EXCESS_PER_FLOP.name] = max(0.0, misses - work.bytes / line) / work.flops
     return values
 
 
@@ -120,9 +118,9 @@ def _moved(signals: Signals, work: Work, simulated: Work) -> float:
     past the caches, so where there are some a written line counts once. Where a smaller call was simulated,
     its excess over what it must move is taken for this one's.
     """
-    known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS)
+    known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES)
     if known is None:
         return work.bytes
-    read, written, line, calls = known
+    read, written, line = known
     ways = 1 if m.STREAMING.of(signals) else 2
-    return work.bytes * max(1.0, (read + ways * written) * line / calls / simulated.bytes)
+    return work.bytes * max(1.0, (read + ways * written) * line / simulated.bytes)

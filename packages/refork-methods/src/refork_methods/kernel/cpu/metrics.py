@@ -29,14 +29,13 @@ def together(signals: Signals, *metrics: Metric) -> tuple[float, ...] | None:
     return known if len(known) == len(found) else None
 
 
-def cited(signals: Signals, source: Source, *words: str, most: int = 3) -> tuple[str, ...]:
-    """The first lines of a source that hold one of the words; without words, its first lines."""
+def cited(signals: Signals, source: Source, *words: str) -> tuple[str, ...]:
+    """The first three lines of a source that hold one of the words; without words, its first three."""
     lines = signals.lines.get(source, ())
-    return tuple(line for line in lines if not words or any(word in line for word in words))[:most]
+    return tuple(line for line in lines if not words or any(word in line for word in words))[:3]
 
 
-# Simulated caches: counts of the kernel's own instructions over all profiled calls.
-CALLS = Metric("cachegrind", "calls", "calls of the kernel in the profiled run")
+# Simulated caches: counts of the kernel's own instructions in one call.
 INSTRUCTIONS = Metric("cachegrind", "instructions", "instructions executed in the kernel")
 READS = Metric("cachegrind", "reads", "data reads")
 WRITES = Metric("cachegrind", "writes", "data writes")

@@ -199,8 +199,9 @@ def _stand_in() -> str | None:
     return next((name for vendor, name in _NEAREST.items() if vendor in _cpu_info()), None)
 
 
-def _cpu_info(path: Path = Path("/proc/cpuinfo")) -> str:
+def _cpu_info() -> str:
     """What the system tells of its processors; empty where it does not."""
+    path = Path("/proc/cpuinfo")
     return path.read_text() if path.exists() else ""
 
 

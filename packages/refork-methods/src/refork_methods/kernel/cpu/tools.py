@@ -312,10 +312,9 @@ def _again(signals: Signals) -> CheckResult | None:
         return None
     found = {m.WRITES_PER_FLOP.name: rate}
     cause = f"{rate:.3g} data writes per flop: sums go to memory and back."
-    known = together(signals, m.WRITES, m.CALLS, m.OUTPUT_BYTES)
-    if known is not None and known[2]:
-        writes, calls, output = known
-        times = writes / calls / (output / ITEM_BYTES)
+    known = together(signals, m.WRITES, m.OUTPUT_BYTES)
+    if known is not None and known[1]:
+        times = known[0] / (known[1] / ITEM_BYTES)
         if times <= MOST_REWRITES:
             return None
         found["writes_per_result"] = times
@@ -331,11 +330,11 @@ def _again(signals: Signals) -> CheckResult | None:
 
 def _fetched(signals: Signals) -> CheckResult | None:
     """Large results, each line of which a store fetches from memory."""
-    known = together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.CALLS, m.STREAMING)
-    if known is None or known[4]:
+    known = together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES, m.STREAMING)
+    if known is None or known[3]:
         return None
-    read, written, line, calls, _ = known
-    fetched = written * line / calls
+    read, written, line, _ = known
+    fetched = written * line
     if fetched < LEAST_FETCHED or written < LEAST_PART * (read + 2 * written):
         return None
     least = read + written
