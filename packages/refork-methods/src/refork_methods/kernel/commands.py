@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refork.cli.common import AsJson, Unconfined, existing, print_json
-from refork.cli.screen import secho
+from refork.cli.screen import print_table, secho
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from refork_methods.kernel.diagnose import Diagnosed
     from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
     from refork_methods.kernel.problem import Problem
-    from refork_methods.kernel.search import ArmTest, SearchResult
+    from refork_methods.kernel.search.run import SearchResult
 
 app = typer.Typer(
     help="Kernels that get fast: calibrated, verified, diagnosed, searched.", no_args_is_help=True
@@ -234,7 +235,6 @@ WriterOption = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
 Batch = Annotated[int, typer.Option(min=1, help="Versions from one node at a time, built side by side.")]
 Unguided = Annotated[float, typer.Option(min=0, max=1, help="Share of rewrites that follow no advice.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Builds at once. Default: one per processor.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="With a model: tokens of one answer.")]
 
 
@@ -251,7 +251,6 @@ def search(
     seed: Seed = 0,
     batch: Batch = 2,
     unguided: Unguided = 0.15,
-    workers: Workers = None,
     max_tokens: MaxTokens = 8192,
     unconfined: Unconfined = False,
     as_json: AsJson = False,
@@ -274,10 +273,8 @@ def search(
         evaluations=evaluations, seed=seed, batch=batch, unguided=unguided, **told
     )
     with jailed.unconfined(unconfined), LiveProgress() as live:
-        found = search_problem(
-            _problem(kernel, entry, given), settings, out, writer=writer, workers=workers,
-            max_tokens=max_tokens, progress=live,
-        )  # fmt: skip
+        problem = _problem(kernel, entry, given)
+        found = search_problem(problem, settings, out, writer=writer, max_tokens=max_tokens, progress=live)
     if as_json:
         print_json(found.to_json())
     else:
@@ -299,13 +296,18 @@ def arms(
 
     One-sided signed-rank tests, corrected for their number. Example: refork kernel arms runs/
     """
-    from refork_methods.kernel.search import compare_arms, read_arms
+    from refork_methods.kernel.search.arms import compare_arms, read_arms
 
     tests = compare_arms(read_arms([existing(one) for one in folders]))
     if as_json:
-        print_json([one.to_json() for one in tests])
-    else:
-        _print_arms(tests)
+        print_json([asdict(one) for one in tests])
+        return
+    rows = [
+        (one.better, one.other, str(one.cases), f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]",
+         f"{one.p:.3g}", f"{one.adjusted:.3g}")
+        for one in tests
+    ]  # fmt: skip
+    print_table(("better", "other", "cases", "ratio", "p", "p (Holm)"), rows)
 
 
 def _print_search(found: SearchResult) -> None:
@@ -326,15 +328,6 @@ def _print_search(found: SearchResult) -> None:
         for one in found.granted:
             typer.echo(f"  - {one}")
     typer.echo(f"{found.source}  {' '.join(found.best.candidate.flags)}")
-
-
-def _print_arms(tests: list[ArmTest]) -> None:
-    typer.echo("better     other      cases  ratio                     p       p (Holm)")
-    for one in tests:
-        span = f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]"
-        typer.echo(
-            f"{one.better:<10} {one.other:<10} {one.cases:5d}  {span:<24}  {one.p:<7.3g} {one.adjusted:.3g}"
-        )
 
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a search.")]

@@ -18,9 +18,9 @@ from refork_methods.kernel.report import figures, read_search, write_report
 from refork_methods.kernel.report.figures import Figures
 from refork_methods.kernel.report.page import commands, deck, headline
 from refork_methods.kernel.roofline import Ceilings, Work
-from refork_methods.kernel.search import KernelSearchSettings, run_search
 from refork_methods.kernel.search.folder import SearchFolder, SearchNode
-from refork_methods.kernel.search.model import Observation, Proposal
+from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Proposal
+from refork_methods.kernel.search.run import run_search
 from refork_methods.kernel.tool import Finding
 from support.kernel_search_fakes import TableEvaluator, WordWriter
 

@@ -78,7 +78,7 @@ def test_builds_side_by_side_are_those_that_are_timed(tmp_path: Path) -> None:
     flags = (("-O2",), ("-O1",), ("-O3",))
     some = [Candidate(problem.source, one) for one in flags] + [Candidate("void dot(int", flags[0])]
     with Bench(problem, tmp_path / "build") as bench:
-        evaluator = BenchEvaluator(bench, calibrate(), workers=4)
+        evaluator = BenchEvaluator(bench, calibrate())
         evaluator.prepare(some)
         programs = set((tmp_path / "build").glob("run-*"))
         checked = [bench.check(one) for one in some]

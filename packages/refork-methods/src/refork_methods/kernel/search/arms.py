@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias, final
@@ -17,7 +17,6 @@ import numpy as np
 
 from refork import stats
 from refork.errors import BadInput
-from refork.types import Json
 from refork_methods.kernel.bench.result import Evaluated
 from refork_methods.kernel.search.folder import SEARCH, read_facts
 
@@ -43,10 +42,6 @@ class ArmTest:
     high: float
     p: float
     adjusted: float
-
-    def to_json(self) -> Json:
-        """Plain JSON."""
-        return asdict(self)
 
 
 def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:

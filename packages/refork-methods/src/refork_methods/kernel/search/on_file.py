@@ -31,22 +31,10 @@ REPEATS, DUEL = 7, 15
 
 @final
 class BenchEvaluator:
-    """An open bench as an evaluator. ``workers``: builds at once (None: as many as processors).
+    """An open bench as an evaluator. ``duel``: timings of each in the last duel; 7 in the search."""
 
-    ``duel``: timings of each in the last duel; 7 in the search.
-    """
-
-    def __init__(
-        self,
-        bench: Bench,
-        calibration: Calibration,
-        *,
-        workers: int | None = None,
-        duel: int = DUEL,
-    ) -> None:
-        self.bench, self.calibration = bench, calibration
-        self._workers = workers or os.cpu_count() or 1
-        self._duel = duel
+    def __init__(self, bench: Bench, calibration: Calibration, *, duel: int = DUEL) -> None:
+        self.bench, self.calibration, self._duel = bench, calibration, duel
 
     @property
     def noise(self) -> float:
@@ -54,10 +42,8 @@ class BenchEvaluator:
         return self.calibration.noise
 
     def prepare(self, candidates: Sequence[Candidate]) -> None:
-        """Build several at once; what fails says so when it is evaluated."""
-        if len(candidates) < 2 or self._workers < 2:
-            return
-        with ThreadPoolExecutor(min(self._workers, len(candidates))) as pool:
+        """Build several at once, one a processor; what fails says so when it is evaluated."""
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(self.bench.build, candidates))
 
     def evaluate(self, candidate: Candidate) -> Evaluated:
@@ -116,20 +102,19 @@ def search_problem(
     out: Path,
     *,
     writer: str = "rewrite",
-    workers: int | None = None,
     max_tokens: int = ANSWER,
     progress: Progress = silent,
 ) -> SearchResult:
     """Search for a faster version of a problem's kernel in ``out``, which then holds a ``tree.db`` as well.
 
-    The machine is calibrated first where it was not. ``workers``: builds at once.
+    The machine is calibrated first where it was not.
 
     Raises: as :func:`refork_methods.kernel.search.run.run_search` and :func:`open_writer`.
     """
     writes = open_writer(writer, settings, max_tokens=max_tokens, progress=progress)
     known = calibrate(progress=progress)
     with Bench(problem, out / "build", settings.seed, calibration=known) as bench:
-        evaluator = BenchEvaluator(bench, known, workers=workers)
+        evaluator = BenchEvaluator(bench, known)
         found = run_search(
             problem, settings, out, evaluator=evaluator, writer=writes, calibration=known, progress=progress
         )

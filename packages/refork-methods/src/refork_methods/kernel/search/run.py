@@ -112,22 +112,25 @@ def run_search(
         KeyboardInterrupt: it was stopped; what was done is kept.
     """
     original = Candidate(problem.source, problem.flags)
-    facts = _facts(problem, settings, writer, calibration)
-    with SearchFolder(folder, facts, problem.suffix) as record, Interrupt() as stop:
+    begun = _facts(problem, settings, writer, calibration)
+    with SearchFolder(folder, begun, problem.suffix) as record, Interrupt() as stop:
         loop = SearchLoop(problem.entry, original, settings, evaluator, writer, record=record)
         if not loop.run(progress, lambda: stop.asked):
             record.note(state="stopped", best=loop.best.number, tried=loop.done)
             raise KeyboardInterrupt
-        kept = _recorded_result(record, loop, problem.suffix)
-        if kept is not None:
-            return kept
-        if settings.feedback != "none":
-            loop.observe_best(progress)
-        best, final = _duel(loop, evaluator, progress)
-        record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
+        facts = record.facts
+        # Where more was tried since, the stored duel is of a best of before.
+        if facts["state"] == "done" and facts["tried"] == loop.done:
+            best, final, resumed = loop.nodes[facts["best"]], Evaluated.from_json(facts["final"]), True
+        else:
+            if settings.feedback != "none":
+                loop.observe_best(progress)
+            best, final = _duel(loop, evaluator, progress)
+            record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
+            resumed = record.resumed
         return SearchResult(
             folder=folder, nodes=tuple(loop.nodes), best=best, final=final, suffix=problem.suffix,
-            resumed=record.resumed, slips=tuple(loop.slips),
+            resumed=resumed, slips=tuple(loop.slips),
         )  # fmt: skip
 
 
@@ -151,23 +154,6 @@ def _facts(
         "final": None,
     }  # fmt: skip
     return told
-
-
-def _recorded_result(record: SearchFolder, loop: SearchLoop, suffix: str) -> SearchResult | None:
-    """The stored end of a search to which nothing was added."""
-    facts = record.facts
-    # More was tried since: the stored duel is of a best of before.
-    if facts.get("state") != "done" or facts.get("tried") != loop.done or not facts.get("final"):
-        return None
-    return SearchResult(
-        folder=record.path,
-        nodes=tuple(loop.nodes),
-        best=loop.nodes[int(facts["best"])],
-        final=Evaluated.from_json(facts["final"]),
-        suffix=suffix,
-        resumed=True,
-        slips=tuple(loop.slips),
-    )
 
 
 def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[SearchNode, Evaluated]:
