@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from refork.errors import BadInput, Mismatch, WrongTokenizer, WrongWeights
 from refork.policies.local import LocalPolicy
-from refork.tree.activations import Activations, ActivationStore
+from refork_methods.activations import Activations, ActivationStore
 from refork_methods.crosscoder.cache import (
     LabelledText,
     cache_for,

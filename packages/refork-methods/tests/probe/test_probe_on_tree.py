@@ -12,9 +12,9 @@ from refork.forking.change import Insert
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
 from refork.runs.recipe import resolve
-from refork.tree.activations import ActivationStore
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
+from refork_methods.activations import ActivationStore
 from refork_methods.probe import load_probe, position_states, prompt_sweep, read_rows, thinking_states
 from refork_methods.probe.on_tree import SCORE, content_span
 from refork_methods.probe.run import ProbeRecipe, leaks, run_fit

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from refork.cli.cards import effect_card, interval_line, summary_panel, trace_strip
+from refork.cli.cards import effect_card, interval_line, trace_strip
 from refork.cli.live import LiveProgress
 from refork.cli.screen_console import SafeConsole
 from refork.errors import BadInput
@@ -69,7 +69,7 @@ def test_the_effect_card_says_what_the_change_does_and_draws_it():
 
 @pytest.mark.parametrize("width", [40, 58, 72, 80, 120])
 def test_cards_fit_every_terminal(width):
-    for card in (effect_card(EFFECT), trace_strip(TRACE), summary_panel({"success_before": 0.1})):
+    for card in (effect_card(EFFECT), trace_strip(TRACE)):
         assert max(len(line) for line in shown(card, width).splitlines()) <= width
     text = shown(effect_card(EFFECT), width)
     assert "…" not in text or width < 50
@@ -136,42 +136,6 @@ def test_control_characters_and_markup_of_models_are_shown_plainly():
     assert "[bold]␛]0;x" in text
     assert "\x1b" not in text
     assert "\x1b" not in shown(effect_card({**EFFECT, "what": "\x1b[2J[red]", "before_text": "\x1b[2J"}))
-
-
-SUMMARY = {
-    "success_before": 0.31,
-    "success_after": 0.61,
-    "gain": 0.3,
-    "gain_low": 0.22,
-    "gain_high": 0.38,
-    "tasks": 200,
-    "effect": 0.547,
-    "ci_low": 0.4,
-    "ci_high": 0.66,
-    "change": "remove 1 token",
-    "cliff": "It fell at “east”.",
-    "seconds": 134.2,
-    "report": "runs/demo/report.html",
-    "command": "refork demo [x]",
-}
-
-
-def test_the_summary_tells_the_whole_demo():
-    text = shown(summary_panel(SUMMARY))
-    assert "Held-out success rose from 31 % to 61 %" in text
-    assert "It fell at “east”." in text
-    assert "remove 1 token: +55 points (95 % interval +40 to +66)" in text
-    assert "2 min 14 s" in text
-    assert "runs/demo/report.html" in text
-    assert "refork demo [x]" in text
-
-
-def test_an_empty_summary_claims_nothing():
-    text = shown(summary_panel({}))
-    assert "not measured" in text
-    assert "0 %" not in text
-    with pytest.raises(BadInput):
-        summary_panel({"success_before": "high"})
 
 
 class Clock:

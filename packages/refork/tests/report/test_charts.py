@@ -9,8 +9,7 @@ import pytest
 from refork.errors import MissingExtra
 from refork.report import charts, palette
 from refork.report.charts import Across, Dot, Figure, Level, Line, Plane, Row, curves, decades, intervals
-from refork.report.data import Cliff, CurvePoint, Token, Trace, TraceStep
-from refork.report.page import curve_figure
+from refork.report.data import Cliff, Token, Trace, TraceStep
 from refork.report.value_chart import value_figure
 
 
@@ -48,19 +47,20 @@ def drawn(figure: Figure, mark: str, **has):
 
 
 def test_a_curve_is_broken_where_nothing_was_measured():
-    points = (
-        CurvePoint(update=0, success=0.0, low=0.0, high=0.1, tokens=1200),
-        CurvePoint(update=1),
-        CurvePoint(update=2, success=0.5, note="siblings join"),
+    dots = [
+        Dot(0, 0.0, 0.0, 0.1, "1,200 tokens sampled"),
+        Dot(1, None),
+        Dot(2, 0.5, None, None, "siblings join"),
+    ]
+    figure = curves(
+        [Line("success", dots)], name="n", plane=Plane("updates", "success", bottom=0.0), last=True
     )
-    figure = curve_figure(points)
     assert [row["x"] for row in drawn(figure, "point")] == [0, 2]
     assert len({row["run"] for row in drawn(figure, "line")}) == 2
     assert [row["x"] for row in drawn(figure, "area")] == [0]
     assert figure.columns == ("updates", "success", "Interval", "Note")
     assert figure.rows[0] == ("0", "0\u00a0%", "0 to 10\u00a0%", "1,200 tokens sampled")
     assert figure.rows[1][1] == "–"
-    assert curve_figure((CurvePoint(update=3),)) is None
 
 
 def test_faint_lines_are_behind_and_not_in_the_table():

@@ -1,7 +1,7 @@
 import pytest
 
 from refork.report import sentences, words
-from refork.report.data import Cliff, CurvePoint, EffectData, Gain, RateData
+from refork.report.data import Cliff, EffectData, Gain, RateData
 from refork.report.diff import pieces
 
 
@@ -117,12 +117,6 @@ def test_how_the_arms_were_paired():
     )
     assert "not paired" in sentences.pairing_sentence(EffectData(what="x", paired=False))
     assert sentences.pairing_sentence(EffectData(what="x")) == ""
-
-
-def test_curves():
-    curve = (CurvePoint(update=0, success=0.3), CurvePoint(update=1), CurvePoint(update=2, success=0.5))
-    assert plain(sentences.curve_sentence(curve)).startswith("From 30 % at update 0 to 50 % at update 2.")
-    assert "not measured" in sentences.curve_sentence((CurvePoint(update=0),))
 
 
 def test_a_diff_rebuilds_both_texts():

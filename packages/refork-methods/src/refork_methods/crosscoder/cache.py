@@ -21,11 +21,11 @@ from refork.errors import BadInput, DrawConflict
 from refork.jsonl import json_objects
 from refork.policies.weights import require_weights
 from refork.progress import Progress, silent
-from refork.tree.activations import ActivationStore, Dtype
 from refork.tree.address import is_address
 from refork.tree.node import NewNode, Node
 from refork.tree.tree import Tree
 from refork.types import Json
+from refork_methods.activations import ActivationStore, Dtype
 from refork_methods.crosscoder.capture import record_activations
 from refork_methods.crosscoder.classes import encoded_chunks
 from refork_methods.crosscoder.model import CrossCoder

@@ -13,10 +13,10 @@ from refork.errors import BadInput, WrongTokenizer, WrongWeights
 from refork.policies.base import Continuation, Request, Sampling
 from refork.policies.whitebox import WhiteBox, white_box
 from refork.progress import Progress, silent
-from refork.tree.activations import Activations, ActivationStore
 from refork.tree.node import Node
 from refork.tree.tree import Tree
 from refork.types import IntArray
+from refork_methods.activations import Activations, ActivationStore
 
 Which = Literal["all", "first", "last"]
 _AT_ONCE = 32

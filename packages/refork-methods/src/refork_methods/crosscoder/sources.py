@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from refork.decoding.states import Layer
 from refork.errors import BadInput, Mismatch, WrongTokenizer
-from refork.tree.activations import ActivationStore
 from refork.types import IntArray, Json, token_array
+from refork_methods.activations import ActivationStore
 
 if TYPE_CHECKING:
     from refork.policies.local import LocalPolicy

@@ -13,8 +13,8 @@ from refork.decoding.states import Layer
 from refork.errors import BadInput
 from refork.policies.whitebox import WhiteBox
 from refork.progress import Progress, silent
-from refork.tree.activations import Activations, ActivationStore
 from refork.types import FloatArray, IntArray
+from refork_methods.activations import Activations, ActivationStore
 
 #: Sequences that are read in one call.
 _AT_ONCE: Final = 32

@@ -24,7 +24,7 @@ def demo_command(
 
     Example: refork demo --world reasoning-gym:chain_sum
     """
-    from refork.cli.cards import LiveProgress, summary_panel
+    from refork.cli.live import LiveProgress
     from refork.runs.recipe import resolve
     from refork_testbed.demo import DemoRecipe, run_demo
 
@@ -37,5 +37,6 @@ def demo_command(
         print_json(summary)
         return
     from refork.cli.screen import open_console
+    from refork_testbed.demo.panel import summary_panel
 
     open_console().print(summary_panel(summary | {n: str(folder / f) for n, f in FILES.items()}))

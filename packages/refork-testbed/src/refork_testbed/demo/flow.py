@@ -21,13 +21,13 @@ from refork.policies.base import Sampling
 from refork.policies.load import quiet
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
-from refork.report.page import render
 from refork.runs.recipe import RecipePart, SamplingPart, digest, open_folder
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.train.loop import TreeTraining, Update, train_policy
+from refork_testbed.demo.page import render
 from refork_testbed.demo.pages import report_data
 from refork_testbed.demo.pick import surprising_failures
 from refork_testbed.models import build, find, tiny_model_for

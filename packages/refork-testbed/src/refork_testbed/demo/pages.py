@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING
 
 from refork import __version__, stats
 from refork.forking import Effect, Sweep, trace_report
-from refork.report.data import (
-    CurvePoint,
-    EffectData,
-    Gain,
-    RateData,
-    ReportData,
-    Stage,
-    Trace,
-    TreeData,
-    TreeNode,
-    read,
-)
+from refork.report.data import EffectData, Gain, RateData, Trace, read
 from refork.tree.node import Trajectory
 from refork.types import Json
 from refork_methods.credit.segments import walk_tree
 from refork_methods.credit.siblings import leaf_mean_values, visit_counts
+from refork_testbed.demo.data import CurvePoint, ReportData, Stage, TreeData, TreeNode
 
 if TYPE_CHECKING:
     from refork_methods.train.loop import Update

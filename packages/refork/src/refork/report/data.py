@@ -1,8 +1,7 @@
-"""What a report shows: plain frozen data, JSON in and out. None means never computed."""
+"""What pages and cards show: plain frozen data. None means never computed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -10,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from refork.errors import BadInput
-from refork.types import Json, NodeKind
+from refork.types import NodeKind
 
 T = TypeVar("T")
 
@@ -40,45 +39,6 @@ class Gain:
     n: int | None = None
     method: str = ""
     level: float = 0.95
-
-
-@_finite
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """Success after ``update`` updates; ``tokens`` sampled up to then."""
-
-    update: int
-    success: float | None = None
-    low: float | None = None
-    high: float | None = None
-    tokens: int | None = None
-    note: str | None = None
-
-
-@_finite
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeNode:
-    """One event: mean success of the leaves below it, how many they are, and its part in the sweep.
-
-    ``on_trace``: part of the swept run. ``forked``: a fork began with it.
-    """
-
-    id: str
-    parent: str | None
-    kind: NodeKind
-    label: str
-    success: float | None = None
-    leaves: int = 1
-    on_trace: bool = False
-    forked: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeData:
-    """The rollout tree of one task. Parents may come in any order."""
-
-    task: str = ""
-    nodes: tuple[TreeNode, ...] = ()
 
 
 @_finite
@@ -164,59 +124,6 @@ class EffectData:
         """How its figures are written: as percentages, or as they are."""
         known = [arm.rate for arm in (self.base, self.other) if arm.rate is not None]
         return self.scale or ("rate" if all(0 <= rate <= 1 for rate in known) else "mean")
-
-
-@_finite
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One stage of the job and how long it took."""
-
-    title: str
-    detail: str = ""
-    seconds: float | None = None
-
-
-@_finite
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportData:
-    """Everything ``render`` shows. Parts that are None or empty are left out of the page."""
-
-    title: str
-    command: str
-    world: str
-    policy: Json = field(default_factory=dict)
-    seconds: float | None = None
-    versions: Json = field(default_factory=dict)
-    settings: Json = field(default_factory=dict)
-    curve: tuple[CurvePoint, ...] = ()
-    before: RateData | None = None
-    after: RateData | None = None
-    gain: Gain | None = None
-    tree: TreeData | None = None
-    trace: Trace | None = None
-    effect: EffectData | None = None
-    stages: tuple[Stage, ...] = ()
-    code: str = ""
-
-    def to_json(self) -> Json:
-        """Plain JSON values: what :meth:`from_json` reads.
-
-        Raises: BadInput for a figure that is not finite.
-        """
-        data: Json = TypeAdapter(ReportData).dump_python(self, mode="json")
-        try:
-            json.dumps(data, allow_nan=False)
-        except ValueError as error:
-            raise BadInput("a figure of the report is not a finite number", where=str(error)) from error
-        return data
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> ReportData:
-        """The report data that :meth:`to_json` wrote; unknown keys are passed over.
-
-        Raises: BadInput naming the first field that does not fit.
-        """
-        return read(ReportData, data)
 
 
 def read(kind: type[T], data: Mapping[str, Any]) -> T:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from refork.report.data import Cliff, CurvePoint, EffectData, Gain, RateData
+from refork.report.data import Cliff, EffectData, Gain, RateData
 from refork.report.words import (
-    NBSP,
     change_of,
     count,
     level,
@@ -101,16 +100,3 @@ def pairing_sentence(effect: EffectData) -> str:
         ends = span(effect.unpaired_low, effect.unpaired_high, effect.unit, sign=True)
         parts.append(f"Without pairing the interval would be {ends}.")
     return " ".join(parts)
-
-
-def curve_sentence(curve: tuple[CurvePoint, ...]) -> str:
-    """How far the curve came, in one line."""
-    known = [point for point in curve if point.success is not None]
-    if not known:
-        return "Success was not measured between updates."
-    first, last = known[0], known[-1]
-    return (
-        f"From {rate(first.success)} at update {first.update} "
-        f"to {rate(last.success)} at update {last.update}. "
-        f"The band is the 95{NBSP}% interval of each measurement."
-    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from refork.errors import BadInput
-from refork.report.data import TreeNode
+from refork_testbed.demo.data import TreeNode
 
 #: Above this many endings, childless siblings of equal outcome are drawn as one.
 DENSE = 44

@@ -7,20 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from refork.report.data import (
-    Cliff,
-    CurvePoint,
-    EffectData,
-    Gain,
-    RateData,
-    ReportData,
-    Stage,
-    Token,
-    Trace,
-    TraceStep,
-    TreeData,
-    TreeNode,
-)
+from refork.report.data import Cliff, EffectData, Gain, RateData, Token, Trace, TraceStep
+from refork_testbed.demo.data import CurvePoint, ReportData, Stage, TreeData, TreeNode
 
 ROOMS = {
     "hall": {"north": "library", "east": "kitchen", "west": "cellar door"},

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from refork.report.data import TreeNode
 from refork.report.palette import shade
 from refork.report.svg import label, num, svg, tag
-from refork.report.tree_layout import Layout, Placed, Twig, layout
 from refork.report.words import count, one_line, rate
+from refork_testbed.demo.data import TreeNode
+from refork_testbed.demo.tree_layout import Layout, Placed, Twig, layout
 
 GAP = 34.0
 LETTER = 5.7

@@ -12,8 +12,8 @@ from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.policies.whitebox import white_box
-from refork.tree.activations import Activations, ActivationStore, activations_folder
 from refork.tree.tree import Tree
+from refork_methods.activations import Activations, ActivationStore, activations_folder
 from refork_methods.crosscoder.capture import Capturing, record_activations
 from support.chain import TABLE
 from support.models import tiny_policy
