@@ -19,6 +19,7 @@ from refork.forking.arm import graded
 from refork.growing import Group, grow
 from refork.policies.base import Sampling
 from refork.policies.load import quiet
+from refork.plain import to_json
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.runs.recipe import RecipePart, SamplingPart, digest, open_folder
@@ -224,6 +225,6 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
         policy.model.save_pretrained(folder / "policy")
         policy.codec.tokenizer.save_pretrained(folder / "policy")
     (folder / "report.html").write_text(render(data), encoding="utf-8")
-    (folder / "report.json").write_text(json.dumps(data.to_json(), indent=1) + "\n")
+    (folder / "report.json").write_text(json.dumps(to_json(data), indent=1) + "\n")
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
