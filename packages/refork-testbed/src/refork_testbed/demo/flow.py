@@ -17,9 +17,9 @@ from refork import stats
 from refork.forking import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
 from refork.forking.arm import graded
 from refork.growing import Group, grow
+from refork.plain import to_json
 from refork.policies.base import Sampling
 from refork.policies.load import quiet
-from refork.plain import to_json
 from refork.policies.local import LocalPolicy
 from refork.progress import Progress, silent
 from refork.runs.recipe import RecipePart, SamplingPart, digest, open_folder
