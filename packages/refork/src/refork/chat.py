@@ -92,6 +92,24 @@ class PolicyChat:
         return Reply(message, answer.finish, answer.cost)
 
 
+def ask(policy: Policy, questions: Sequence[str], settings: Sampling) -> list[str | None]:
+    """One answer to each question, all in one batch; None where the call failed.
+
+    Raises: ServerError where every call did.
+    """
+    requests = []
+    for question in questions:
+        messages: tuple[Message, ...] = ({"role": "user", "content": question},)
+        exact = policy.card.can("tokens")
+        tokens = policy.render([], token_array([]), messages).tokens if exact else token_array([])
+        # The noise is the question's own, so an answer does not depend on what else is asked.
+        requests.append(Request(tokens, NoiseKey(0, stream_of("ask", question), 0), messages))
+    answers = sample_all(policy, requests, settings) if requests else []
+    if answers and all(one.error is not None for one in answers):
+        raise ServerError(f"no answer: {answers[0].error}", where=policy.card.name)
+    return [None if one.error is not None else one.text for one in answers]
+
+
 @final
 class ScriptedChat:
     """The shipped fake: canned replies in order, or a function of the messages.

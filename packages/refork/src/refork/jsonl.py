@@ -1,4 +1,4 @@
-"""JSON lines: one object per line, and errors that name the line."""
+"""Files of text, and JSON lines: one object per line, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def read_utf8(file: Path) -> str:
         raise BadInput(f"the file cannot be read: {error.strerror}", where=str(file)) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"the file is no text in UTF-8: {error}", where=str(file)) from error
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file whole or not at all: whoever reads it meanwhile sees the old one or the new one."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
 
 
 def json_objects(lines: Iterable[str], where: str) -> Iterator[tuple[str, Json]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from refork.plain import to_json
@@ -144,13 +143,6 @@ def _row(case: Case, row: Row) -> Json:
         "negative": strength, "note": item.note,
         "marks": {name: {"mark": cell.mark, "post_hoc": cell.post_hoc} for name, cell in row.cells.items()},
     }  # fmt: skip
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write a text into a case's folder, whole or not at all."""
-    half = file.with_name(file.name + ".part")
-    half.write_text(text, encoding="utf-8")
-    half.replace(file)
 
 
 def _interval(found: Interval) -> Json:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from refork.jsonl import write_whole
 from refork.report.charts import Across, Figure, Row, intervals
 from refork.report.page import environment
 from refork.report.words import one_line
 from refork.types import Json
 from refork_methods.forensics.case import Case
-from refork_methods.forensics.export import case_json, write_whole
+from refork_methods.forensics.export import case_json
 from refork_methods.forensics.pictures import dose_figure
 from refork_methods.forensics.wording import NAMES, figure, locations, prediction_words, rate_words, span
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from refork.errors import BadInput
+from refork.jsonl import write_whole
 from refork.plain import content_hash
 from refork.policies.base import Policy
 from refork.policies.open import open_policy
@@ -18,7 +19,7 @@ from refork_methods.forensics.bench import Bench
 from refork_methods.forensics.case import Case
 from refork_methods.forensics.design import BASE, ArmPlan, Design, Purpose
 from refork_methods.forensics.evidence import Result
-from refork_methods.forensics.export import arm_json, write_whole
+from refork_methods.forensics.export import arm_json
 from refork_methods.forensics.instruments.reading import Patterns
 from refork_methods.forensics.instruments.repeated_resampling import repeated_resample
 from refork_methods.forensics.instruments.sentence_resampling import sentence_resample

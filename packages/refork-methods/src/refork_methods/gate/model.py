@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
 from refork.errors import BadInput
+from refork.jsonl import write_whole
 from refork.plain import content_hash
 from refork.settings import present_mark
 from refork.types import Json
@@ -268,9 +269,7 @@ def write_policy(path: Path, model: CriticModel, prices: Prices | None = None) -
     """Write a policy file with its digest, whole or not at all; the prices go with it where given."""
     data = model.to_json() | ({} if prices is None else {"prices": prices.to_json()})
     data = {"digest": content_hash(data), **data}
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_policy(path: Path) -> tuple[CriticModel, Prices | None]:

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, write_whole
 from refork.types import Json
 from refork_methods.gate.model import UNITS, VERIFY, Prices, Unit
 
@@ -467,6 +467,4 @@ def write_jsonl(
     path: Path, records: Iterable[Record], unit: Unit = "utility", source: str | None = None
 ) -> None:
     """Write records, whole or not at all, as :func:`record_line` does."""
-    part = path.with_name(path.name + ".part")
-    part.write_text("".join(record_line(r, unit, source) for r in records), encoding="utf-8")
-    part.replace(path)
+    write_whole(path, "".join(record_line(r, unit, source) for r in records))

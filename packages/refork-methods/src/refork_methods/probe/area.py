@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, InternalError
+from refork.plain import to_json
 from refork.stats import Interval
 from refork.stats.results import Array
 from refork.types import Json
@@ -62,7 +63,7 @@ class Area:
         """Plain numbers, the ceiling among them."""
         return {
             "auroc": self.auroc.estimate, "low": self.auroc.low, "high": self.auroc.high,
-            "ceiling": self.ceiling.to_json() if self.ceiling else None, "no_ceiling": self.no_ceiling,
+            "ceiling": to_json(self.ceiling), "no_ceiling": self.no_ceiling,
             "excess": self.excess, "excess_se": self.excess_se, "leak": self.leak,
             "refused": self.refused, "complied": self.complied, "prompts": self.prompts,
         }  # fmt: skip

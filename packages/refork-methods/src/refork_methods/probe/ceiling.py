@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork.stats.mixture import binomial_likelihood, mixture_distributions
 from refork.stats.results import Array
-from refork.types import Json
 
 #: Why there is no AUROC* of single rollouts.
 ONE_ROLLOUT: Final = "one rollout each says nothing about how sure an outcome was"
@@ -47,13 +46,6 @@ class Ceiling:
     plug_in: float
     units: int
     rollouts: tuple[int, int]
-
-    def to_json(self) -> Json:
-        """Plain numbers."""
-        return {
-            "estimate": self.estimate, "se": self.se, "repeat": self.repeat, "plug_in": self.plug_in,
-            "units": self.units, "rollouts": list(self.rollouts),
-        }  # fmt: skip
 
 
 def auroc_ceiling(chances: Float[Array, "units"], weights: Float[Array, "units"] | None = None) -> float:

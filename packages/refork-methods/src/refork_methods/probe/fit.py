@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork.settings import present_mark
 from refork.stats.results import Array
 from refork.types import Json
@@ -79,13 +80,6 @@ class FirstTokenProbe:
         scores = out_of_fold(x, cases.labels, folds, self.recipe, self.seed)
         return FittedProbe(self, fit_linear(x, cases.labels, self.recipe, self.seed), cases, folds, scores)
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "position": self.position, "layer": self.layer, "recipe": self.recipe, "folds": self.folds,
-            "seed": self.seed,
-        }  # fmt: skip
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +112,7 @@ class FittedProbe:
         """Write the probe (not the cases) as one safetensors file; ``about`` is kept beside it as JSON."""
         from safetensors.numpy import save_file
 
-        settings = self.probe.to_json() | {"converged": self.linear.converged, "about": about or {}}
+        settings = to_json(self.probe) | {"converged": self.linear.converged, "about": about or {}}
         tensors = {"weight": np.ascontiguousarray(self.linear.weight), "bias": np.array([self.linear.bias])}
         told = {"format": _FORMAT, "probe": json.dumps(settings, sort_keys=True)}
         save_file(tensors, str(file), metadata=told)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from refork.decoding.states import Layer
 from refork.errors import BadInput, CannotDo
+from refork.plain import to_json
 from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
@@ -139,7 +140,7 @@ def producer_of(probe: FittedProbe, policy: Policy, score: str) -> Producer:
     """Who gives the probe's scores: its settings, the model it read, the score it was fitted to, the fit."""
     # More rollouts make another fit, whose scores must not contradict those of the last one.
     fit = hashlib.blake2b(probe.linear.weight.tobytes() + probe.scores.tobytes(), digest_size=8).hexdigest()
-    config = probe.probe.to_json() | {"weights": policy.card.weights, "fitted_to": score, "fit": fit}
+    config = to_json(probe.probe) | {"weights": policy.card.weights, "fitted_to": score, "fit": fit}
     return Producer("first-token-probe", "1", config)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from refork.errors import BadInput
 from refork.jsonl import json_objects
+from refork.plain import to_json
 from refork.policies.base import PolicyCard
 from refork.stats import outcome_variance, wilson
 from refork.tree.node import Node
@@ -121,7 +122,7 @@ def _group(part: Sequence[Tally], seed: int) -> Json:
     r, n = np.array([t.refusals for t in part]), np.array([t.rollouts for t in part])
     varied = [outcome_variance(t.refusals, t.rollouts) for t in part if t.rollouts > 1]
     try:
-        ceiling, reason = estimate_ceiling(r, n, seed=seed).to_json(), None
+        ceiling, reason = to_json(estimate_ceiling(r, n, seed=seed)), None
     except BadInput as error:
         ceiling, reason = None, error.what
     return {

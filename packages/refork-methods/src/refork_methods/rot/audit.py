@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from refork.compaction import fate
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
+from refork.plain import to_json
 from refork.types import Json, Message
 from refork_methods.pin.checkers import grade
 from refork_methods.pin.constraint import MARK, Constraint
@@ -293,7 +294,7 @@ def audit_file(path: Path | str, rules: Sequence[Constraint]) -> Json:
         if not any(rule.text in text_of(m) for rule in rules for call in log.calls for m in call.context):
             skipped.append(log.name)
             continue
-        diffs = [diff.to_json() for diff in context_diffs(log, rules)]
+        diffs = [to_json(diff) for diff in context_diffs(log, rules)]
         told.append(audit(log, rules).to_json() | {"diffs": diffs})
     if not told:
         raise BadInput(

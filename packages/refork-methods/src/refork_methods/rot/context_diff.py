@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from refork.formats.openai_chat import text_of
-from refork.types import Json, Message
+from refork.types import Message
 from refork_methods.pin.constraint import Constraint
 from refork_methods.rot.session import ModelCall, SessionLog, content_ids
 
@@ -26,10 +26,6 @@ class Line:
     state: State
     rules: tuple[str, ...]
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return asdict(self) | {"rules": list(self.rules)}
-
 
 @dataclass(frozen=True, slots=True)
 class ContextDiff:
@@ -39,15 +35,6 @@ class ContextDiff:
     reason: str
     before: tuple[Line, ...]
     after: tuple[Line, ...]
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "call": self.call,
-            "reason": self.reason,
-            "before": [line.to_json() for line in self.before],
-            "after": [line.to_json() for line in self.after],
-        }
 
 
 def context_diffs(log: SessionLog, rules: Sequence[Constraint] = ()) -> list[ContextDiff]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Final, final
 
+from refork.chat import ask
 from refork.errors import BadInput
-from refork.policies.base import Continuation, Policy, Request, Sampling, sample_all
-from refork.sampling.noise import NoiseKey, stream_of
+from refork.policies.base import Policy, Sampling
 from refork.tree.score import Producer
-from refork.types import Json, Message, token_array
+from refork.types import Json
 from refork_methods.stance.guards import Exchange, check_patterns
 
 #: What a guard is asked where no template is given.
@@ -40,22 +40,8 @@ def check_template(template: str, fields: Sequence[str]) -> None:
         )
 
 
-def ask(policy: Policy, questions: Sequence[str], tokens: int) -> list[str | None]:
-    """The reply to every question, greedy; None where the call failed. Raises ServerError where all did."""
-    exact = policy.card.can("tokens")
-    requests = []
-    for question in questions:
-        messages: list[Message] = [{"role": "user", "content": question}]
-        ids = policy.render([], token_array([]), messages).tokens if exact else token_array([])
-        requests.append(Request(ids, NoiseKey(0, stream_of("ask", question), 0), tuple(messages)))
-    return [
-        _reply_text(reply)
-        for reply in sample_all(policy, requests, Sampling(temperature=0.0, max_tokens=tokens))
-    ]
-
-
-def _reply_text(reply: Continuation) -> str | None:
-    return None if reply.error is not None else reply.text
+def _greedy(tokens: int) -> Sampling:
+    return Sampling(temperature=0.0, max_tokens=tokens)
 
 
 def verdict(reply: str | None, patterns: Mapping[str, str]) -> str | None:
@@ -96,7 +82,7 @@ class EndpointGuard:
         """True where the model sees a refusal, None where its reply is no verdict."""
         questions = [self.template.format(prompt=e.prompt, answer=e.answer) for e in exchanges]
         names = {"refuse": self.refuse, "comply": self.comply}
-        found = [verdict(reply, names) for reply in ask(self.policy, questions, self.tokens)]
+        found = [verdict(reply, names) for reply in ask(self.policy, questions, _greedy(self.tokens))]
         return [None if name is None else name == "refuse" for name in found]
 
 
@@ -121,5 +107,5 @@ class EndpointAnnotator:
         values = {"comply": 1, "neither": 0, "refuse": -1}
         names = {"comply": self.comply, "refuse": self.refuse, "neither": self.neither}
         questions = [self.template.format(prompt=prompt, chunk=chunk) for chunk in chunks]
-        found = [verdict(reply, names) for reply in ask(self.policy, questions, self.tokens)]
+        found = [verdict(reply, names) for reply in ask(self.policy, questions, _greedy(self.tokens))]
         return [None if name is None else values[name] for name in found]

@@ -25,18 +25,18 @@ from pydantic import Field
 
 from refork.errors import BadInput
 from refork.forking.arm import recorded_settings
-from refork.jsonl import read_utf8
+from refork.jsonl import read_utf8, write_whole
+from refork.plain import to_json
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.registry import resolve
 from refork.runs.recipe import RecipePart, SamplingPart, open_folder
-from refork.stats import Interval
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.stance.cuts import CutTable, Locked, cut_json
 from refork_methods.stance.endpoint import EndpointAnnotator, EndpointGuard
-from refork_methods.stance.frontier import Flips, Rate, Standing, flips, frontier, read_rates
+from refork_methods.stance.frontier import Rate, flips, frontier, read_rates
 from refork_methods.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie, check_patterns
 from refork_methods.stance.label import ANSWER_TOKENS, answer_settings, label
 from refork_methods.stance.marker import Marker, marker_of
@@ -355,10 +355,9 @@ def run_frontier(
     progress("resampling prompts", 1, 1)
     folder.mkdir(parents=True, exist_ok=True)
     told: Json = {
-        "base": standing_json(plane.base),
+        "base": to_json(plane.base),
         "defences": [
-            standing_json(d) | {"flips": [flips_json(f) for f in flips(own, found[d.name])]}
-            for d in plane.defences
+            to_json(d) | {"flips": [to_json(f) for f in flips(own, found[d.name])]} for d in plane.defences
         ],
         "curve": plane.line.tolist(),
     }
@@ -375,35 +374,13 @@ def _read_rates(path: Path) -> list[Rate]:
     return read_rates(read_utf8(file).splitlines(), str(file))
 
 
-def standing_json(at: Standing) -> Json:
-    """Where a policy stands, as plain data."""
-    return {
-        "name": at.name, "asr": interval_json(at.asr), "orr": interval_json(at.orr),
-        "distance": interval_json(at.distance), "verdict": at.verdict, "shift": at.shift,
-        "lowers_both": at.lowers_both, "paired": at.paired,
-    }  # fmt: skip
-
-
-def flips_json(result: Flips) -> Json:
-    """Flips of one pool as plain data."""
-    return {
-        "intent": result.intent, "prompts": result.prompts, "better": interval_json(result.better),
-        "worse": interval_json(result.worse), "p": result.p, "rises": result.rises, "falls": result.falls,
-    }  # fmt: skip
-
-
-def interval_json(result: Interval | None) -> Json | None:
-    """Estimate and ends; None where nothing was computed."""
-    return None if result is None else {"estimate": result.estimate, "low": result.low, "high": result.high}
-
-
 def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:
     """V at every cut as plain data, with what the two modes say together."""
     rows: list[Json] = []
     for row in table.rows:
         at = row.variance
         rows.append(
-            {"cut": row.cut, "mode": row.mode, "v": interval_json(at.value if at else None)}
+            {"cut": row.cut, "mode": row.mode, "v": to_json(at.value if at else None)}
             | {name: getattr(at, name, None) for name in ("plug_in", "coin", "pools", "groups", "left_out")}
             | {"parts": asdict(row.parts) if row.parts else None}
         )
@@ -431,11 +408,11 @@ def cuts_json(result: CausalCuts) -> Json:
     places = [asdict(place) for place in result.positions]
     return {
         "cells": table.cells,
-        "performative": interval_json(table.performative), "locked": interval_json(table.locked),
-        "agreement": interval_json(table.agreement), "locked_rule": table.rule, "alpha": table.alpha,
+        "performative": to_json(table.performative), "locked": to_json(table.locked),
+        "agreement": to_json(table.agreement), "locked_rule": table.rule, "alpha": table.alpha,
         "traces": result.traces, "oscillations_per_trace": result.per_trace,
         "meaningful_per_trace": result.meaningful_per_trace,
-        "with_oscillation": interval_json(result.with_turns),
+        "with_oscillation": to_json(result.with_turns),
         "kappa": result.kappa, "left_out": result.left_out, "unclosed": result.unclosed,
         "unvoted": result.unvoted, "ties": result.ties,
         "cuts": [place | cut_json(cut) for place, cut in zip(places, table.cuts, strict=True)],
@@ -444,15 +421,9 @@ def cuts_json(result: CausalCuts) -> Json:
 
 def write_json(file: Path, report: Json) -> None:
     """Write one document, whole or not at all."""
-    _write(file, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_whole(file, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_lines(file: Path, rows: Sequence[Json]) -> None:
     """Write JSON lines, whole or not at all."""
-    _write(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def _write(file: Path, text: str) -> None:
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
+    write_whole(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from refork.errors import BadInput
+from refork.chat import ask
+from refork.errors import BadInput, ServerError
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork_methods.forensics.instruments.outcomes import same_model
-from refork_methods.forensics.instruments.reading import AskModel, Patterns, ask, first_label
+from refork_methods.forensics.instruments.reading import AskModel, Patterns, first_label
 
 
 def test_the_first_pattern_found_gives_the_label():
@@ -46,5 +47,5 @@ def test_a_model_can_be_asked_and_names_its_weights():
 def test_a_judge_that_breaks_is_no_label():
     policy = ScriptedPolicy.from_replies(["a"])
     silent = Sampling(banned=tuple(range(policy.card.vocabulary)))
-    with pytest.raises(BadInput, match="judge failed"):
+    with pytest.raises(ServerError, match="no answer"):
         ask(policy, ["q"], silent)

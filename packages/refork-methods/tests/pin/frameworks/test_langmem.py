@@ -21,8 +21,6 @@ from refork_methods.pin.frameworks.langmem import (
     LangMemCompactor,
     SummarizationNode,
     pinned_node,
-    pinned_summarize,
-    summarize_messages,
 )
 from refork_methods.pin.frameworks.rules_langchain import langmem_window, sized
 from support.chat_histories import RULE, adversaries, plain, tokens
@@ -169,19 +167,6 @@ def test_a_summary_over_the_budget():
     messages = plain(20)
     window = langmem_window(sized(messages, tokens), max_tokens=350, max_summary_tokens=60, summary=400)
     assert (window.start, window.stop) == (0, window.kept_messages)
-
-
-def test_pinned_summarize_is_the_function_with_a_pin():
-    settings = {"running_summary": None, "max_tokens": 200, "max_summary_tokens": 60}
-    bare = summarize_messages(to_langchain(plain(12)), model=LangChainChat(numbering()), **settings)
-    pinned = pinned_summarize(BUFFER)(to_langchain(plain(12)), model=LangChainChat(numbering()), **settings)
-    assert BUFFER.check(from_langchain(pinned.messages)).ok
-    assert pinned.running_summary == bare.running_summary
-    assert [m.text for m in pinned.messages if m.text != BUFFER.text] == [m.text for m in bare.messages]
-    once_more = pinned_summarize(BUFFER)(
-        pinned.messages, model=LangChainChat(numbering()), **{**settings, "max_tokens": 5000}
-    )
-    assert BUFFER.check(from_langchain(once_more.messages)).ok
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput, CannotDo
 from refork.forking.change import join
 from refork.judge import Judge
+from refork.plain import to_json
 from refork.policies.base import Policy
 from refork.progress import Progress, silent
 from refork.stats.results import Array
@@ -93,7 +94,7 @@ class Commitment:
                 {"name": a.name, "hits": a.hits, "runs": a.runs, "rate": a.rate}
                 for a in (self.stayed, self.rose)
             ],
-            "difference": found and {"estimate": found.estimate, "low": found.low, "high": found.high},
+            "difference": to_json(found),
             "p": self.result and self.result.p,
         }  # fmt: skip
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from refork.chat import ask
 from refork.errors import BadInput
-from refork.policies.base import Policy, Request, Sampling, sample_all
-from refork.sampling.noise import NoiseKey, stream_of
+from refork.policies.base import Policy, Sampling
 from refork.tree.score import Producer
-from refork.types import Message, token_array
 
 
 @runtime_checkable
@@ -104,9 +103,9 @@ class AskModel:
         return Producer(f"ask:{card.name}", "1", config | {"settings": self.settings.to_json()})
 
     def read(self, texts: Sequence[str]) -> list[str | None]:
-        """A label for every text; None where the answer holds none, or more than one comes first at once."""
+        """A label for every text; None where the answer holds none, or no answer came."""
         answers = ask(self.policy, [self.question.replace("{text}", text) for text in texts], self.settings)
-        return [first_label(answer, self.labels) for answer in answers]
+        return [None if answer is None else first_label(answer, self.labels) for answer in answers]
 
 
 def first_label(answer: str, labels: Sequence[str]) -> str | None:
@@ -117,18 +116,3 @@ def first_label(answer: str, labels: Sequence[str]) -> str | None:
         if (hit := re.search(rf"(?<!\w){re.escape(label)}(?!\w)", answer, re.IGNORECASE))
     ]
     return min(found)[2] if found else None
-
-
-def ask(policy: Policy, prompts: Sequence[str], settings: Sampling) -> list[str]:
-    """One answer of a policy to each prompt, off the tree."""
-    requests = []
-    for prompt in prompts:
-        messages: tuple[Message, ...] = ({"role": "user", "content": prompt},)
-        exact = policy.card.can("tokens")
-        tokens = policy.render([], token_array([]), messages).tokens if exact else token_array([])
-        requests.append(Request(tokens, NoiseKey(0, stream_of("ask", prompt), 0), messages))
-    answers = sample_all(policy, requests, settings) if requests else []
-    broken = next((a.error for a in answers if a.error is not None), None)
-    if broken is not None:
-        raise BadInput(f"the judge failed: {broken}", where=policy.card.name)
-    return [answer.text for answer in answers]

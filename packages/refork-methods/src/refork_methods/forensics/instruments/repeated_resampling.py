@@ -19,6 +19,7 @@ from refork import stats
 from refork.errors import BadInput
 from refork.forking.arm import ReadyArm, prepare, run_jobs
 from refork.judge import Judge
+from refork.plain import to_json
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
@@ -86,7 +87,7 @@ class Redrawn:
             "survivors": self.survivors,
             "gave_up": self.gave_up,
             "bounds": [low, high],
-            "difference": found and {"estimate": found.estimate, "low": found.low, "high": found.high},
+            "difference": to_json(found),
             "p": self.result and self.result.p,
             "method": self.result and self.result.method,
             "redraws": list(self.redraws),

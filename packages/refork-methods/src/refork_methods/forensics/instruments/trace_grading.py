@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from refork.chat import ask
 from refork.errors import BadInput
 from refork.judge import Judge, Verdict
+from refork.plain import to_json
 from refork.policies.base import Policy, Sampling
 from refork.stats import Interval, mean_interval
 from refork.tree.node import Trajectory
@@ -23,7 +25,6 @@ from refork.types import Json
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.evidence import Result
 from refork_methods.forensics.instruments.outcomes import grade, reply_text, same_model
-from refork_methods.forensics.instruments.reading import ask
 from refork_methods.forensics.statistics import scale as scale_result
 
 
@@ -66,7 +67,7 @@ class ScaleJudge:
     def judge(self, trajectory: Trajectory) -> Verdict:
         """The grade of a trace."""
         prompt = self.question.replace("{text}", self.text(trajectory))
-        answer = ask(self.policy, [prompt], self.settings)[0]
+        answer = ask(self.policy, [prompt], self.settings)[0] or ""
         found = read_grade(answer, self.low, self.high)
         return Verdict(None if found is None else float(found), answer.strip()[:500])
 
@@ -91,7 +92,7 @@ class Graded:
                 {"name": a.name, "values": list(a.values), "mean": m.estimate, "low": m.low, "high": m.high}
                 for a, m in zip((self.base, self.other), self.means, strict=True)
             ],
-            "chance_other_higher": {"estimate": found.estimate, "low": found.low, "high": found.high},
+            "chance_other_higher": to_json(found),
             "p": self.result.p,
             "ungraded": self.ungraded,
             "warnings": list(self.warnings),

@@ -27,38 +27,13 @@ _HOME = {
     "pinned_messages": "langchain_messages",
     "pinned_model": "langgraph",
     "pinned_node": "langmem",
-    "pinned_summarize": "langmem",
     "read_autogen_state": "autogen_state",
     "summary_context": "langgraph",
     "summary_graph": "langgraph",
     "to_langchain": "langchain_messages",
 }
 
-__all__ = [
-    "AgentFrameworkCompactor",
-    "AutoGenChatClient",
-    "AutoGenContextCompactor",
-    "FrameworkChatClient",
-    "LangChainChat",
-    "LangChainMiddlewareCompactor",
-    "LangGraphNodeCompactor",
-    "LangMemCompactor",
-    "PinnedCompaction",
-    "PinnedContext",
-    "PinningMiddleware",
-    "RecordedCall",
-    "checkpoint_calls",
-    "from_langchain",
-    "pinned_hook",
-    "pinned_messages",
-    "pinned_model",
-    "pinned_node",
-    "pinned_summarize",
-    "read_autogen_state",
-    "summary_context",
-    "summary_graph",
-    "to_langchain",
-]
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -68,4 +43,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_HOME)

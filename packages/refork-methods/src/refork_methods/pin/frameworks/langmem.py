@@ -10,8 +10,8 @@ to the token. And a system message at index 0 is set aside and put back. The rul
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from refork.chat import ChatModel
@@ -159,14 +159,3 @@ def pinned_node(node: SummarizationNode, buffer: PinnedBuffer) -> Runnable[Any, 
 
     pinned: Runnable[Any, Any] = RunnableLambda(bare) | node | RunnableLambda(insert_pins)
     return pinned
-
-
-def pinned_summarize(buffer: PinnedBuffer) -> Callable[..., SummarizationResult]:
-    """``summarize_messages`` with the same arguments, whose messages always hold the pinned rules."""
-    shape = LangChainShape(buffer.role)
-
-    def summarize(messages: Sequence[BaseMessage], **settings: Any) -> SummarizationResult:
-        result = summarize_messages(buffer.strip(messages, shape), **settings)
-        return replace(result, messages=placed(result.messages, buffer, shape))
-
-    return summarize
