@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from refork import cli
 
@@ -27,6 +28,17 @@ def refork(*arguments, cwd=".", status=0, columns=None):
     done = subprocess.CompletedProcess(arguments, stop.value.code or 0, out.getvalue(), err.getvalue())
     assert done.returncode == status, done.stderr
     return done
+
+
+def runner(app):
+    """A group of commands as a function: what it prints. An error that is meant for the user is raised."""
+
+    def run(*arguments, status=0):
+        done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+        assert done.exit_code == status, done.output
+        return done.stdout
+
+    return run
 
 
 def verbs(command, path=()):

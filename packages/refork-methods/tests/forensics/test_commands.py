@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from forensics.case_parts import ENVIRONMENT, counted, full, incident, planned
 from refork.errors import BadInput
 from refork_methods.forensics import Case, Design, EvidenceItem, Hypothesis, Intervention, Prediction, trend
 from refork_methods.forensics.commands.case import app
+from support.command import runner
 
 PLAN = {
     "name": "hook",
@@ -26,10 +26,7 @@ PLAN = {
 }
 
 
-def forensics(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done.stdout
+forensics = runner(app)
 
 
 def test_open_registers_once(tmp_path):

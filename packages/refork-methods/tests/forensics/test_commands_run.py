@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from refork.errors import BadInput
 from refork_methods.forensics import Case, Design, Hypothesis, Incident, Prediction, Target
@@ -11,18 +10,16 @@ from refork_methods.forensics.commands import app
 from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives.agents import find_agent
 from refork_testbed.worlds.motives.world import motive_world
+from support.command import runner
 
 POLICY = ("--policy", "scripted:motive-tedium")
 
 
-def forensics(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done
+forensics = runner(app)
 
 
 def told(*arguments):
-    return json.loads(forensics(*arguments, "--json").stdout)
+    return json.loads(forensics(*arguments, "--json"))
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def test_a_sweep_runs_what_the_case_registered_and_files_it(case):
     assert picture.startswith("<svg xmlns")
     assert "predicted: tedium" in picture
     assert Case.open(case).evidence[0].name == "amount of work"
-    shown = forensics("sweep", case, *POLICY, "--n", 40).stdout
+    shown = forensics("sweep", case, *POLICY, "--n", 40)
     assert "Wilson" in shown
     assert "trend" in shown
     assert told("sweep", case, *POLICY, "--n", 40) == rows, "nothing was drawn again"
@@ -78,7 +75,7 @@ def test_edits_alone_and_together(case):
         forensics("factorial", case, *POLICY, "--edit", "nonsense")
     with pytest.raises(BadInput, match="is a dose response"):
         forensics("factorial", case, *POLICY, "--design", "amount of work")
-    again = forensics("factorial", case, *POLICY, "--n", 20).stdout
+    again = forensics("factorial", case, *POLICY, "--n", 20)
     assert "interaction" in again
 
 
@@ -101,7 +98,7 @@ def test_a_rollout_is_resampled_sentence_by_sentence(case):
     assert found["outcome"] == 1.0
     assert (case / found["file"].rsplit("/", 1)[1]).exists()
     node = found["trace"]
-    text = forensics("resample", case, *POLICY, "--k", 10, "--node", node, "--unit", "turn").stdout
+    text = forensics("resample", case, *POLICY, "--k", 10, "--node", node, "--unit", "turn")
     assert "score" in text
 
 
@@ -109,7 +106,7 @@ def test_a_class_of_sentences_is_redrawn(case):
     found = told("resample", case, *POLICY, "--redraw", "huge task", "--n", 40)
     assert found["arms"][1]["hits"] == 0
     assert found["gave_up"] == 0
-    shown = forensics("resample", case, *POLICY, "--redraw", "huge task", "--n", 40).stdout
+    shown = forensics("resample", case, *POLICY, "--redraw", "huge task", "--n", 40)
     assert "not checked" in shown
 
 

@@ -3,23 +3,20 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from gate.gate_problems import IMPERFECT, model
 from refork.errors import BadInput
 from refork_methods.gate.commands import app
 from refork_methods.gate.controller import BayesController
 from refork_methods.gate.model import Prices, write_policy
+from support.command import runner
 
 NUMBERS = ["--prior", "0.6", "--fix", "0.25", "--breaks", "0.1"]
 for critic in IMPERFECT:
     NUMBERS += ["--critic", f"{critic.name}={critic.right:g},{critic.wrong:g},{critic.price:g}"]
 
 
-def gate(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
+gate = runner(app)
 
 
 def asked(*arguments):

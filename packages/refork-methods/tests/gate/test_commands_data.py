@@ -3,21 +3,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from refork.errors import BadInput
 from refork_methods.gate.commands import app
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
 from refork_methods.gate.planted import planted_records
 from refork_methods.gate.records import read_jsonl, write_jsonl
+from support.command import runner
 
 TRUE = CriticModel(0.6, (Critic("test", 0.9, 0.45, 2), Critic("review", 0.8, 0.35, 5)), Kernel(0.25, 0.1))
 
 
-def gate(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
+gate = runner(app)
 
 
 @pytest.fixture(scope="module")

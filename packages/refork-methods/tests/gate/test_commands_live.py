@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from refork.errors import BadInput, CannotDo
 from refork_methods.gate.commands import app
+from support.command import runner
 
 WORLD = ("--world", "repair?origin=generated", "--writer", "scripted:repairer")
 
 
-def gate(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+gate = runner(app)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from refork.errors import BadInput, CannotDo, Mismatch
 from refork.growing import grow
@@ -14,13 +13,10 @@ from refork_methods.probe.commands.probe import app
 from refork_methods.probe.page import curve_words, write_page
 from refork_methods.probe.picture import areas_figure, curve_figure, sweep_figure
 from refork_testbed.worlds.refusal.world import RefusalJudge, refusal_world
+from support.command import runner
 from support.models import tiny_policy
 
-
-def probe(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done
+probe = runner(app)
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +55,13 @@ def fitted(prompts, folder, *more, status=0):
 
 
 def test_fit_prints_a_table_writes_a_report_and_draws_its_page(tiny, prompts, tmp_path):
-    told = fitted(prompts, tmp_path).stdout
+    told = fitted(prompts, tmp_path)
     assert "AUROC*" in told
     assert "last prompt" in told
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<figure") == page.count("<table>") == 2
     assert "of the thinking" in page
-    data = json.loads(fitted(prompts, tmp_path, "--json").stdout)
+    data = json.loads(fitted(prompts, tmp_path, "--json"))
     assert data["page"].endswith("report.html")
     assert set(data["probes"]) == {"last_prompt", "first_thinking", "text_control"}
     with pytest.raises(Mismatch, match="recipe"):
@@ -78,11 +74,11 @@ def test_fit_needs_a_model_that_shows_its_states(planted, tmp_path):
 
 
 def test_ceiling_of_the_planted_world(planted):
-    told = json.loads(probe("ceiling", "--tree", planted, "--json").stdout)
+    told = json.loads(probe("ceiling", "--tree", planted, "--json"))
     pooled = told["groups"]["pooled"]
     assert abs(pooled["ceiling"]["estimate"] - 0.968) < 4 * pooled["ceiling"]["se"]
     assert len(told["prompts"]) == 120
-    table = probe("ceiling", "--tree", planted).stdout
+    table = probe("ceiling", "--tree", planted)
     assert "harmful" in table
     assert "AUROC*" in table
 
@@ -90,7 +86,7 @@ def test_ceiling_of_the_planted_world(planted):
 def test_ceiling_of_counts(tmp_path):
     file = tmp_path / "counts.jsonl"
     file.write_text('{"id": "a", "refusals": 1, "rollouts": 1}\n{"id": "b", "refusals": 0, "rollouts": 1}\n')
-    assert "one rollout each" in probe("ceiling", "--counts", file).stdout
+    assert "one rollout each" in probe("ceiling", "--counts", file)
     with pytest.raises(BadInput, match="tree or a file"):
         probe("ceiling")
 
@@ -142,6 +138,6 @@ def test_a_leak_is_the_headline(tmp_path):
 
 
 def test_the_noun_is_mounted_with_all_its_verbs():
-    told = probe("--help").stdout
+    told = probe("--help")
     assert "fit" in told
     assert "ceiling" in told

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from refork.errors import BadInput
 from refork_methods.pin.strategies import HeadTail, Summarise
@@ -13,12 +12,9 @@ from refork_methods.rot.page import marked
 from refork_methods.rot.readers import write_session
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
 from rot.rot_parts import RULE, recorded
+from support.command import runner
 
-
-def rot(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done.stdout
+rot = runner(app)
 
 
 @pytest.fixture

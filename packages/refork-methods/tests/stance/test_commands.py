@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from refork.errors import BadInput, Mismatch
 from refork.growing.plant import plant
@@ -12,15 +11,13 @@ from refork.tree.tree import Tree
 from refork_methods.probe.commands import app
 from refork_methods.stance.prompts import draw_rollouts, recorded_cases
 from refork_testbed.worlds.refusal.world import refusal_world
+from support.command import runner
 
 GUARD = ["--guard", r"regex:\brefuse\b", "--open", "<<", "--close", " >>"]
 LEAN = ["--annotator", r"regex:\b(for|grant)\b//\b(against|deny)\b", "--words"]
 
 
-def probe(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done
+probe = runner(app)
 
 
 @pytest.fixture
@@ -41,9 +38,9 @@ def trees(tmp_path):
 def test_variance_in_both_modes_resumes_and_draws_its_picture(trees, tmp_path):
     command = ["variance", *trees("D"), *GUARD, "--cuts", ".2,1", "--prefixes", 3, "--out", tmp_path / "v"]
     shown = probe(*command)
-    assert "not decided: closing here reads the thinking so far" in shown.stdout
-    assert "mixes: how much of the thinking is kept; whether its rest is sampled or removed" in shown.stdout
-    told = json.loads(probe(*command, "--json").stdout)
+    assert "not decided: closing here reads the thinking so far" in shown
+    assert "mixes: how much of the thinking is kept; whether its rest is sampled or removed" in shown
+    told = json.loads(probe(*command, "--json"))
     cells = {(row["cut"], row["mode"]): row for row in told["cuts"]}
     assert cells[0.2, "force_close"]["v"]["estimate"] == 0.0
     assert cells[0.2, "free"]["v"]["estimate"] >= 0.8
@@ -62,7 +59,7 @@ def test_prompts_of_a_file_are_rolled_out(tmp_path):
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["variance", "--policy", "scripted:refuser-p", "--prompts", prompts, "--rollouts", 4, *GUARD]
     command += ["--cuts", ".5", "--mode", "free", "--prefixes", 2, "--no-think", 4, "--out", tmp_path / "v"]
-    told = json.loads(probe(*command, "--json").stdout)
+    told = json.loads(probe(*command, "--json"))
     assert [row["mode"] for row in told["cuts"]] == [None, "free"]
     assert told["reading"][0]["says"] == "one mode only"
     assert (tmp_path / "v" / "tree.db").exists()
@@ -77,8 +74,8 @@ def test_prompts_of_a_file_are_rolled_out(tmp_path):
 def test_cuts_find_turns_that_move_the_outcome(trees, tmp_path):
     command = ["cuts", *trees("D", 4, 2), *GUARD, *LEAN, "--answers", 40]
     shown = probe(*command, "--out", tmp_path / "c", status=1)
-    assert "meaningful ones that move as their text says: 1.000" in shown.stdout
-    told = json.loads(probe(*command, "--out", tmp_path / "c", "--json", status=1).stdout)
+    assert "meaningful ones that move as their text says: 1.000" in shown
+    told = json.loads(probe(*command, "--out", tmp_path / "c", "--json", status=1))
     assert told["performative"]["estimate"] == 0.0
     assert told["locked_rule"] == "pre"
     assert "<svg" in (tmp_path / "c" / "cuts.svg").read_text()
@@ -87,7 +84,7 @@ def test_cuts_find_turns_that_move_the_outcome(trees, tmp_path):
 def test_performative_turns_exit_with_0(trees, tmp_path):
     # At most 5 % of seeds show a false one.
     command = ["cuts", *trees("P", 4, 2), *GUARD, *LEAN, "--answers", 40, "--out", tmp_path / "c"]
-    told = json.loads(probe(*command, "--locked", "pre+post", "--json").stdout)
+    told = json.loads(probe(*command, "--locked", "pre+post", "--json"))
     assert told["performative"]["estimate"] == 1.0
     assert told["agreement"] is None
     assert told["locked_rule"] == "pre+post"
@@ -100,8 +97,8 @@ def test_a_frontier_from_folders_and_files(trees, tmp_path):
     command = ["frontier", "--base", tmp_path / "p", "--defence", f"d={tmp_path / 'd'}", "--resamples", 200]
     command += ["--defence", f"no-think={tmp_path / 'p' / 'rates-no-think.jsonl'}", "--out", tmp_path / "f"]
     shown = probe(*command)
-    assert "flip to the better side" in shown.stdout.replace("\n", " ")
-    told = json.loads(probe(*command, "--json").stdout)
+    assert "flip to the better side" in shown.replace("\n", " ")
+    told = json.loads(probe(*command, "--json"))
     verdicts = {row["name"]: row["verdict"] for row in told["defences"]}
     assert verdicts == {"d": "worse", "no-think": "slide"}
     assert told["defences"][0]["flips"][0]["intent"] == "harmful"
@@ -117,12 +114,12 @@ def test_guards_from_python_and_models(trees, tmp_path):
     guards = ["--guard", f"python:{tmp_path / 'g.py'}:refuses", "--guard", f"model:{tmp_path / 'm.toml'}"]
     with pytest.raises(BadInput, match="2 guards can tie"):
         probe(*base, *guards, "--out", tmp_path / "a")
-    told = json.loads(probe(*base, *guards, "--tie", "comply", "--out", tmp_path / "b", "--json").stdout)
+    told = json.loads(probe(*base, *guards, "--tie", "comply", "--out", tmp_path / "b", "--json"))
     assert told["panel"]["tie"] == "comply"
     assert told["ties"] > 0
     assert told["cuts"][0]["v"]["estimate"] == 0.0
     shown = probe(*base, *guards, "--tie", "comply", "--out", tmp_path / "b")
-    assert "even splits, resolved by the tie rule" in shown.stdout
+    assert "even splits, resolved by the tie rule" in shown
 
 
 def test_refusals(trees, tmp_path):
@@ -166,14 +163,14 @@ def test_rollouts_that_never_end_and_prompts_without_any_are_counted(trees, tmp_
         draw_rollouts(recorded_cases(store), policy, 2, Sampling(max_tokens=12), seed=5)
         plant(store, policy, world, world.tasks("held-out", 5))
     variance = ["variance", *command, *GUARD, "--cuts", ".5", "--prefixes", 5, "--mode", "free"]
-    shown = probe(*variance, "--out", tmp_path / "v").stdout
+    shown = probe(*variance, "--out", tmp_path / "v")
     assert "8 chosen rollouts never close their thinking and were not cut" in shown
     assert "1 prompts have no rollout" in shown
-    told = json.loads(probe(*variance, "--out", tmp_path / "v", "--json").stdout)
+    told = json.loads(probe(*variance, "--out", tmp_path / "v", "--json"))
     assert (told["uncut_unclosed"], told["uncut_unopened"], told["unopened"]) == (8, 0, 0)
     assert (told["unclosed"], told["without_rollouts"]) == (8, 1)
     cuts = ["cuts", *command, *GUARD, *LEAN, "--answers", 10, "--traces", 5, "--out", tmp_path / "c"]
-    shown = probe(*cuts, status=1).stdout
+    shown = probe(*cuts, status=1)
     assert "also set apart: 0 that never open their thinking, 8 that never close it" in shown
     with pytest.raises(BadInput, match="never opened in any of"):
         probe("variance", *command, "--guard", "regex:no", "--out", tmp_path / "w")

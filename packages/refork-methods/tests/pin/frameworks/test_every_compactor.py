@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from agent_framework import SlidingWindowStrategy, TruncationStrategy
+from agent_framework import SlidingWindowStrategy, TokenBudgetComposedStrategy, TruncationStrategy
 from autogen_core.model_context import UnboundedChatCompletionContext
 
-from pin.frameworks.histories import MAIL, call, drawn, numbering, result
-from pin.frameworks.test_agent_framework import strategies, summary
+from pin.frameworks.histories import MAIL, call, drawn, numbering, result, words
+from pin.frameworks.test_agent_framework import Words, strategies, summary
 from refork.chat import ScriptedChat
 from refork.compaction import Compactor, fate, with_ids
 from refork.errors import BadInput
@@ -19,8 +19,12 @@ from refork_methods.pin.frameworks import (
     LangGraphNodeCompactor,
     LangMemCompactor,
 )
-from refork_methods.pin.frameworks.agent_framework_messages import FrameworkShape, to_framework
-from refork_methods.pin.frameworks.autogen_messages import AutoGenShape, to_autogen
+from refork_methods.pin.frameworks.agent_framework_messages import (
+    FrameworkShape,
+    from_framework,
+    to_framework,
+)
+from refork_methods.pin.frameworks.autogen_messages import AutoGenShape, from_autogen, to_autogen
 from support.chat_histories import RULE, adversaries, plain, tokens
 
 SIX, TWO = ("messages", 6), ("messages", 2)
@@ -85,8 +89,19 @@ def test_it_works_inside_a_running_loop_as_outside(name):
         LangGraphNodeCompactor(ScriptedChat([])),
         LangChainMiddlewareCompactor(ScriptedChat([]), None),
         AutoGenContextCompactor(UnboundedChatCompletionContext()),
+        AutoGenContextCompactor.buffered(6),
+        AutoGenContextCompactor.head_and_tail(3, 3),
+        AutoGenContextCompactor.token_limited(words(plain(6)), words),
         AgentFrameworkCompactor(TruncationStrategy(max_n=6, compact_to=1)),
         AgentFrameworkCompactor(SlidingWindowStrategy(keep_last_groups=6)),
+        AgentFrameworkCompactor(summary(str, target=5, threshold=1)),
+        AgentFrameworkCompactor(
+            TokenBudgetComposedStrategy(token_budget=10_000, tokenizer=Words(), strategies=[])
+        ),
+        *(
+            LangChainMiddlewareCompactor(ScriptedChat([]), trigger, keep)
+            for trigger, keep in [(("tokens", 100_000), TWO), (("messages", 7), TWO), (SIX, SIX)]
+        ),
     ],
     ids=lambda one: one.name,
 )
@@ -189,6 +204,23 @@ def test_the_second_summariser_is_shown_the_first_summary(compactor):
     assert one.inserted[0] in two.dropped
     assert two.inserted != one.inserted
     assert sum(str(m["content"]).startswith("Summary of") for m in two.messages) == 1
+
+
+@pytest.mark.parametrize("ways", [(to_autogen, from_autogen), (to_framework, from_framework)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "hello", "name": "planner"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": "yes", "reasoning_content": "hm"},
+        call("a", "b"),
+        {**call("a"), "content": "let me look"},
+    ],
+)
+def test_a_message_comes_back_as_it_was(ways, message):
+    there, back = ways
+    assert back(there([message])) == [message]
 
 
 @pytest.mark.parametrize("placement", ["head", "tail"])

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pin.frameworks.histories import MAIL as BUFFER
 from pin.frameworks.histories import THREAD, caller, look, numbering, talk, talker
 from refork.chat import ScriptedChat
-from refork.compaction import Compactor, fate
+from refork.compaction import fate
 from refork.errors import BadInput
 from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.langchain_messages import (
@@ -43,7 +43,6 @@ moved = pytest.mark.filterwarnings(
 def test_the_recipe_from_a_checkpoint_before_it():
     messages = plain(9)
     result = LangGraphNodeCompactor(numbering()).compact(messages)
-    assert isinstance(LangGraphNodeCompactor(numbering()), Compactor)
     assert [m["content"] for m in result.messages] == [
         "Summary of conversation earlier: summary 1",
         *(m["content"] for m in messages[-2:]),

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from pin.frameworks.histories import MAIL as BUFFER
 from pin.frameworks.histories import THREAD, numbering, talk, talker, told
 from refork.chat import ScriptedChat
-from refork.compaction import Compactor
 from refork.errors import BadInput
 from refork_methods.pin import PinnedBuffer
 from refork_methods.pin.frameworks.langchain_messages import LangChainChat, from_langchain, to_langchain
@@ -51,11 +50,10 @@ def agent_graph(shorten, agent, overwrite):
     return graph.compile(checkpointer=InMemorySaver())
 
 
-def test_it_is_a_compactor_and_answers_once_a_round():
+def test_it_answers_once_a_round():
     messages = plain(12)
     summariser = numbering()
     compactor = LangMemCompactor(summariser, 200, None, 60)
-    assert isinstance(compactor, Compactor)
     result = compactor.compact(messages)
     assert result.summary == "summary 1"
     assert result.messages[0] == {

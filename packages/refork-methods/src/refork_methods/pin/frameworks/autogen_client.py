@@ -82,24 +82,10 @@ class AutoGenChatClient(ChatCompletionClient):
         return self._result(await asked)
 
     async def create_stream(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = (),
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
+        self, messages: Sequence[LLMMessage], **settings: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """The answer's text in one piece, then the result."""
-        result = await self.create(
-            messages,
-            tools=tools,
-            tool_choice=tool_choice,
-            json_output=json_output,
-            extra_create_args=extra_create_args,
-            cancellation_token=cancellation_token,
-        )
+        """The answer's text in one piece, then the result; ``settings`` as :meth:`create` takes them."""
+        result = await self.create(messages, **settings)
         if isinstance(result.content, str):
             yield result.content
         yield result
