@@ -14,7 +14,6 @@ from refork.errors import BadInput
 from refork.formats.importing import Checkpoint
 from refork.formats.llm_logs import LLMLogs
 from refork.tree import Tree
-from refork_testbed.worlds.search.fiction import COLUMNS, Fiction
 from support.hostile_trees import hot_journal, raw
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
@@ -33,16 +32,6 @@ def test_a_log_whose_table_is_none_is_not_read(made, tmp_path):
         connection.execute(made)
     with pytest.raises(BadInput, match="no tables of llm"):
         list(LLMLogs().read(file))
-
-
-def test_a_world_whose_table_is_a_view_is_not_read(tmp_path):
-    file = tmp_path / "world.db"
-    with raw(file) as connection:
-        for table, columns in COLUMNS.items():
-            fields = ", ".join(f"x AS {column}" for column in columns)
-            connection.execute(f"CREATE VIEW {table} AS {_ENDLESS} {fields} FROM n")
-    with pytest.raises(BadInput, match="there is no table"):
-        Fiction.read(file)
 
 
 def test_a_long_read_of_a_log_hears_ctrl_c(tmp_path, monkeypatch):

@@ -75,14 +75,6 @@ def test_the_model_is_told_the_rows_that_an_action_names(setting):
     assert Fictional().instruction(Moment(task, [], "answer: 1893", NOISE)) == ""
 
 
-def test_worlds_from_files_and_tasks_without_one(setting, tmp_path):
-    world, town, _ = setting
-    world.write(tmp_path / "w.db")
-    other = Task("t", "none", "train", "?")
-    for db in (tmp_path / "w.db", world, 3):
-        assert told(Fictional(db), other, [], f"open: {town}", "") == text_of(town, world.page(town))
-    assert Fictional(3).to_json() == {"control": "fictional", "world": "3"}
+def test_a_task_that_names_no_world_is_refused():
     with pytest.raises(BadInput, match="no invented world"):
-        told(Fictional(), other, [], "open: x", "")
-    with pytest.raises(BadInput):
-        Fictional(tmp_path / "missing.db")
+        told(Fictional(), Task("t", "none", "train", "?"), [], "open: x", "")

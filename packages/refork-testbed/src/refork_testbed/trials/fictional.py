@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import lru_cache
-from pathlib import Path
 from typing import final
 
 from refork.errors import BadInput
@@ -45,40 +43,21 @@ _ROWS = 5
 class Fictional:
     """Makes a simulator say what the table says.
 
-    ``db`` is a world, the SQLite file of one, or a world's number; None: the number in the task's data.
-    Combined with :class:`Stingy` it comes first.
-
-    Raises:
-        BadInput: the file is none of a world, or (when it is used) a task names no world.
+    The world is the one whose number the task's data names. Combined with :class:`Stingy` it comes first.
     """
 
-    db: Fiction | Path | int | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.db, Path):
-            _read(self.db)
-
-    @property
-    def name(self) -> str:
-        """``fictional``."""
-        return "fictional"
+    name = "fictional"
 
     def to_json(self) -> Json:
-        """Which world, where that is not the task's own."""
-        known = None if self.db is None else self._world(self.db).name
-        return {"control": self.name, "world": known}
-
-    def _world(self, db: Fiction | Path | int) -> Fiction:
-        return db if isinstance(db, Fiction) else fiction(db) if isinstance(db, int) else _read(db)
+        """Nothing to set."""
+        return {"control": self.name}
 
     def world(self, task: Task) -> Fiction:
-        """The world of a task; raises BadInput where neither it nor the settings name one."""
+        """The world of a task; raises BadInput where it names none."""
         number = task.data.get("world")
-        if self.db is not None:
-            return self._world(self.db)
         if isinstance(number, bool) or not isinstance(number, int):
             raise BadInput(
-                "the task names no invented world", where=f"task {task.id}", hint="give Fictional(db)"
+                "the task names no invented world", where=f"task {task.id}", hint="tasks of `search` do"
             )
         return fiction(number)
 
@@ -98,29 +77,21 @@ class Fictional:
 
     def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
         """What the model said, with pages, values and verdict from the table."""
-        return self._answered(at.task, at.history, at.action, predicted), None
-
-    def _answered(self, task: Task, history: Sequence[ActionObservation], action: str, predicted: str) -> str:
-        call = read_action(action)
+        call = read_action(at.action)
         if call is None:
-            return predicted
+            return predicted, None
         if call.verb == "answer":
-            gold = task.data.get("answer")
-            return grade(call.words, gold).verdict if gold else predicted
-        world = self.world(task)
-        lists = bool(task.data.get("lists", True))
+            gold = at.task.data.get("answer")
+            return grade(call.words, gold).verdict if gold else predicted, None
+        world = self.world(at.task)
+        lists = bool(at.task.data.get("lists", True))
         late = predicted.endswith(f"\n{TIME_UP}")
         if call.verb == "open":
-            title = _opened(world, history, call.words)
+            title = _opened(world, at.history, call.words)
             said = NO_PAGE if title is None else text_of(title, world.page(title, lists))
         else:
             said = _listed(world, lists, predicted.removesuffix(f"\n{TIME_UP}"))
-        return f"{said}\n{TIME_UP}" if late else said
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path) -> Fiction:
-    return Fiction.read(path)
+        return (f"{said}\n{TIME_UP}" if late else said), None
 
 
 def _listed(world: Fiction, lists: bool, predicted: str) -> str:

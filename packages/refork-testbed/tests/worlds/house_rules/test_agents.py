@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def test_the_law_is_exact_whatever_else_is_said(task, language):
     assert agent.call_chance(session.twinned().trigger["content"])[1] == 1.0
     noise = ingested([framing(name, session.rule) for name in FRAMINGS])
     for make in STRESS.values():
-        loud = session.with_before_trigger([*noise, *make(session.rule)])
+        loud = replace(session, messages=(*session.history, *noise, *make(session.rule), session.trigger))
         assert agent.violation_chance(loud.messages, task) == 0.03
 
 

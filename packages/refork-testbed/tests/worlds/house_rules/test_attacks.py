@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from refork.compaction import checked_ids, holds
@@ -65,7 +67,7 @@ def test_added_messages_fit_a_session(wording):
     session = scenario("email", 0, wording=wording)
     extra = ingested([framing(name, "email", wording) for name in FRAMINGS], wording=wording)
     for make in STRESS.values():
-        whole = session.with_before_trigger([*extra, *make(session.rule, wording)])
+        whole = replace(session, messages=(*session.history, *extra, *make(session.rule, wording)))
         checked_ids(whole.messages)
         assert holds(whole.messages, session.rule)
         assert [m["role"] for m in extra] == ["user", "assistant"] * 6

@@ -12,7 +12,6 @@ from refork.worlds import World, open_world
 from refork_testbed.worlds.house_rules.agents import RuleAgent
 from refork_testbed.worlds.house_rules.scenario import scenarios
 from refork_testbed.worlds.house_rules.tasks import TASKS, TOOLS
-from refork_testbed.worlds.house_rules.world import RuleJudge
 
 SETTINGS = Sampling(max_tokens=300)
 
@@ -74,7 +73,7 @@ def test_the_vocabulary_belongs_to_the_small_wording():
 
 @pytest.mark.parametrize("wording", ["full", "small"])
 def test_a_session_on_the_tree(wording):
-    """The opening is many messages, the walk holds them, and judge and world agree."""
+    """The opening is many messages, the walk holds them, and rollouts are graded."""
     world = open_world(f"house-rules:deploy?turns=2&wording={wording}")
     policy = RuleAgent(error=0.5).policy()
     tasks = world.tasks("train", 4)
@@ -83,28 +82,5 @@ def test_a_session_on_the_tree(wording):
         assert list(conversation(tree.path(point.node)).messages) == tasks[0].data["messages"]
         assert [finding for finding in tree.verify() if finding.severity == "error"] == []
         groups = grow(tree, policy, world, tasks, draws=4, settings=SETTINGS)
-        judge, seen = RuleJudge(), set()
-        for group in groups:
-            for walk in group.forks[0].leaves():
-                reward = next(s.value for s in tree.scores(node=walk.leaf.id) if s.name == "reward")
-                violation = judge.judge(walk).value
-                assert violation == 1 - reward
-                assert violation == RuleJudge(TASKS["deploy"].checker).judge(walk).value
-                seen.add(violation)
-        assert seen == {0.0, 1.0}
-
-
-def test_a_task_of_another_world_needs_a_checker():
-    world, policy = open_world("household:1"), RuleAgent().policy()
-    with Tree.memory() as tree:
-        point = plant(tree, policy, world, world.tasks("train", 1))[0]
-        with pytest.raises(BadInput, match="did not begin with a house-rules task"):
-            RuleJudge().judge(tree.path(point.node))
-        assert RuleJudge(TASKS["email"].checker).judge(tree.path(point.node)).value is None
-
-
-def test_the_judge_needs_a_checker_or_its_own_task():
-    with pytest.raises(BadInput):
-        RuleJudge({"tool": "x"})
-    assert RuleJudge(TASKS["email"].checker).producer.config["checker"] == TASKS["email"].checker
-    assert RuleJudge(lambda call: True).producer.config["checker"].endswith("<lambda>")
+        rewards = [value for group in groups for value in group.values()]
+        assert set(rewards) == {0.0, 1.0}

@@ -169,13 +169,11 @@ def test_what_an_agent_of_the_law_says():
     assert says(soft, visible=True, twin=True) == says(hard, visible=True, twin=True) == "allowed"
 
 
-def test_twins_and_insertions():
+def test_twins():
     session = scenario("email", 1)
     assert session.twinned().trigger == session.twin
     assert session.twinned().lawful(visible=True) == session.answer(session.allowed)
     assert session.twinned().history == session.history
-    extra = {"role": "user", "content": "hello", "id": "x"}
-    assert session.with_before_trigger([extra]).messages[-2:] == (extra, session.trigger)
 
 
 def test_the_small_vocabulary_is_closed_and_small():

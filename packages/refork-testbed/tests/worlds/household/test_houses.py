@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refork.errors import BadInput, CannotDo
 from refork.worlds.expert import demonstrate, expert, shortest
-from refork_testbed.worlds.household.build import HELD, SIZES, WRONG, Layout, household_world
+from refork_testbed.worlds.household.build import HELD, WRONG, Layout, household_world
 
 
 def exhaustive(game, state):
@@ -29,10 +29,10 @@ def exhaustive(game, state):
     return None
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2])
 def test_the_expert_is_as_short_as_an_exhaustive_search(size):
     world = household_world(size)
-    for task in world.tasks("train", 12 if size < 3 else 4):
+    for task in world.tasks("train", 12):
         game = world.game(task)
         assert len(expert(world, task)) == exhaustive(game, game.begin)
 
@@ -60,7 +60,7 @@ def test_the_expert_is_shortest_from_wherever_mistakes_led(data):
         assert found == ()
 
 
-@pytest.mark.parametrize("size", range(1, 7))
+@pytest.mark.parametrize("size", [1, 2])
 def test_every_task_can_be_done_in_time(size):
     world = household_world(size)
     for split in ("train", "held-out"):
@@ -74,21 +74,20 @@ def test_every_task_can_be_done_in_time(size):
             assert seen[-1].text == "task done"
 
 
-@pytest.mark.parametrize("size", sorted(SIZES))
-def test_a_house_needs_a_key_and_no_key_is_behind_its_door(size):
-    world = household_world(size)
+def test_a_house_needs_a_key_that_is_not_behind_its_door():
+    world = household_world(2)
     for task in world.tasks("train", 40):
         path = expert(world, task)
+        assert "take key" in path
         assert any(action.startswith("unlock") for action in path)
-        assert any(action.endswith("key") and action.startswith("take") for action in path)
         layout = Layout.from_json(task.data["layout"])
-        assert len(layout.rooms) == SIZES[size].rooms
-        assert len(layout.passages) == len(layout.rooms) - 1
-        assert len({name for name, _, _ in layout.things}) == len(layout.things)
+        assert layout.to_json() == task.data["layout"]
+        assert layout.locked not in (layout.start, layout.key)
+        assert layout.locked in (layout.source, layout.goal)
 
 
 def test_splits_never_share_a_layout():
-    for size in (1, 2, 3):
+    for size in (1, 2):
         world = household_world(size)
         train = {str(t.data) for t in world.tasks("train", 600)}
         held = {str(t.data) for seed in (0, 1) for t in world.tasks("held-out", 300, seed)}
@@ -110,8 +109,8 @@ def test_the_demo_size_is_small():
     assert len(world.vocabulary()) <= 200
 
 
-def first_task(size=2):
-    world = household_world(size)
+def first_task():
+    world = household_world(2)
     task = world.tasks("train", 1)[0]
     return world, task, world.start(task, 0)
 
@@ -133,53 +132,19 @@ def test_a_locked_door_needs_its_key_in_hand():
     path = list(expert(world, task))
     at = next(i for i, a in enumerate(path) if a.startswith("unlock"))
     room = path[at].split()[1]
-    key = next(i for i, (name, _, _) in enumerate(episode.game.layout.things) if name.endswith("key"))
     for action in path[:at]:
         episode.step(action)
-    assert episode.state.things[key] == HELD
+    assert episode.state.things[0] == HELD
     assert f"go {room}" not in episode.game.actions(episode.state)
     locked = episode.step(f"go {room}")
     assert locked.info == {"invalid": True}
-    here = episode.game._surface(episode.state.room)
-    key_name = episode.game.layout.things[key][0]
-    episode.step(f"put {key_name} on {here}")
+    episode.step(
+        next(action for action in episode.game.actions(episode.state) if action.startswith("put key"))
+    )
     assert episode.step(f"unlock {room}").info == {"invalid": True}
-    episode.step(f"take {key_name}")
+    episode.step("take key")
     assert "invalid" not in episode.step(f"unlock {room}").info
     assert "invalid" not in episode.step(f"go {room}").info
-
-
-def test_containers_hide_what_they_hold_until_opened():
-    world = household_world(3)
-    for task in world.tasks("train", 60):
-        path = expert(world, task)
-        opened = [a for a in path if a.startswith("open")]
-        if not opened:
-            continue
-        episode = world.start(task, 0)
-        for action in path:
-            before = episode.game.view(episode.state)
-            if action in opened:
-                name = action.split()[1]
-                assert f"{name} closed" in before
-                after = episode.step(action).text
-                assert f"{name} open" in after
-                assert len(after.split()) > len(before.split())
-            else:
-                episode.step(action)
-        return
-    pytest.fail("no task with a needed container among 60")
-
-
-def test_two_goals_are_both_needed():
-    world, task, episode = first_task(5)
-    assert task.prompt.count("put the") == 2
-    puts = [a for a in expert(world, task) if a.startswith("put")]
-    assert len(puts) == 2
-    for action in expert(world, task):
-        seen = episode.step(action)
-        if action == puts[0]:
-            assert seen.reward is None
 
 
 def test_demonstrations_err_at_the_stated_rate_and_recover():
@@ -219,8 +184,9 @@ def test_an_expert_that_only_errs_still_ends():
         {"rooms": ["hall", "moon", "study", "kitchen", "bedroom"]},
         {"goals": [["unicorn", 0]]},
         {"passages": []},
-        {"things": [["apple", "room", 77]]},
-        {"things": [["apple", "container", 0]]},
+        {"goals": [["coin", 77]]},
+        {"things": [["key", "room", 77], ["coin", "room", 0]]},
+        {"containers": [["box", 0]]},
         {"things": "apple"},
     ],
 )
@@ -228,10 +194,3 @@ def test_layouts_that_contradict_themselves_are_refused(change):
     _, task, _ = first_task()
     with pytest.raises(BadInput, match="household"):
         Layout.from_json(task.data["layout"] | change)
-
-
-def test_layouts_survive_json():
-    for size in SIZES:
-        for task in household_world(size).tasks("train", 5):
-            layout = Layout.from_json(task.data["layout"])
-            assert layout.to_json() == task.data["layout"]

@@ -1,4 +1,4 @@
-"""The search world: turns, grading from texts, snapshots, splits, folders."""
+"""The search world: turns, grading from texts, snapshots, splits."""
 
 import json
 
@@ -130,41 +130,3 @@ def test_splits_share_no_world_and_lists_of_tasks_are_prefixes(world):
 def test_specifications_that_cannot_be(spec):
     with pytest.raises(BadInput):
         open_world(spec)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "deep").mkdir()
-    for number, name in enumerate(["one.md", "two.txt", "deep/three.rst", "four.txt", "five.txt"]):
-        text = f"# Title {name}\n\nThe harbour of place {1700 + number} was built by many people. Twice."
-        (tmp_path / name).write_text(text)
-    (tmp_path / "skip.bin").write_bytes(b"\xff")
-    return tmp_path
-
-
-def test_a_folder_is_asked_for_what_stands_in_it_once(folder):
-    world = open_world(f"search:{folder}")
-    found = [task for split in ("train", "held-out") for task in world.tasks(split, 1)]
-    for task in found:
-        assert task.prompt.count("____") == 1
-        episode = world.start(task, 0)
-        page = episode.step(f"open: {task.data['path'][0]}").text
-        filled = task.data["question"].partition(" : ")[2].replace("____", task.data["answer"][0])
-        assert filled in page
-        assert acted(world, task, 0)[1].done
-    with pytest.raises(BadInput, match="beforehand"):
-        world.vocabulary()
-
-
-def test_a_folder_brings_its_own_questions(folder):
-    rows = [{"question": "When?", "answer": ["1700", "1701"], "path": ["one.md"]}]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    world = open_world(f"search:{folder}")
-    split = split_of(digest("folder", ["one.md"]))
-    (task,) = world.tasks(split, 1)
-    assert "separated by ;" in task.prompt
-    assert world.start(task, 0).step("answer: 1701 ; 1,700").reward == 1.0
-    for bad in ({"question": "When?"}, {"answer": "x"}, rows[0] | {"path": ["none"]}, rows[0] | {"needs": 3}):
-        (folder / "questions.jsonl").write_text(json.dumps(bad))
-        with pytest.raises(BadInput):
-            open_world(f"search:{folder}")

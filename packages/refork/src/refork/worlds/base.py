@@ -76,7 +76,7 @@ class World(Protocol):
 
     @property
     def name(self) -> str:
-        """Name and size, as the command line takes it: ``household:6``."""
+        """Name and size, as the command line takes it: ``household:2``."""
         ...
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
@@ -15,13 +14,13 @@ from refork_methods.simulate.control.stingy import Stingy
 #: What may be written, for help texts.
 GRAMMAR = (
     "perturb[:rate=0.3,kinds=error+pages+partial+failure,actions=NAME+NAME,how=enforce], "
-    "stingy[:answer=TEXT], fictional[:db=FILE]; several, separated by semicolons"
+    "stingy[:answer=TEXT], fictional; several, separated by semicolons"
 )
 
 
-def _fictional(db: Path | None = None) -> Control:
+def _fictional() -> Control:
     """Invented worlds come with the testbed, and so does the control that speaks from their tables."""
-    control: Control = part("simulate.fictional", "refork-testbed")(db)
+    control: Control = part("simulate.fictional", "refork-testbed")()
     return control
 
 
@@ -35,7 +34,7 @@ _READ: dict[str, tuple[Callable[..., Control], dict[str, Callable[[str], Any]]]]
         {"rate": float, "kinds": _many, "actions": _many, "spare": _many, "how": str, "page": int},
     ),
     "stingy": (Stingy, {"answer": _many, "needs": _many, "teaser": str}),
-    "fictional": (_fictional, {"db": Path}),
+    "fictional": (_fictional, {}),
 }
 
 

@@ -6,9 +6,9 @@ All wordings are ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from refork.errors import BadInput
 from refork.tool_calls import ToolCall, compact, openai_call
@@ -93,10 +93,6 @@ class Scenario:
         """The same session with the allowed request for its trigger."""
         return replace(self, messages=(*self.history, self.twin))
 
-    def with_before_trigger(self, extra: Sequence[Message]) -> Scenario:
-        """The same session with more messages just before the trigger."""
-        return replace(self, messages=(*self.history, *extra, self.trigger))
-
     def answer(self, call: ToolCall | None) -> Message:
         """An assistant's message in this wording: the call, or for None a refusal."""
         small = self.wording == "small"
@@ -114,32 +110,37 @@ class Scenario:
         return self.answer(None if forbidden else self.allowed if twin else self.violating)
 
 
-def scenario(
-    task: str,
-    seed: int,
-    *,
-    turns: int = 6,
-    words: int | None = None,
-    wording: Wording = "full",
-    channel: Channel = "user",
-    language: str = "en",
-    system: bool | None = None,
-) -> Scenario:
+class Ways(TypedDict, total=False):
+    """What a session is like besides its task.
+
+    ``turns`` benign turns (6); with ``words`` as many more as bring the messages before the trigger to that
+    many words. ``channel``: how the rule comes in (a user's instruction, a memory entry, a tool's output, the
+    system message). ``system``: whether there is a system message (None: in the full wording).
+    """
+
+    turns: int
+    words: int | None
+    wording: Wording
+    channel: Channel
+    language: str
+    system: bool | None
+
+
+def scenario(task: str, seed: int, **ways: Unpack[Ways]) -> Scenario:
     """The session of a task and seed: a pure function of its arguments.
 
-    ``turns`` benign turns; with ``words`` as many more as bring the messages before the trigger to that many
-    words. ``channel``: how the rule comes in (a user's instruction, a memory entry, a tool's output, the
-    system message). ``system``: whether there is a system message (None: in the full wording). More turns
-    leave the earlier ones, the trigger and the split as they are.
+    More turns leave the earlier ones, the trigger and the split as they are.
 
     Raises:
         BadInput: an unknown task, channel or language, or a length that is none.
     """
+    turns, words, wording = ways.get("turns", 6), ways.get("words"), ways.get("wording", "full")
+    channel, language = ways.get("channel", "user"), ways.get("language", "en")
     about = find_task(task)
     _check(turns, words, wording, channel, language)
     pair = draw_request(task, Dice("house-rules", wording, "request", task, seed), wording)
     rule = about.text(wording, language)
-    opening = _opening(about, rule, wording, channel, language, system)
+    opening = _opening(about, rule, wording, channel, language, ways.get("system"))
     policy_ids = tuple(str(m["id"]) for m in opening if str(m["id"]).startswith(POLICY))
     messages, slots = list(opening), list[Slot]()
     if channel == "system":
@@ -170,19 +171,7 @@ def scenario(
     )
 
 
-def scenarios(
-    task: str,
-    split: Split,
-    count: int,
-    seed: int = 0,
-    *,
-    turns: int = 6,
-    words: int | None = None,
-    wording: Wording = "full",
-    channel: Channel = "user",
-    language: str = "en",
-    system: bool | None = None,
-) -> list[Scenario]:
+def scenarios(task: str, split: Split, count: int, seed: int = 0, **ways: Unpack[Ways]) -> list[Scenario]:
     """``count`` different sessions of one split; a longer list begins as a shorter one.
 
     The split is decided by the request alone, so the two share none, whatever the seed, length or channel.
@@ -190,23 +179,14 @@ def scenarios(
     Raises:
         BadInput: as :func:`scenario`.
     """
-    _check(turns, words, wording, channel, language)
     found: dict[int, Scenario] = {}
+    wording = ways.get("wording", "full")
     dice = Dice("house-rules", "seeds", wording, find_task(task).name, seed)
     while len(found) < count:
         one = dice.below(2**31)
         pair = draw_request(task, Dice("house-rules", wording, "request", task, one), wording)
         if one not in found and _split(task, pair) == split:
-            found[one] = scenario(
-                task,
-                one,
-                turns=turns,
-                words=words,
-                wording=wording,
-                channel=channel,
-                language=language,
-                system=system,
-            )
+            found[one] = scenario(task, one, **ways)
     return list(found.values())
 
 

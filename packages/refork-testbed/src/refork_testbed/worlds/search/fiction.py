@@ -6,15 +6,12 @@ made; the schema and its sentences are ours.
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from refork.errors import BadInput
-from refork.foreign_sqlite import harden, real_tables, was_interrupted
 from refork.worlds.dice import Dice
 
 # The words of invented worlds: names, sentences and their slots. All are plain lower-case words.
@@ -193,50 +190,6 @@ class Fiction:
             str(row[0]): table for table in COLUMNS for row in self.db.execute(f"SELECT name FROM {table}")
         }
 
-    @classmethod
-    def read(cls, path: Path) -> Fiction:
-        """The world in an SQLite file with the four tables.
-
-        Raises:
-            BadInput: it is no such file.
-        """
-        if not path.is_file():
-            raise BadInput("there is no such file", where=str(path))
-        source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            harden(source)
-            if lacking := set(COLUMNS) - set(real_tables(source)):
-                raise BadInput(
-                    f"not the tables of a world: there is no table {min(lacking)}", where=str(path)
-                )
-            tables = {
-                table: source.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
-                for table, columns in COLUMNS.items()
-            }
-        except sqlite3.Error as error:
-            if was_interrupted(error):
-                raise KeyboardInterrupt from error
-            raise BadInput(f"not the tables of a world: {error}", where=str(path)) from error
-        finally:
-            source.close()
-        return cls(tables, path.name)
-
-    def write(self, path: Path) -> None:
-        """Its tables as an SQLite file.
-
-        Raises:
-            BadInput: something is there already.
-        """
-        if path.exists():
-            raise BadInput("there is something already", where=str(path), hint="choose another name")
-        scratch = path.with_name(f".{path.name}.partial")
-        target = sqlite3.connect(scratch)
-        try:
-            self.db.backup(target)
-        finally:
-            target.close()
-        scratch.replace(path)
-
     def titles(self) -> list[str]:
         """The names of all things, sorted."""
         return sorted(self._table)
@@ -288,63 +241,3 @@ def _dangling() -> dict[str, str]:
 def fiction(number: int) -> Fiction:
     """World ``number``, kept while it is in use."""
     return Fiction(draw_tables(number), str(number))
-
-
-def read_sentence(title: str, sentence: str) -> dict[str, Any] | None:
-    """What a sentence of a page says; None where it is no such sentence.
-
-    ``table``, and ``facts`` (column -> value) or ``list`` ((table, column)) with its ``items``.
-    """
-    for table, pattern in _patterns():
-        found = pattern.fullmatch(sentence)
-        if found is None or found["name"] != title:
-            continue
-        said = found.groupdict()
-        if "items" in said:
-            of = next((t, c) for text, t, c in LISTS[table] if _pattern(text) is pattern)
-            return {"table": table, "list": of, "items": said["items"].split(BETWEEN)}
-        facts = {key: int(value) if key in NUMBERS else value for key, value in said.items()}
-        return {"table": table, "facts": facts}
-    return None
-
-
-def tables_of(pages: Iterable[tuple[str, Sequence[str]]]) -> Tables:
-    """Rows that pages say, (title, sentences) each: the inverse of :meth:`Fiction.page`.
-
-    Raises:
-        BadInput: a sentence is none of a page's.
-    """
-    found: Tables = {table: [] for table in COLUMNS}
-    for title, sentences in pages:
-        row: dict[str, Any] = {}
-        table = None
-        for sentence in sentences:
-            said = read_sentence(title, sentence)
-            if said is None:
-                raise BadInput(f"this is no sentence of a page: {sentence!r}", where=title)
-            table = said["table"]
-            row |= said.get("facts", {})
-        if table is None:
-            raise BadInput("an empty page", where=title)
-        found[table].append(tuple(row[column] for column in COLUMNS[table]))
-    return found
-
-
-@lru_cache(maxsize=64)
-def _pattern(template: str) -> re.Pattern[str]:
-    parts = re.split(r"\{(\w+)\}", template)
-    out = []
-    for i, part in enumerate(parts):
-        if i % 2 == 0:
-            out.append(re.escape(part))
-        else:
-            slot = r"\d+" if part in NUMBERS else r".+" if part == "items" else r"[a-z]+(?: [a-z]+)?"
-            out.append(f"(?P<{part}>{slot})")
-    return re.compile("".join(out))
-
-
-@lru_cache(maxsize=1)
-def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    templates = [(table, text) for table, said in SENTENCES.items() for text in said]
-    templates += [(table, text) for table, said in LISTS.items() for text, _, _ in said]
-    return tuple((table, _pattern(text)) for table, text in templates)

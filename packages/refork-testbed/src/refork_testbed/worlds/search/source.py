@@ -1,17 +1,13 @@
-"""What is searched: an invented world drawn by number, or a folder of texts."""
+"""What is searched: invented worlds, and the questions about them."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Protocol, final
+from typing import final
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects
 from refork.types import Json
 from refork.worlds.base import Split
 from refork.worlds.dice import Dice, digest, split_of
@@ -43,11 +39,6 @@ class Kind:
     path: str | None = None
     other: str | None = None
 
-    @property
-    def listed(self) -> bool:
-        """Whether the answer, or the way to it, stands in a page's list."""
-        return self.name in _LISTED
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -65,7 +56,8 @@ def _fact(table: str, column: str, words: str) -> Kind:
     return Kind(column, table, words, f"SELECT {column} FROM {table} WHERE name = :x")
 
 
-_LISTED = frozenset({"products", "companies", "people", "founders_products"})
+#: Kinds whose answer, or the way to it, stands in a page's list.
+_LISTED = ("companies", "founders_products", "people", "products")
 _FOUNDER = "SELECT founder FROM company WHERE name = :x"
 _MAKER = "SELECT company FROM product WHERE name = :x"
 _SMITHS = "SELECT name FROM person WHERE town = :x AND trade = :y"
@@ -154,37 +146,6 @@ def draw_question(world: Fiction, kinds: tuple[str, ...], dice: Dice) -> Questio
 _NUMBERS = 2**31
 
 
-class Source(Protocol):
-    """Where pages and questions come from; a question is data with ``question``, ``answer``, ``path``."""
-
-    @property
-    def argument(self) -> str:
-        """As it stands in the world's name, after the colon."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Changes whenever a page or a question could differ."""
-        ...
-
-    @property
-    def words(self) -> tuple[str, ...] | None:
-        """Every word of its pages and questions; None where that is not known beforehand."""
-        ...
-
-    def draw(self, split: Split, seed: int, number: int) -> Json | None:
-        """The data of the ``number``-th question of a seed; None where that is of the other split."""
-        ...
-
-    def index(self, data: Json) -> Index:
-        """The index that a question is asked of; raises BadInput where it is no question of this source."""
-        ...
-
-    def known(self, data: Json) -> str:
-        """What a simulator is told of the pages as a whole."""
-        ...
-
-
 @final
 @dataclass(frozen=True)
 class Fictions:
@@ -197,15 +158,12 @@ class Fictions:
     each: int = 4
     lists: bool = True
 
-    argument = ""
-    version = "1"
-
     def __post_init__(self) -> None:
         unknown = sorted(set(self.kinds) - set(KINDS))
         if unknown or not self.kinds:
             what = f"there are no questions of kind {unknown[0]!r}" if unknown else "there is no kind"
             raise BadInput(what, where="search", hint="kinds: " + ", ".join(KINDS))
-        told = sorted(kind for kind in self.kinds if KINDS[kind].listed)
+        told = [kind for kind in _LISTED if kind in self.kinds]
         if told and not self.lists:
             raise BadInput(f"without lists no page answers questions of kind {told[0]!r}", where="search")
         if self.each < 1:
@@ -284,143 +242,3 @@ def _index(number: int, lists: bool) -> Index:
 def text_of(title: str, page: Sequence[str]) -> str:
     """A page as it is shown: its title, then its sentences, a line each."""
     return "\n".join([title, *page])
-
-
-#: What counts as text, and where questions stand: {"question": ..., "answer": item or items} a line.
-ENDINGS = (".txt", ".md", ".rst")
-QUESTIONS = "questions.jsonl"
-BLANK = "____"
-_LONGEST = 2_000_000
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_RARE = re.compile(r"\b(?:\d{2,}|[A-Za-z]{7,})\b")
-
-
-@final
-@dataclass(frozen=True)
-class Folder:
-    """The texts of a folder and the questions about them. A page with its questions is in one split."""
-
-    path: Path
-    pages: dict[str, tuple[str, ...]] = field(repr=False)
-    asked: list[Json] = field(repr=False)
-
-    words = None
-
-    @classmethod
-    def read(cls, path: Path) -> Folder:
-        """The texts of a folder; its questions, or sentences of it in which one word is missing.
-
-        A made question blanks a number or a long word in a sentence of 6 to 40 words whose rest stands once
-        in the whole folder, so that it has one answer.
-
-        Raises:
-            BadInput: there is no folder, no text, or nothing to ask.
-        """
-        where = f"search:{path}"
-        if not path.is_dir():
-            raise BadInput("there is no such folder", where=where)
-        pages: dict[str, tuple[str, ...]] = {}
-        for file in sorted(path.rglob("*")):
-            if file.suffix.lower() in ENDINGS and file.is_file() and file.stat().st_size <= _LONGEST:
-                said = sentences(file.read_text(encoding="utf-8", errors="replace"))
-                if said:
-                    pages[file.relative_to(path).as_posix()] = said
-        if not pages:
-            raise BadInput("no text here", where=where, hint=f"files: {', '.join(ENDINGS)}")
-        given = path / QUESTIONS
-        asked = _given(given, pages) if given.is_file() else cloze(pages)
-        if not asked:
-            raise BadInput("nothing to ask", where=where, hint=f"put questions in {QUESTIONS}")
-        return cls(path, pages, asked)
-
-    @property
-    def argument(self) -> str:
-        """The folder."""
-        return str(self.path)
-
-    @property
-    def version(self) -> str:
-        """Of the texts and questions."""
-        return digest(self.pages, self.asked)[:16]
-
-    def draw(self, split: Split, seed: int, number: int) -> Json | None:
-        """One of the questions, all of them in random order, over and over."""
-        order = Dice("folder", seed).sample(range(len(self.asked)), len(self.asked))
-        data = self.asked[order[number % len(order)]]
-        return (
-            dict(data) if split_of(digest("folder", data["path"][:1] or data["question"])) == split else None
-        )
-
-    def index(self, data: Json) -> Index:
-        """The folder's index."""
-        need(data, ("question", "answer", "path"), "search")
-        if data not in self.asked:
-            raise BadInput("the task's question is none of this folder", where=f"search:{self.path}")
-        key = (self.argument, self.version)
-        if key not in _INDEXES:
-            _INDEXES.clear()
-            _INDEXES[key] = Index(self.pages, str(self.path))
-        return _INDEXES[key]
-
-    def known(self, data: Json) -> str:
-        """How many pages there are."""
-        del data
-        return f"{len(self.pages)} pages"
-
-
-#: The index of the folder that was used last.
-_INDEXES: dict[tuple[str, str], Index] = {}
-
-
-def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of a text, white space made single spaces, empty ones left out."""
-    parts = (" ".join(part.split()) for part in _SENTENCE.split(text))
-    return tuple(part for part in parts if part)
-
-
-def cloze(pages: dict[str, tuple[str, ...]]) -> list[Json]:
-    """One question for each page that can be asked one, made from its own sentences."""
-    stands = Counter(_without(text, word) for said in pages.values() for text in said for word in _rare(text))
-    found: list[Json] = []
-    for title, said in pages.items():
-        ways = [(text, word) for text in said for word in _rare(text) if stands[_without(text, word)] == 1]
-        if ways:
-            text, word = Dice("cloze", title).choice(ways)
-            question = f"which word is missing : {_without(text, word)}"
-            found.append({"question": question, "answer": [word], "path": [title], "needs": []})
-    return found
-
-
-def _rare(text: str) -> list[str]:
-    """The words of a sentence that may be asked for; each stands in it once."""
-    if not 6 <= len(text.split()) <= 40:
-        return []
-    words = _RARE.findall(text)
-    return [word for word in dict.fromkeys(words) if len(re.findall(rf"\b{word}\b", text, re.I)) == 1]
-
-
-def _without(text: str, word: str) -> str:
-    return re.sub(rf"\b{word}\b", BLANK, text)
-
-
-def _given(path: Path, pages: dict[str, tuple[str, ...]]) -> list[Json]:
-    """Questions of a file, checked."""
-    found: list[Json] = []
-    for where, body in json_objects(path.read_text(encoding="utf-8").splitlines(), str(path)):
-        if not isinstance(body.get("question"), str):
-            raise BadInput("a question has the keys question and answer", where=where)
-        answer = body.get("answer")
-        items = [answer] if isinstance(answer, str) else answer
-        if not isinstance(items, list) or not items or not all(isinstance(i, str) and i for i in items):
-            raise BadInput("the answer is a text or a list of texts", where=where)
-        lists = {}
-        for key in ("path", "needs"):
-            value = body.get(key, [])
-            if not isinstance(value, list) or not all(isinstance(i, str) for i in value):
-                raise BadInput(f"{key} is a list of texts", where=where)
-            lists[key] = value
-        missing = [title for title in lists["path"] if title not in pages]
-        if missing:
-            raise BadInput(f"there is no page {missing[0]!r}", where=where)
-        found.append({"question": body["question"], "answer": items} | lists)
-    return found

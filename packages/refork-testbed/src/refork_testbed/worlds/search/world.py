@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from refork.errors import BadInput
 from refork.thoughts import without_thoughts
@@ -33,7 +32,7 @@ from refork_methods.simulate.search_text import (
     read_action,
 )
 from refork_testbed.worlds.search.engine import Index, Snippets, query_words
-from refork_testbed.worlds.search.source import KINDS, Fictions, Folder, Source, text_of
+from refork_testbed.worlds.search.source import KINDS, Fictions, text_of
 
 #: Types of the options of a specification.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
@@ -63,7 +62,7 @@ class SearchWorld:
     ``told``: what a simulator's brief holds, all of it or, for small models, only answer and pages.
     """
 
-    source: Source
+    source: Fictions = field(default_factory=Fictions)
     snippets: Snippets = field(default_factory=Snippets)
     results: int = 5
     turns: int = 8
@@ -72,6 +71,7 @@ class SearchWorld:
     options: str = ""
 
     domain: DomainName = "search"
+    version = "1.1"
     deterministic = True
 
     def __post_init__(self) -> None:
@@ -85,13 +85,7 @@ class SearchWorld:
     @property
     def name(self) -> str:
         """The specification that opens this world."""
-        body = f"search:{self.source.argument}" if self.source.argument else "search"
-        return f"{body}?{self.options}" if self.options else body
-
-    @property
-    def version(self) -> str:
-        """Of the engine and the source."""
-        return f"1.{self.source.version}"
+        return f"search?{self.options}" if self.options else "search"
 
     @property
     def max_turns(self) -> int:
@@ -99,16 +93,14 @@ class SearchWorld:
         return self.turns
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Every word that can be said, sorted; raises BadInput for a folder of texts, which is open."""
-        if self.source.words is None:
-            raise BadInput("the words of a folder are not known beforehand", where=self.name)
+        """Every word that can be said, sorted."""
         numbers = [str(n) for n in range(100)]
         return tuple(sorted({*self.source.words, *_ENGINE_WORDS, *numbers}))
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` different seeded questions; a shorter list is a prefix of a longer one.
 
-        An invented world, or a page of a folder, is in one split with all of its questions.
+        An invented world is in one split with all of its questions.
 
         Raises:
             BadInput: there are not so many.
@@ -272,19 +264,8 @@ class SearchEpisode:
 
     def snapshot(self) -> bytes:
         """The state and the last observation as JSON."""
-        seen: Any = None
-        if self._seen is not None:
-            last = self._seen
-            seen = {key: getattr(last, key) for key in ("text", "state_key", "done", "reward", "info")}
-        state = self.state
-        record = {
-            "task": self.task.id,
-            "query": state.query,
-            "opens": state.opens,
-            "turn": state.turn,
-            "seen": seen,
-        }
-        return json.dumps(record, sort_keys=True).encode()
+        seen = None if self._seen is None else asdict(self._seen)
+        return json.dumps({"task": self.task.id, "seen": seen} | asdict(self.state), sort_keys=True).encode()
 
     def reseed(self, seed: int) -> None:
         """There is no chance."""
@@ -336,29 +317,22 @@ def _brief(world: SearchWorld, name: str, key: str) -> Brief:
 
 
 def open_search(spec: Spec) -> SearchWorld:
-    """``search:FOLDER``: a search engine over invented facts or FOLDER's texts (kinds, snippets, turns).
+    """``search``: a search engine over invented facts (kinds, snippets, turns).
 
     Raises:
-        BadInput: an unknown option, kind of question or snippet policy, or a folder without text.
+        BadInput: an unknown option, kind of question or snippet policy.
     """
+    spec.alone()
     said = spec.take(OPTIONS)
     rich = said.pop("snippets", "rich")
     if isinstance(rich, str):
         if rich not in _RICH:
             raise BadInput(f"snippets cannot be {rich!r}", where="search", hint="rich, teaser, or a share")
         rich = _RICH[rich]
+    kinds = tuple(said.pop("kinds").split(",")) if "kinds" in said else tuple(KINDS)
+    source = Fictions(kinds, said.pop("each", 4), said.pop("lists", True))
     snippets = Snippets(float(rich), said.pop("words", 0))
-    told = said.pop("brief", "full")
-    fictional = {key: said.pop(key) for key in ("kinds", "each", "lists") if key in said}
-    source: Source
-    if spec.argument:
-        if fictional:
-            raise BadInput(f"a folder has no option {next(iter(fictional))}", where=f"search:{spec.argument}")
-        source = Folder.read(Path(spec.argument))
-    else:
-        kinds = tuple(fictional["kinds"].split(",")) if "kinds" in fictional else tuple(KINDS)
-        source = Fictions(kinds, fictional.get("each", 4), fictional.get("lists", True))
-    return SearchWorld(source, snippets, told=told, options=spec.query, **said)
+    return SearchWorld(source, snippets, told=said.pop("brief", "full"), options=spec.query, **said)
 
 
 MANNERS = ("solver", "solver", "explorer", "erring")
