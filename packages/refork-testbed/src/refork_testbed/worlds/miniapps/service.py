@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, final
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.catalogue import (
-    PAGE_SIZE,
-    TOKEN_LIFE,
-    Function,
-    catalogue,
-    function_named,
-)
+from refork_testbed.worlds.miniapps.catalogue import PAGE_SIZE, TOKEN_LIFE, Function, function_named
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -148,8 +142,3 @@ def _fits(value: Any, kind: str) -> bool:
     return (
         isinstance(value, str) and len(value) <= 10_000 and not any("\ud800" <= c <= "\udfff" for c in value)
     )
-
-
-def function_names(shift: Shift) -> tuple[str, ...]:
-    """Names of all functions."""
-    return tuple(one.name for one in catalogue(shift))

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.service import Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.service import Refusal, entry, paged
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -71,7 +71,6 @@ def _answer(store: Store, row: int) -> Json:
 
 def create_event(store: Store, shift: Shift, given: Json) -> Json:
     """A new event."""
-    del shift
     start = to_utc(given["day"], given["time"], given["zone"])
     if given["minutes"] < 1:
         raise Refusal(422, f"minutes: {given['minutes']} is below 1")
@@ -80,7 +79,6 @@ def create_event(store: Store, shift: Shift, given: Json) -> Json:
 
 def move_event(store: Store, shift: Shift, given: Json) -> Json:
     """Another begin."""
-    del shift
     row = entry(store, "events", given["event_id"], "event")
     store.update("events", row["id"], start=to_utc(given["day"], given["time"], given["zone"]))
     return _answer(store, row["id"])
@@ -88,15 +86,6 @@ def move_event(store: Store, shift: Shift, given: Json) -> Json:
 
 def delete_event(store: Store, shift: Shift, given: Json) -> Json:
     """Remove an event."""
-    del shift
     row = entry(store, "events", given["event_id"], "event")
     store.delete("events", row["id"])
     return {"event_id": row["id"], "title": row["title"], "state": "deleted"}
-
-
-HANDLERS: dict[str, Handler] = {
-    "calendar.list_events": list_events,
-    "calendar.create_event": create_event,
-    "calendar.move_event": move_event,
-    "calendar.delete_event": delete_event,
-}

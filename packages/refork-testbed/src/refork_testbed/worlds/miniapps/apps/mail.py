@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.service import USERNAME, Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.service import USERNAME, Refusal, entry, paged
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -31,14 +31,12 @@ def search(store: Store, shift: Shift, given: Json) -> Json:
 
 def show(store: Store, shift: Shift, given: Json) -> Json:
     """A whole message; its amount is in dollars."""
-    del shift
     row = entry(store, "messages", given["message_id"], "message")
     return {**_head(row), "body": row["body"], "amount": row["amount"]}
 
 
 def send(store: Store, shift: Shift, given: Json) -> Json:
     """Send to an address; what is no address is refused."""
-    del shift
     name, at, domain = given["to"].partition("@")
     if not name or not at or "." not in domain or " " in given["to"]:
         raise Refusal(422, f"to: {given['to']!r} is not a mail address")
@@ -51,18 +49,8 @@ def send(store: Store, shift: Shift, given: Json) -> Json:
 
 def archive(store: Store, shift: Shift, given: Json) -> Json:
     """Inbox to archive; a message that is elsewhere is refused."""
-    del shift
     row = entry(store, "messages", given["message_id"], "message")
     if row["folder"] != "inbox":
         raise Refusal(409, f"message {row['id']} is not in the inbox but in {row['folder']}")
     store.update("messages", row["id"], folder="archive")
     return {"message_id": row["id"], "folder": "archive", "sender": row["sender"], "subject": row["subject"]}
-
-
-HANDLERS: dict[str, Handler] = {
-    "mail.list_inbox": list_inbox,
-    "mail.search": search,
-    "mail.show": show,
-    "mail.send": send,
-    "mail.archive": archive,
-}

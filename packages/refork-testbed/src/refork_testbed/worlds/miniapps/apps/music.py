@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.service import Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.service import Refusal, entry, paged
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -33,7 +33,6 @@ def list_playlists(store: Store, shift: Shift, given: Json) -> Json:
 
 def create_playlist(store: Store, shift: Shift, given: Json) -> Json:
     """A new empty playlist; a name that is taken is refused."""
-    del shift
     if store.query("SELECT id FROM playlists WHERE name = ?", given["name"]):
         raise Refusal(409, f"there is already a playlist {given['name']!r}")
     return {"playlist_id": store.insert("playlists", name=given["name"]), "name": given["name"]}
@@ -55,19 +54,8 @@ def add_song(store: Store, shift: Shift, given: Json) -> Json:
 
 def rate(store: Store, shift: Shift, given: Json) -> Json:
     """Give stars."""
-    del shift
     song = entry(store, "songs", given["song_id"], "song")
     if not 1 <= given["stars"] <= 5:
         raise Refusal(422, f"stars: {given['stars']} is not 1 to 5")
     store.update("songs", song["id"], stars=given["stars"])
     return {"song": song["title"], "artist": song["artist"], "stars": given["stars"]}
-
-
-HANDLERS: dict[str, Handler] = {
-    "music.list_library": list_library,
-    "music.search": search,
-    "music.list_playlists": list_playlists,
-    "music.create_playlist": create_playlist,
-    "music.add_song": add_song,
-    "music.rate": rate,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.service import Handler, entry, paged
+from refork_testbed.worlds.miniapps.service import entry, paged
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -16,21 +16,18 @@ def list_notes(store: Store, shift: Shift, given: Json) -> Json:
 
 def show(store: Store, shift: Shift, given: Json) -> Json:
     """A whole note."""
-    del shift
     row = entry(store, "notes", given["note_id"], "note")
     return {"note_id": row["id"], "title": row["title"], "text": row["text"]}
 
 
 def create(store: Store, shift: Shift, given: Json) -> Json:
     """A new note; titles may repeat."""
-    del shift
     new = store.insert("notes", title=given["title"], text=given["text"])
     return {"note_id": new, "title": given["title"]}
 
 
 def append(store: Store, shift: Shift, given: Json) -> Json:
     """A line more."""
-    del shift
     row = entry(store, "notes", given["note_id"], "note")
     text = f"{row['text']}\n{given['text']}"
     store.update("notes", row["id"], text=text)
@@ -39,16 +36,6 @@ def append(store: Store, shift: Shift, given: Json) -> Json:
 
 def replace(store: Store, shift: Shift, given: Json) -> Json:
     """Another text."""
-    del shift
     row = entry(store, "notes", given["note_id"], "note")
     store.update("notes", row["id"], text=given["text"])
     return {"note_id": row["id"], "title": row["title"], "lines": len(given["text"].split("\n"))}
-
-
-HANDLERS: dict[str, Handler] = {
-    "notes.list_notes": list_notes,
-    "notes.show": show,
-    "notes.create": create,
-    "notes.append": append,
-    "notes.replace": replace,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.types import Json
-from refork_testbed.worlds.miniapps.service import Handler, Refusal, entry, paged
+from refork_testbed.worlds.miniapps.service import Refusal, entry, paged
 from refork_testbed.worlds.miniapps.shift import Shift
 from refork_testbed.worlds.miniapps.store import Store
 
@@ -70,7 +70,6 @@ def request(store: Store, shift: Shift, given: Json) -> Json:
 
 def approve(store: Store, shift: Shift, given: Json) -> Json:
     """Approve a request; one that is not open is refused."""
-    del shift
     row = entry(store, "requests", given["request_id"], "request")
     if row["state"] != "open":
         raise Refusal(409, f"request {row['id']} is not open")
@@ -80,20 +79,8 @@ def approve(store: Store, shift: Shift, given: Json) -> Json:
 
 def cancel(store: Store, shift: Shift, given: Json) -> Json:
     """Take back what the user sent or requested; received money stays."""
-    del shift
     row = entry(store, "payments", given["payment_id"], "payment")
     if row["kind"] == "received":
         raise Refusal(409, f"payment {row['id']} was received, not sent")
     store.delete("payments", row["id"])
     return {"payment_id": row["id"], "state": "cancelled"}
-
-
-HANDLERS: dict[str, Handler] = {
-    "pay.find_people": find_people,
-    "pay.list_payments": list_payments,
-    "pay.list_requests": list_requests,
-    "pay.send": send,
-    "pay.request": request,
-    "pay.approve": approve,
-    "pay.cancel": cancel,
-}
