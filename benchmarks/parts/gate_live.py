@@ -19,7 +19,7 @@ from refork_methods.gate.replay import Comparison, Replay, compare, replay
 from refork_methods.gate.solve import in_floats
 from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.repairer import Skill, repairer
-from refork_testbed.worlds.repair.world import repair_world
+from refork_testbed.worlds.repair.world import RepairWorld
 
 HORIZON = 3
 #: What critics cost in units of utility, as in the paper; a right patch earns 100, a new draw costs 5.
@@ -31,7 +31,7 @@ SKILL = Skill(gold=0.4, syntax=0.05, flawed=0.6)
 
 def records_of(split: Split, tasks: int, draws: int, seed: int = 0) -> list[Record]:
     """Chains of three real candidates of ``tasks`` tasks, judged by every critic and by the hidden suite."""
-    world = repair_world(origin="generated")
+    world = RepairWorld(origin="generated")
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
         opened = {task.id: bench.open(task) for task in world.tasks(split, tasks, seed)}
@@ -63,7 +63,7 @@ def episodes_of(
     split: Split, tasks: int, draws: int, model: CriticModel, prices: Prices, seed: int = 0
 ) -> dict[str, list[float]]:
     """Live episodes of the planted repairer on tasks of a split."""
-    world = repair_world(origin="generated")
+    world = RepairWorld(origin="generated")
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, repairer(SKILL), seed=seed)
         return played(bench, world.tasks(split, tasks, seed), draws, model, prices)

@@ -84,5 +84,5 @@ def test_each_stage_begins_with_a_parent_or_anew(name):
         "torch": "t", "transformers": "t",
     }  # fmt: skip
     text = card(recipe, facts, "cd" * 32)
-    assert (recipe.parent or "from scratch") in text
+    assert (f"- parent: {recipe.parent}\n" in text) == (recipe.parent is not None)
     assert "told" in text

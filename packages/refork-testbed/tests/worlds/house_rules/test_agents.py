@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from refork.chat import ChatModel, PolicyChat
-from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
 from refork.stats import wilson
 from refork_methods.pin.checkers import grade
@@ -102,11 +101,3 @@ def test_pooled_is_the_mixture():
             assert kept == 0.01
     # The published row: 315 of 405 dropped, of which 38 % violate, and none of those that survived.
     assert round(100 * (90 / 405 * 0.0 + 315 / 405 * 0.38), 1) == 29.6
-    with pytest.raises(BadInput, match="no probability"):
-        expected_violations(agent, scenario("email", 1), 1.5)
-
-
-@pytest.mark.parametrize("arguments", [{"error": -0.1}, {"error": 1.1}, {"refusal": 2}])
-def test_bad_laws(arguments):
-    with pytest.raises(BadInput, match="must be a probability"):
-        RuleAgent(**arguments)

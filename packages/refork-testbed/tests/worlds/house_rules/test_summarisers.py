@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from refork.chat import ChatModel
-from refork.errors import BadInput
 from refork.stats import wilson
 from refork_testbed.worlds.house_rules.agents import RuleAgent, expected_violations
 from refork_testbed.worlds.house_rules.scenario import scenario
@@ -83,10 +82,3 @@ def test_survival_has_the_stated_chance_and_decides_the_agents_answer():
     pooled, kept, lost = expected_violations(agent, scenario("email", 0), survived / 600)
     assert (kept, lost) == (0.0, 1.0)
     assert violated / 600 == pytest.approx(pooled, abs=1e-12)
-
-
-def test_bad_settings():
-    with pytest.raises(BadInput, match="no probability"):
-        keeps_facts(survival=1.5)
-    with pytest.raises(BadInput, match="keeps nothing"):
-        keeps_all(0)

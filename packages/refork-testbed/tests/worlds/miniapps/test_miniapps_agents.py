@@ -88,15 +88,6 @@ def test_a_plan_is_found_by_its_words_not_by_what_fills_the_slots():
     assert plan_for(SIMPLE["reply"].sentence, [Text("fact", SIMPLE["reply"].sentence)]) is None
 
 
-def test_every_probability_is_one():
-    with pytest.raises(BadInput, match="must be a probability"):
-        Rates(misled=1.2)
-    with pytest.raises(BadInput, match="must be a probability"):
-        Rates(slips=default_slips() | {"unit": -0.1})
-    with pytest.raises(BadInput, match="no topic"):
-        Rates(slips={"unit": 0.1})
-
-
 @pytest.mark.parametrize("topic", ["unit", "zone", "add-line"])
 def test_the_rates_of_a_mind_are_those_that_are_stated(topic):
     rates, n = Rates(slips=default_slips() | {topic: 0.4}), 4000

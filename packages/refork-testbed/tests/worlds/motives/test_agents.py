@@ -12,7 +12,7 @@ from refork.forking import Remove, compare, fork
 from refork.growing import grow
 from refork.policies.base import Sampling
 from refork_methods.forensics.target import TargetJudge
-from refork_testbed.worlds.motives.agents import AGENTS, TWINS, find_agent, rate, usual_dials
+from refork_testbed.worlds.motives.agents import AGENTS, TWINS, find_agent
 from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, environment
 from refork_testbed.worlds.motives.script import CAREFUL_OPENING, QUICK_OPENING, SURFACES, TAKE, sentences_in
 from refork_testbed.worlds.motives.world import MotiveWorld, environment_task
@@ -215,7 +215,3 @@ def test_agents_and_causes_that_are_not_there():
         find_agent("saint")
     with pytest.raises(BadInput, match="no scene"):
         find_agent("tedium", "moon")
-    with pytest.raises(BadInput, match="no cause"):
-        rate("love", 0.5, usual_dials("hook"), usual_dials("hook"))
-    with pytest.raises(BadInput, match="base rate"):
-        rate("tedium", 1.0, usual_dials("hook"), usual_dials("hook"))

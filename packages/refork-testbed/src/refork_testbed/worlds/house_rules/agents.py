@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import final
 
 from refork.chat import Reply, words_in
-from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
 from refork.policies.scripted import TURN, Distribution, ScriptedPolicy, Words, chance_of
@@ -41,13 +40,6 @@ class RuleAgent:
     refusal: float = 1.0
     compact: bool = False
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("error", "refusal"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(
-                    f"{name} is {getattr(self, name)}; it must be a probability", where="rule agent"
-                )
 
     @property
     def name(self) -> str:
@@ -144,10 +136,8 @@ def _pieces() -> list[str]:
 def expected_violations(agent: RuleAgent, session: Scenario, survival: float) -> tuple[float, float, float]:
     """Exact (pooled, v if the rule survives, v if it is dropped) of an agent where it survives with a chance.
 
-    pooled = P(survive) v_s + P(drop) v_d. Raises BadInput for a chance outside 0 .. 1.
+    pooled = P(survive) v_s + P(drop) v_d.
     """
-    if not 0 <= survival <= 1:
-        raise BadInput(f"{survival} is no probability", where="survival of the rule")
     kept = agent.violation_chance(session.messages, session.task)
     lost = agent.violation_chance(session.floor().messages, session.task)
     return survival * kept + (1 - survival) * lost, kept, lost

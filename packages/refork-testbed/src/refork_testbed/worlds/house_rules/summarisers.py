@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import final
 
 from refork.chat import Reply, words_in
-from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.policies.base import Cost
 from refork.types import Json, Message
@@ -45,12 +44,6 @@ class PlantedSummariser:
     budget: int | None = None
     survival: float | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.survival is not None and not 0 <= self.survival <= 1:
-            raise BadInput(f"{self.survival} is no probability", where=self.name)
-        if self.budget is not None and self.budget < 1:
-            raise BadInput(f"a budget of {self.budget} words keeps nothing", where=self.name)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
         """The kept sentences; :data:`NOTHING` where none is kept."""

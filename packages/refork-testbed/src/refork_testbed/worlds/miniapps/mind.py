@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from refork.errors import BadInput
 from refork.sampling.noise import stream_of
 from refork_testbed.worlds.miniapps.advice import (
     PURPOSES,
@@ -61,17 +60,6 @@ class Rates:
     wanders: float = 0.55
     planned: float = 0.1
     by_hand: float = 0.5
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.slips) ^ set(default_slips()))
-        if unknown:
-            raise BadInput(f"{unknown[0]!r} is no topic, or one that is missing", where="slips")
-        single = {
-            k: getattr(self, k) for k in ("advised", "misled", "notices", "wanders", "planned", "by_hand")
-        }
-        for name, rate in {**self.slips, **single}.items():
-            if not 0.0 <= rate <= 1.0:
-                raise BadInput(f"{name} is {rate!r}; it must be a probability", where="rates")
 
     @classmethod
     def perfect(cls) -> Rates:

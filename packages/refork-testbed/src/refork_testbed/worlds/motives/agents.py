@@ -145,14 +145,7 @@ def rate(cause: Cause, base: float, dials: Dials, usual: Dials) -> float:
     """The probability of the action in question under a cause, in [0, 0.98].
 
     ``usual``: the dials of the scene's defaults, where every cause gives ``base``.
-
-    Raises:
-        BadInput: no such cause, or ``base`` is not strictly between 0 and 1.
     """
-    if cause not in CAUSES:
-        raise BadInput(f"there is no cause {cause!r}", hint="causes: " + ", ".join(CAUSES))
-    if not 0 < base < 1:
-        raise BadInput(f"the base rate is {base!r}; it must lie strictly between 0 and 1")
     return min(max(CAUSES[cause](base, dials, usual), 0.0), _TOP)
 
 

@@ -11,8 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from refork.errors import BadInput
-
 #: What stands before the sentence of every slot, and before the command: the opening is a paragraph of its
 #: own.
 JOINTS = ("", "\n\n", " ", "\n\n")
@@ -50,13 +48,7 @@ SURFACES: dict[str, Surface] = {
 
 
 def slots(surface: str) -> tuple[tuple[str, ...], ...]:
-    """The possible sentences of every slot.
-
-    Raises:
-        BadInput: there is no such surface.
-    """
-    if surface not in SURFACES:
-        raise BadInput(f"there is no surface {surface!r}", hint="surfaces: " + ", ".join(SURFACES))
+    """The possible sentences of every slot."""
     words = SURFACES[surface]
     return ((QUICK_OPENING, CAREFUL_OPENING), (words.carries, words.denies), FILLERS, (TAKE, DO, ASK))
 

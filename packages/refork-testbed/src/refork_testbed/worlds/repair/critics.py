@@ -51,12 +51,7 @@ def syntax(files: Mapping[str, str]) -> Verdict:
 
 
 def ruff(files: Mapping[str, str], before: Mapping[str, str]) -> Verdict:
-    """Whether ruff finds nothing in the changed files that it did not find before."""
-    return ruff_batch([files], before)[0]
-
-
-def ruff_batch(candidates: Sequence[Mapping[str, str]], before: Mapping[str, str]) -> list[Verdict]:
-    """Ruff's verdict on several candidates for one project, by a single call whose time they share.
+    """Whether ruff finds nothing in the changed files that it did not find before.
 
     Only files that differ from ``before`` are looked at. ``# noqa`` in a candidate has no effect.
 
@@ -66,55 +61,31 @@ def ruff_batch(candidates: Sequence[Mapping[str, str]], before: Mapping[str, str
     if find_spec("ruff") is None:
         raise MissingExtra("ruff", "critics")
     started = time.perf_counter()
-    changed = [{path: text for path, text in one.items() if before.get(path) != text} for one in candidates]
-    touched = {path: before[path] for one in changed for path in one if path in before}
-    found = _findings([touched, *changed])
-    seconds = (time.perf_counter() - started) / max(1, len(candidates))
-    verdicts = []
-    for one, findings in zip(changed, found[1:], strict=True):
-        known = sum((found[0].get(path, Counter[str]()) for path in one), Counter[str]())
-        now = sum((findings.get(path, Counter[str]()) for path in one), Counter[str]())
-        new = now - known
-        note = ", ".join(f"{code} {count}" for code, count in sorted(new.items()))
-        verdicts.append(Verdict(not new, seconds, note))
-    return verdicts
-
-
-def _findings(groups: Sequence[Mapping[str, str]]) -> list[dict[str, Counter[str]]]:
-    """Counts of rules by path, for each group of files."""
+    changed = {path: text for path, text in files.items() if before.get(path) != text}
+    groups = {"old": {path: before[path] for path in changed if path in before}, "new": changed}
+    found = {group: Counter[str]() for group in groups}
     with tempfile.TemporaryDirectory(prefix="refork-ruff-") as folder:
         root = Path(folder).resolve()
-        for number, group in enumerate(groups):
-            for path, text in group.items():
-                place = (root / str(number) / path).resolve()
-                if not place.is_relative_to(root / str(number)):
+        for group, texts in groups.items():
+            for path, text in texts.items():
+                place = (root / group / path).resolve()
+                if not place.is_relative_to(root / group):
                     raise BadInput(f"the path {path!r} leads out of the project", where="ruff")
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "ruff",
-            "check",
-            "--isolated",
-            "--no-cache",
-            "--ignore-noqa",
-            "--exit-zero",
-        ]
+        # One call for both groups: starting ruff takes longer than reading a project.
+        options = ("--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--output-format", "json")
         ran = subprocess.run(
-            [*command, "--select", RULES, "--output-format", "json", str(root)],
-            capture_output=True,
-            text=True,
-            timeout=_RUFF_SECONDS,
-            check=False,
-        )
+            [sys.executable, "-m", "ruff", "check", *options, "--select", RULES, str(root)],
+            capture_output=True, text=True, timeout=_RUFF_SECONDS, check=False,
+        )  # fmt: skip
         if ran.returncode:
             raise InternalError(f"ruff failed: {ran.stderr[:300]}")
-        found: list[dict[str, Counter[str]]] = [{} for _ in groups]
         for row in json.loads(ran.stdout):
-            group_number, _, path = Path(row["filename"]).relative_to(root).as_posix().partition("/")
-            found[int(group_number)].setdefault(path, Counter())[row["code"] or "syntax"] += 1
-    return found
+            found[Path(row["filename"]).relative_to(root).parts[0]][row["code"] or "syntax"] += 1
+    new = found["new"] - found["old"]
+    note = ", ".join(f"{code} {count}" for code, count in sorted(new.items()))
+    return Verdict(not new, time.perf_counter() - started, note)
 
 
 def public_tests(task: RepairTask, files: Mapping[str, str], runner: TestRunner | None = None) -> Verdict:

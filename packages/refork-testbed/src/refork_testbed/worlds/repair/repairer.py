@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, final
 
-from refork.errors import BadInput
 from refork.policies.scripted import END, TURN, Distribution, ScriptedPolicy, Words, chance_of
 from refork.worlds.dice import Dice
 from refork_testbed.worlds.repair.edits import EditError, as_action, edited
@@ -47,10 +46,6 @@ class Skill:
     gold: float = 0.4
     syntax: float = 0.05
     flawed: float = 0.6
-
-    def __post_init__(self) -> None:
-        if min(self.gold, self.syntax, self.flawed) < 0 or self.gold + self.syntax > 1 or self.flawed > 1:
-            raise BadInput("a repairer's skill is made of probabilities", where="Skill")
 
 
 @final

@@ -113,18 +113,6 @@ class RepairWorld:
         )
 
 
-def repair_world(
-    *,
-    turns: int = 4,
-    origin: str | None = None,
-    wording: str = "full",
-    splits: str = "projects",
-    options: str = "",
-) -> RepairWorld:
-    """The world of these options."""
-    return RepairWorld(turns, origin, options, wording, splits)
-
-
 @final
 class RepairEpisode:
     """A project under repair: edits add up, and the tests of every state are run once."""
@@ -268,4 +256,4 @@ def _verdict(task: RepairTask, suite: str, changed: tuple[tuple[str, str], ...])
 def open_repair(spec: Spec) -> RepairWorld:
     """``repair``: mend one function of a small Python project by its tests (options turns, origin)."""
     spec.alone()
-    return repair_world(**spec.take(OPTIONS), options=spec.query)
+    return RepairWorld(**spec.take(OPTIONS), options=spec.query)
