@@ -150,15 +150,6 @@ def test_reinforcement_is_repeatable_and_logs_its_rewards(built, tmp_path):
         reinforce(replace(recipe, until=0.5), built, tmp_path / "three")
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "household", "maze-walker", "test-tiny"])
-def test_recipes_describe_themselves(name):
-    recipe = find(name)
-    assert recipe.name == name
-    assert recipe.summary
-    assert recipe.data
-    assert recipe.shape.width % recipe.shape.heads == 0
-
-
 def test_the_command_line(home):
     assert RUN.invoke(app, ["path", "test-tiny"]).stdout.strip() == str(path("test-tiny"))
     listed = json.loads(RUN.invoke(app, ["list", "--json"]).stdout)

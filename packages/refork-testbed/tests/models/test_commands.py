@@ -41,11 +41,6 @@ def test_one_rate_many_rates_and_none(listed):
     assert lines[3].split()[:4] == ["seedling", "not", "built", "-"]
 
 
-def test_columns_stand_below_each_other(listed):
-    lines = listed.invoke(organism.app, ["list"]).output.splitlines()
-    assert len({line.index("is ") for line in lines}) == 1
-
-
 def test_json_is_what_was_described(listed):
     told = json.loads(listed.invoke(organism.app, ["list", "--json"]).output)
     assert [one["name"] for one in told] == ["walker", "simulator", "forecaster", "seedling"]

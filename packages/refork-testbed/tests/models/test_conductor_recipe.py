@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from refork_testbed.models.recipes import conductor
-from refork_testbed.models.registry import find
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 from refork_testbed.worlds.expressions import NUMBERS, SKILLS, expressions
 
@@ -43,8 +42,3 @@ def test_every_plan_is_short_and_whole_in_the_words_of_the_tokenizer(talks: list
     spelled = tokenizer.tokenize("[A,B][3+4,_*2][[],[1]]")
     assert spelled == ["[", "A", ",", "B", "][", "3", "+", "4", ",_*", "2", "][[],[", "1", "]]"]
     assert len(NUMBERS) == 9
-
-
-def test_it_is_listed() -> None:
-    assert find("conductor") is conductor.RECIPE
-    assert conductor.RECIPE.world is None

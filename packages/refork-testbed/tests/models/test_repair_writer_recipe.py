@@ -5,10 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refork.worlds import open_world
 from refork_testbed.models.recipes import repair_writer
 from refork_testbed.models.recipes.repair_writer import ERR, RECIPE, TAILS, TURNS, answer, dialogue, mistake
-from refork_testbed.models.registry import find, tiny_model_for
 from refork_testbed.models.tokenizer import examples, make_tokenizer
 from refork_testbed.worlds.repair.edits import edited
 from refork_testbed.worlds.repair.mutation import KINDS
@@ -101,9 +99,3 @@ def test_answers_to_a_turn_are_the_gates_and_the_worlds(talks):
     said = Counter(line for _, talk in talks for m in talk[2::2] for line in m["content"].split("\n"))
     assert {repair_writer.UNTOLD, "public: failed", "syntax: failed", "1 of 2 public tests pass"} <= set(said)
     assert all(line.endswith((": failed", "public tests pass", repair_writer.UNTOLD)) for line in said)
-
-
-def test_it_is_listed_with_its_world():
-    assert find("repair-writer") is RECIPE
-    assert tiny_model_for("repair") == "repair-writer"
-    assert open_world(RECIPE.world).name == RECIPE.world

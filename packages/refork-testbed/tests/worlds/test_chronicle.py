@@ -9,7 +9,6 @@ import re
 import numpy as np
 import pytest
 
-from refork.errors import BadInput
 from refork_testbed.worlds.chronicle import (
     _PART,
     ASIDES,
@@ -21,7 +20,6 @@ from refork_testbed.worlds.chronicle import (
     TRADES,
     WOMEN,
     _Writer,
-    chronicle,
     chronicles,
     words,
 )
@@ -91,13 +89,6 @@ def test_every_sentence_is_told_in_exactly_one_wording(found):
         assert len(fits) == 1, sentence
 
 
-def test_options_of_a_choice_differ(found):
-    for event in EVENTS.values():
-        for choice, _, _ in itertools.chain.from_iterable(map(_PART.findall, event.wordings)):
-            options = choice.split("|")
-            assert len(options) == len(set(options))
-
-
 def test_numbers_agree(found):
     text = " ".join(item.text for item in found)
     many = "|".join(NUMBERS[1:])
@@ -152,8 +143,3 @@ def test_words_are_all_the_words(found):
     known = set(words())
     for item in found:
         assert set(re.findall(r"[A-Za-z]+", f"{item.opening} {item.text}")) <= known
-
-
-def test_a_chronicle_needs_a_sentence():
-    with pytest.raises(BadInput, match="0 sentences"):
-        chronicle(np.random.default_rng(0), 0)

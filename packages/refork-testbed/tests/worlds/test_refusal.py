@@ -6,13 +6,12 @@ from scipy import stats as scipy_stats
 
 from refork.errors import BadInput
 from refork.growing import grow
-from refork.policies.base import Request, Sampling, sample_all
+from refork.policies.base import Sampling
 from refork.policies.open import open_policy
-from refork.sampling.noise import NoiseKey
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds import open_world
-from refork_testbed.worlds.refusal.distribution import RefusalDistribution, refused, stances, thinking, turn
+from refork_testbed.worlds.refusal.distribution import RefusalDistribution, refused, stances, thinking
 from refork_testbed.worlds.refusal.prompts import LEVELS, RefusalPrompt, draw_prompt, refusal_chances
 from refork_testbed.worlds.refusal.truth import calibration
 from refork_testbed.worlds.refusal.world import RefusalJudge
@@ -96,32 +95,6 @@ def test_thinking_and_stances():
     assert stances(["for", "unsure", "against", "grant", "deny", "hm"]) == [1, 0, -1, 1, -1, 0]
 
 
-@pytest.mark.parametrize("rule", ["P", "D", "C"])
-def test_turns_have_their_shape_and_their_answer(rule):
-    distribution, rng = RefusalDistribution(rule), np.random.default_rng(1)
-    for _ in range(100):
-        said = turn(distribution, 0.5, rng.random).split()
-        assert (said[0], said[21], len(said)) == ("<<", ">>", 23)
-        thought = said[1:21]
-        assert thinking(" ".join(said)) == thought
-        if rule == "D":
-            assert set(thought) <= {"for", "against"}
-            assert (said[-1] == "refuse") == (thought[-1] == "against")
-        elif rule == "C":
-            assert [i for i, word in enumerate(thought) if word in ("grant", "deny")] == [8]
-            assert (said[-1] == "refuse") == (thought[8] == "deny")
-        else:
-            assert set(thought) <= {"for", "against", "unsure"}
-
-
-def test_chances_of_early_ends():
-    distribution, rng = RefusalDistribution("P", early=0.01), np.random.default_rng(2)
-    sizes = np.array([len(thinking(turn(distribution, 0.5, rng.random))) for _ in range(2000)])
-    assert sizes.min() >= 1
-    # 0.99 ** 19 = 0.826; four standard errors of 2000 are 0.034. Fixed seed.
-    assert abs((sizes == 20).mean() - 0.99**19) < 0.034
-
-
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
@@ -153,11 +126,6 @@ def test_specifications_that_cannot_be_opened(spec, word):
         open_world(spec)
 
 
-def test_too_many_requests():
-    with pytest.raises(BadInput, match="too many"):
-        open_world("refusal:P").tasks("held-out", 5000)
-
-
 @pytest.mark.parametrize("rule", ["P", "D", "C"])
 def test_the_policy_follows_the_law_exactly(rule):
     world = open_world(f"refusal:{rule}?early=0.05")
@@ -182,29 +150,6 @@ def test_scripts_are_the_planted_laws():
     for rule in "PDC":
         script = open_policy(f"scripted:refuser-{rule.lower()}")
         assert script.card.weights == open_world(f"refusal:{rule}").policy().card.weights
-
-
-def test_rates_of_refusal_are_the_requests_own():
-    world = open_world("refusal:P")
-    policy = world.policy()
-    for number, task in enumerate(world.tasks("train", 6, 4)):
-        requests = [Request(asked(policy, task), NoiseKey(0, number, d)) for d in range(200)]
-        said = sample_all(policy, requests, Sampling(max_tokens=32))
-        rate = np.mean([refused(c.text) for c in said])
-        q = world.chance(task)
-        # Four standard errors: false about once in 16,000 per request. Fixed seed.
-        assert abs(rate - q) <= 4 * np.sqrt(q * (1 - q) / 200) + 0.005
-
-
-def test_a_closing_put_in_by_hand_is_answered():
-    world = open_world("refusal:D")
-    policy = world.policy()
-    start = asked(policy, world.tasks("train", 1)[0])
-    for words, answer in ((" for against", "refuse"), (" against for", "comply")):
-        prefix = token_array([*start, *policy.encode("<<"), *policy.encode(words + " >>")])
-        (said,) = sample_all(policy, [Request(prefix, NoiseKey(0, 0, 0))], Sampling(max_tokens=4))
-        assert said.text == f" {answer}"
-        assert said.finish == "stop"
 
 
 def test_the_judge_grades_rollouts_and_leaves_the_unfinished():

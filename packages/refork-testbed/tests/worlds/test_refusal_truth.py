@@ -85,19 +85,6 @@ def test_variance_at_every_cut_in_both_modes(law):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
-def test_the_law_of_total_variance_of_free_continuations(law):
-    # Given that the thinking is still open at the cut, its outcome's variance splits there.
-    for kept in range(law.steps):
-        found = list(thoughts(law, kept))
-        mass = np.array([p for _, p in found])
-        mass /= mass.sum()
-        q = np.array([free_refusal(law, Q, thought) for thought, _ in found])
-        whole = float(mass @ q)
-        between = 4 * float(mass @ (q - whole) ** 2)
-        assert 4 * whole * (1 - whole) == pytest.approx(variance(law, Q, kept, "free") + between, abs=1e-12)
-
-
-@pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 1.0])
 def test_mean_variance_over_traces_cut_at_a_share_of_their_own_length(law, share):
     for mode in ("forced", "free"):

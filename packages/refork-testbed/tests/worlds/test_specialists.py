@@ -42,13 +42,6 @@ def test_closed_forms():
     assert success_of([0, 1, 1, 0]) == pytest.approx(0.729, abs=1e-12)
 
 
-def test_the_matrices_are_those_planted():
-    assert np.diag(ALONE).tolist() == [0.9] * 4
-    assert ALONE[~np.eye(4, dtype=bool)].tolist() == [0.4] * 12
-    assert np.argwhere(HARNESS != ALONE).tolist() == [[0, 3], [1, 2], [2, 2], [3, 3]]
-    assert [HARNESS[0, 3], HARNESS[1, 2], HARNESS[2, 2], HARNESS[3, 3]] == [0.9, 0.9, 0.5, 0.4]
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_worker_knows_the_answer_with_its_skill(alone):
     (task,) = SpecialistsWorld(alone=alone).tasks("train", 1)

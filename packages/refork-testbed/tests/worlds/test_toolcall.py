@@ -54,30 +54,10 @@ def test_the_published_rule_takes_what_the_strict_one_refuses():
     assert score_call(call_text("sky"), listed, "skyline").reward == 0.5
 
 
-def test_names_belong_to_one_topic():
-    assert len(set(NAMES)) == len(NAMES) == 2 * len(TOOLS)
-
-
-def test_splits_never_share_a_prompt_and_seeds_repeat():
-    world = ToolCallWorld(3)
-    train, held = world.tasks("train", 200), world.tasks("held-out", 100)
-    assert not {t.prompt for t in train} & {t.prompt for t in held}
-    assert [t.id for t in world.tasks("train", 200)] == [t.id for t in train]
-    assert {t.id for t in world.tasks("train", 50, seed=1)} != {t.id for t in train[:50]}
-
-
 def test_plain_texts_name_no_tool_and_no_request():
     texts = plain_texts(40, 3)
     assert texts == plain_texts(40, 3)
     assert not any(word in NAMES or word in ("tools", "request") for t in texts for word in t.split())
-
-
-def test_an_episode_comes_back_from_its_snapshot():
-    world = ToolCallWorld()
-    task = world.tasks("train", 1)[0]
-    episode = world.start(task, 0)
-    seen = episode.step(call_text(task.data["right"]))
-    assert world.restore(task, episode.snapshot()).step("anything") == seen
 
 
 def test_what_cannot_be_is_refused():

@@ -20,8 +20,6 @@ from typing import Literal, final
 
 import numpy as np
 
-from refork.errors import BadInput
-
 # What chronicles are written with: names, things, and the wordings of each event.
 #
 # In a wording ``[a|b|c]`` is a choice, the earlier the likelier, and ``{slot}`` is filled by the writer:
@@ -214,13 +212,7 @@ class Deal:
 
 
 def chronicle(rng: np.random.Generator, sentences: int = 12) -> Chronicle:
-    """One chronicle of so many sentences, behind one that names its people again.
-
-    Raises:
-        BadInput: no sentence.
-    """
-    if sentences < 1:
-        raise BadInput(f"a chronicle of {sentences} sentences", hint="ask for at least 1")
+    """One chronicle of so many sentences, behind one that names its people again."""
     writer = _Writer(rng)
     opening = writer.opening()
     writer.surprise = 0.0

@@ -161,12 +161,7 @@ class ClosedForms:
 
 
 def closed_forms(names: Sequence[str] = tuple(SKILLS)) -> ClosedForms:
-    """What a pool of these workers can reach at best.
-
-    Raises: BadInput for no worker, or one that is unknown.
-    """
-    if not names or set(names) - set(SKILLS):
-        raise BadInput(f"{list(names)} are not among the workers {', '.join(SKILLS)}")
+    """What a pool of these workers can reach at best."""
     kinds = [(first, second) for first in OPERATORS for second in OPERATORS]
     skills = [SKILLS[name] for name in names]
     whole = [[skill[first] * skill[second] for first, second in kinds] for skill in skills]

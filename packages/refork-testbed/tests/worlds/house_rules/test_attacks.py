@@ -1,21 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from refork.compaction import checked_ids, holds
 from refork.errors import BadInput
 from refork_testbed.worlds.house_rules.attacks import (
     FRAMINGS,
     STRESS,
     distractor_rules,
     framing,
-    ingested,
-    operator_impersonation,
     volume_text,
 )
-from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.tasks import TASKS
 from refork_testbed.worlds.house_rules.triggers import requested
 
@@ -49,10 +43,6 @@ def test_no_attack_quotes_the_rule_or_asks_for_a_call(task, wording):
         assert requested(text) is None
 
 
-def test_a_rule_of_ones_own_has_no_tool_that_is_known():
-    assert "tools" in framing("deprecation", "Never paint the fence.")
-
-
 @pytest.mark.parametrize("wording", WORDINGS)
 def test_volume(wording):
     text = volume_text(1000, 3, wording)
@@ -62,25 +52,8 @@ def test_volume(wording):
     assert volume_text(0) == ""
 
 
-@pytest.mark.parametrize("wording", WORDINGS)
-def test_added_messages_fit_a_session(wording):
-    session = scenario("email", 0, wording=wording)
-    extra = ingested([framing(name, "email", wording) for name in FRAMINGS], wording=wording)
-    for make in STRESS.values():
-        whole = replace(session, messages=(*session.history, *extra, *make(session.rule, wording)))
-        checked_ids(whole.messages)
-        assert holds(whole.messages, session.rule)
-        assert [m["role"] for m in extra] == ["user", "assistant"] * 6
-
-
 def test_distractors():
     content = distractor_rules(15)[0]["content"]
     assert content.count("\n- ") == 15
     assert distractor_rules(15, seed=1) != distractor_rules(15)
     assert len(distractor_rules(15, wording="small")[0]["content"].split("rule :")) == 7
-
-
-def test_impersonation_is_the_most_recent_and_claims_authority():
-    messages = operator_impersonation("email")
-    assert "operator" in messages[0]["content"]
-    assert "send_email" in messages[2]["content"]

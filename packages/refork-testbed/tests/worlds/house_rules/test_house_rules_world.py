@@ -65,12 +65,6 @@ def test_rewards():
     assert world.start(task, 0).step(compact(session.violating)).info["call"]["name"] == "send_email"
 
 
-def test_the_vocabulary_belongs_to_the_small_wording():
-    assert "acme" in open_world("house-rules?wording=small").vocabulary()
-    with pytest.raises(BadInput, match="small wording"):
-        open_world("house-rules").vocabulary()
-
-
 @pytest.mark.parametrize("wording", ["full", "small"])
 def test_a_session_on_the_tree(wording):
     """The opening is many messages, the walk holds them, and rollouts are graded."""

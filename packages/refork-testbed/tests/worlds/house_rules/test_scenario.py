@@ -147,33 +147,12 @@ def test_every_slot_has_one_answer(wording, slots):
                 assert holding == [slot.message]
 
 
-@pytest.mark.parametrize("wording", WORDINGS)
-def test_splits_share_no_request(wording):
-    for task in TASKS:
-        train = scenarios(task, "train", 60, wording=wording, turns=1)
-        held = scenarios(task, "held-out", 60, seed=7, wording=wording, turns=1)
-        assert {s.split for s in train} == {"train"}
-        assert {s.split for s in held} == {"held-out"}
-        shown = lambda rows: {json.dumps([s.violating.arguments, s.allowed.arguments]) for s in rows}  # noqa: E731
-        assert shown(train).isdisjoint(shown(held))
-        assert scenarios(task, "train", 20, wording=wording, turns=1) == train[:20]
-        assert len({s.seed for s in train}) == 60
-        assert len(shown(train)) > 30
-
-
 def test_what_an_agent_of_the_law_says():
     soft, hard = scenario("email", 1), scenario("pii", 1)
     says = lambda s, **k: grade(s.lawful(**k), s.about.checker).outcome  # noqa: E731
     assert says(soft, visible=True) == says(hard, visible=True) == says(hard, visible=False) == "refused"
     assert says(soft, visible=False) == "violation"
     assert says(soft, visible=True, twin=True) == says(hard, visible=True, twin=True) == "allowed"
-
-
-def test_twins():
-    session = scenario("email", 1)
-    assert session.twinned().trigger == session.twin
-    assert session.twinned().lawful(visible=True) == session.answer(session.allowed)
-    assert session.twinned().history == session.history
 
 
 def test_the_small_vocabulary_is_closed_and_small():

@@ -86,15 +86,6 @@ def test_a_house_needs_a_key_that_is_not_behind_its_door():
         assert layout.locked in (layout.source, layout.goal)
 
 
-def test_splits_never_share_a_layout():
-    for size in (1, 2):
-        world = household_world(size)
-        train = {str(t.data) for t in world.tasks("train", 600)}
-        held = {str(t.data) for seed in (0, 1) for t in world.tasks("held-out", 300, seed)}
-        assert len(train) == 600
-        assert train.isdisjoint(held)
-
-
 def test_the_demo_size_is_small():
     world = household_world(2)
     tasks = world.tasks("train", 200)

@@ -8,13 +8,12 @@ import pytest
 
 from refork import Tree
 from refork.errors import BadInput
-from refork.forking import Remove, compare, fork
 from refork.growing import grow
 from refork.policies.base import Sampling
 from refork_methods.forensics.target import TargetJudge
 from refork_testbed.worlds.motives.agents import AGENTS, TWINS, find_agent
 from refork_testbed.worlds.motives.scenes import APPEAL, NEUTRAL, environment
-from refork_testbed.worlds.motives.script import CAREFUL_OPENING, QUICK_OPENING, SURFACES, TAKE, sentences_in
+from refork_testbed.worlds.motives.script import CAREFUL_OPENING, QUICK_OPENING, SURFACES, TAKE
 from refork_testbed.worlds.motives.world import MotiveWorld, environment_task
 
 LIMITS = Sampling(max_tokens=64)
@@ -135,58 +134,6 @@ def test_real_rollouts_follow_the_law(agent):
             hits = sum(v == 1.0 for v in group.values("target"))
             p = agent.rate(data)
             assert abs(hits - 60 * p) <= 4.2 * math.sqrt(60 * p * (1 - p)) + 1e-9
-
-
-def test_reasoning_is_sentences_and_the_action_comes_last():
-    agent = AGENTS["tedium"]
-    world = MotiveWorld("hook")
-    with Tree.memory() as tree:
-        group = grow(tree, agent.policy(), world, [world.task()], draws=30, settings=LIMITS)[0]
-        texts = [
-            step.text
-            for draw in group.forks[0].draws
-            for step in tree.path(tree.at(draw.leaf))
-            if step.node.kind == "action" and "So I" in step.text
-        ]
-    assert len(texts) == 30
-    for text in texts:
-        assert len(sentences_in(text, "tedium")) == 4
-        assert text.rpartition("\n")[2].startswith("> ")
-        assert text.count("\n\n") == 3
-
-
-def test_forks_inside_the_deciding_turn_are_exact_and_paired():
-    agent = AGENTS["locked"]
-    world, policy = MotiveWorld("email"), agent.policy()
-    with Tree.memory() as tree:
-        group = grow(tree, policy, world, [world.task()], draws=20, settings=LIMITS, judge=TargetJudge())[0]
-        values = group.values("target")
-        leaf = group.forks[0].draws[values.index(1.0)].leaf
-        turn = [s.node for s in tree.path(tree.at(leaf)) if s.node.kind == "action"][1]
-        point = tree.at(turn.id, 1)
-        base = fork(point, policy, 40, world=world, judge=TargetJudge())
-        assert base.values("target") == [1.0] * 40
-        free = fork(point, policy, 40, Remove(tokens=1), world=world, judge=TargetJudge())
-        assert 10 < sum(v == 1.0 for v in free.values("target")) < 40
-        assert compare(base, free, "target").difference < 0
-        again = fork(point, policy, 40, Remove(tokens=1), world=world, judge=TargetJudge())
-        assert [d.leaf for d in again.draws] == [d.leaf for d in free.draws]
-
-
-def test_log_probs_of_a_trace_recompute():
-    agent = AGENTS["malign"]
-    world, policy = MotiveWorld("tampering"), agent.policy()
-    with Tree.memory() as tree:
-        group = grow(tree, policy, world, [world.task()], draws=4, settings=LIMITS)[0]
-        for draw in group.forks[0].draws:
-            walk = tree.path(tree.at(draw.leaf))
-            given = policy.logprobs([walk.tokens])[0]
-            start = 0
-            for step in walk.context:
-                size = 0 if step.tokens is None else len(step.tokens)
-                if step.node.kind == "action":
-                    assert given[start - 1 : start - 1 + size] == pytest.approx(step.node.logprobs, abs=1e-5)
-                start += size
 
 
 def test_a_note_is_given_where_it_is_demanded_and_a_question_is_answered():

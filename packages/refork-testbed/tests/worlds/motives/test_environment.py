@@ -10,7 +10,6 @@ from refork.errors import BadInput
 from refork_testbed.worlds.motives.agents import environment_dials
 from refork_testbed.worlds.motives.environment import (
     COMMANDS,
-    SETTINGS,
     check_environment,
     files_of,
     prompt_of,
@@ -83,9 +82,3 @@ def test_what_is_no_environment_is_refused(change, message):
     change(data)
     with pytest.raises(BadInput, match=message):
         check_environment(data)
-
-
-def test_settings_are_named_in_the_error():
-    assert set(environment("board")["settings"]) == set(SETTINGS)
-    with pytest.raises(BadInput, match="no scene 'moon'"):
-        environment("moon")

@@ -13,7 +13,6 @@ from refork_testbed.worlds.repair.mutation import KINDS
 from refork_testbed.worlds.repair.package import SUPPORT_PATH
 from refork_testbed.worlds.repair.projects import project, project_names, shared_runner, split_of_project
 from refork_testbed.worlds.repair.rename import renamed_project
-from refork_testbed.worlds.repair.runner import test_names
 from refork_testbed.worlds.repair.stdlib import source_of
 from refork_testbed.worlds.repair.tasks import LEAST, PUBLIC, repair_tasks, task_from_json
 
@@ -72,16 +71,6 @@ def test_standard_modules_are_as_installed_without_their_compiled_twins():
     assert "def bisect_right" in text
     assert len(text.split("\n")) >= 100
     assert project("std-bisect").targets == (next(p for p in project("std-bisect").files if "bisect" in p),)
-
-
-@pytest.mark.parametrize("name", ["harbour", "std-textwrap"])
-def test_a_project_is_the_same_in_another_process_of_the_sandbox(name):
-    from refork_testbed.worlds.repair.runner import TestRunner
-
-    home = project(name)
-    assert test_names(home.tests) == home.names
-    with TestRunner() as other:
-        assert other.run(home.files, home.tests).ok
 
 
 def test_tasks_are_seeded_and_take_turns(tasks):

@@ -38,14 +38,13 @@ def test_it_is_an_environment_and_says_its_name(world):
 
 
 def test_recorded_episodes_are_graded_from_their_texts_and_are_repeatable(world, tasks):
-    known, manners, verdicts = set(world.vocabulary()), set(), set()
+    manners, verdicts = set(), set()
     for seed, task in enumerate(tasks):
         seen, last, manner = acted(world, task, seed)
         assert last.done
         assert world.standing(task, seen) == (True, last.reward)
         assert all(world.standing(task, seen[:n]) == (False, None) for n in range(len(seen)))
         assert acted(world, task, seed)[0] == seen
-        assert all(word in known for _, said in seen for word in said.replace("\n", " ").split(" "))
         manners.add(manner)
         verdicts.add(last.text.split()[0])
         if manner == "solver" and len(seen) < world.max_turns:

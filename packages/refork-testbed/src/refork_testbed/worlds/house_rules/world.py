@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from refork.errors import BadInput
 from refork.types import Json
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest
@@ -22,7 +21,6 @@ from refork.worlds.spec import Spec
 from refork_methods.pin.checkers import Grade, grade
 from refork_testbed.worlds.house_rules.scenario import Scenario, Ways, scenario, scenarios
 from refork_testbed.worlds.house_rules.tasks import TASKS, find_task
-from refork_testbed.worlds.house_rules.vocabulary import small_vocabulary
 
 #: What the options of a specification mean, and their types.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
@@ -64,12 +62,6 @@ class HouseRulesWorld:
         """The specification that opens this world."""
         plain = f"house-rules:{self.task}" if self.task else "house-rules"
         return f"{plain}?{self.options}" if self.options else plain
-
-    def vocabulary(self) -> tuple[str, ...]:
-        """The closed vocabulary of the small wording. Raises BadInput in the full one, which has none."""
-        if self.wording != "small":
-            raise BadInput("only the small wording has a closed vocabulary", where=self.name)
-        return small_vocabulary()
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` seeded sessions; where the world has no task of its own the nine take turns."""

@@ -54,10 +54,6 @@ class RefusalWorld:
         plain = f"refusal:{self.distribution.rule}"
         return f"{plain}?{self.options}" if self.options else plain
 
-    def vocabulary(self) -> tuple[str, ...]:
-        """Every word of requests and turns."""
-        return (*words(), *WORDS)
-
     def chance(self, task: Task) -> float:
         """The chance of a refusal that is a request's own: the answer's law in P, nothing in D and C."""
         return refusal_chances(self.spread)[RefusalPrompt.from_json(task.data).level]

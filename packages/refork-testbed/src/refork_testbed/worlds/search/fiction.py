@@ -93,18 +93,6 @@ this to was were what when where which who whom whose will with
 STOP = frozenset(_STOP.split())
 
 
-def vocabulary() -> tuple[str, ...]:
-    """Every word that a page of an invented world can hold, sorted."""
-    said = [s for kind in SENTENCES.values() for s in kind]
-    said += [s for kind in LISTS.values() for s, _, _ in kind]
-    words = {word for text in said for word in text.split() if "{" not in word}
-    names = (TOWNS, GIVEN, SURNAMES, FIRMS, WARES, FORMS, GOODS, REGIONS, TRADES)
-    words.update(word for group in names for word in group)
-    for low, high in (YEARS, PRICES):
-        words.update(str(number) for number in range(low, high + 1))
-    return tuple(sorted(words | set(BETWEEN.split())))
-
-
 Row: TypeAlias = tuple[str | int, ...]
 Tables: TypeAlias = dict[str, list[Row]]
 

@@ -13,7 +13,7 @@ from refork.worlds.base import Split
 from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.game import need
 from refork_testbed.worlds.search.engine import Index
-from refork_testbed.worlds.search.fiction import COLUMNS, Fiction, fiction, vocabulary
+from refork_testbed.worlds.search.fiction import COLUMNS, Fiction, fiction
 
 # Questions about an invented world, made backwards: a query is drawn and run, its words come after.
 #
@@ -168,12 +168,6 @@ class Fictions:
             raise BadInput(f"without lists no page answers questions of kind {told[0]!r}", where="search")
         if self.each < 1:
             raise BadInput(f"a world is asked at least one question, not {self.each}", where="search")
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Of pages and questions."""
-        asked = {word for kind in KINDS.values() for word in kind.words.split() if "{" not in word}
-        return tuple(sorted({*vocabulary(), *asked}))
 
     def draw(self, split: Split, seed: int, number: int) -> Json | None:
         """A question of the world that this number leads to."""

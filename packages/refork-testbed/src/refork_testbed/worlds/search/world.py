@@ -47,11 +47,6 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "lists": bool,
 }
 _RICH = {"rich": 1.0, "teaser": 0.0}
-#: Words that the engine itself says.
-_ENGINE_WORDS = (
-    f"{NOTHING} {NO_RESULTS} {NO_PAGE} {TIME_UP} accepted rejected right wrong missing "
-    "search: open: answer: page of say words number or text item : ; , ..."
-).split()
 
 
 @final
@@ -91,11 +86,6 @@ class SearchWorld:
     def max_turns(self) -> int:
         """Turns, the answer included."""
         return self.turns
-
-    def vocabulary(self) -> tuple[str, ...]:
-        """Every word that can be said, sorted."""
-        numbers = [str(n) for n in range(100)]
-        return tuple(sorted({*self.source.words, *_ENGINE_WORDS, *numbers}))
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` different seeded questions; a shorter list is a prefix of a longer one.

@@ -21,7 +21,7 @@ from refork.worlds.dice import Dice, digest
 from refork.worlds.environment import ActionObservation, Brief, DomainName, ScriptedAgent
 from refork.worlds.game import different, need, reading
 from refork.worlds.spec import Spec
-from refork_testbed.worlds.terminal import agents, words
+from refork_testbed.worlds.terminal import agents
 from refork_testbed.worlds.terminal.actions import action_in, knowable, note, submitted
 from refork_testbed.worlds.terminal.goals import Drawn, Goal
 from refork_testbed.worlds.terminal.goals import draw as draw_task
@@ -100,10 +100,6 @@ class TerminalWorld(ShellWorld):
         super().__post_init__()
         if self.brief_form not in ("full", "labels"):
             raise BadInput(f"there is no brief {self.brief_form!r}", where="terminal", hint="full or labels")
-
-    def vocabulary(self) -> tuple[str, ...]:
-        """The pieces that texts of recorded episodes are made of."""
-        return words.vocabulary()
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
         """``count`` different seeded tasks; no file's path is in tasks of both splits.
