@@ -26,7 +26,7 @@ from refork_methods.credit.methods import credit_method
 from refork_testbed.trials.gate_repairs import RepairBench
 from refork_testbed.worlds.repair.critics import Verdict
 from refork_testbed.worlds.repair.tasks import task_from_json
-from refork_testbed.worlds.repair.world import repair_world
+from refork_testbed.worlds.repair.world import RepairWorld
 from support.installed import forget, install
 
 CODE = '''
@@ -346,7 +346,7 @@ def test_formats_are_called_as_they_are_registered():
 @pytest.mark.parametrize("spec", ["even", "other_house:even", "FILE:even"])
 def test_a_critic(house, tmp_path, monkeypatch, spec):
     spec = spec.replace("FILE", str(house))
-    world = repair_world(origin="generated")
+    world = RepairWorld(origin="generated")
     (task,) = world.tasks("train", 1)
     with Tree.memory() as tree:
         bench = RepairBench(tree, world, ScriptedPolicy.from_replies(["x"]), critics=("syntax", spec))
@@ -367,12 +367,12 @@ def test_a_critic(house, tmp_path, monkeypatch, spec):
 
 
 def test_a_critic_says_yes_or_no(house):
-    (task,) = repair_world(origin="generated").tasks("train", 1)
+    (task,) = RepairWorld(origin="generated").tasks("train", 1)
     home = task_from_json(task.data)
     for name in ("syntax", "even"):
         assert isinstance(resolve_name("critics", name)(home, home.files), (bool, Verdict))
     with pytest.raises(BadInput, match="no critic 'evn'") as told:
-        RepairBench(None, repair_world(), None, critics=("evn",))
+        RepairBench(None, RepairWorld(), None, critics=("evn",))
     assert told.value.hint == "did you mean even?"
     with pytest.raises(BadInput, match="two critics have one name"):
-        RepairBench(None, repair_world(), None, critics=("even", f"{house}:even"))
+        RepairBench(None, RepairWorld(), None, critics=("even", f"{house}:even"))

@@ -2,7 +2,7 @@
 
 from refork_methods.gate.live import CriticVerdict, Verdict
 from refork_testbed.trials.gate_repairs import RepairBench
-from refork_testbed.worlds.repair.world import repair_world
+from refork_testbed.worlds.repair.world import RepairWorld
 
 
 class Asked:
@@ -16,7 +16,7 @@ class Asked:
 
         monkeypatch.setattr("refork_testbed.trials.gate_repairs.TreeWriter", writer)
         monkeypatch.setattr("refork_testbed.trials.gate_repairs.plant", lambda *given: [None])
-        world = repair_world(origin="generated", wording=wording)
+        world = RepairWorld(origin="generated", wording=wording)
         task = world.tasks("train", 1)[0]
         RepairBench(None, world, None).open(task)(0)
 
