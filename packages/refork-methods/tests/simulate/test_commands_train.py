@@ -97,16 +97,3 @@ def test_refusals(place):
     (place / "bad.jsonl").write_text(json.dumps(reasoned) + "\n")
     with pytest.raises(BadInput, match="reasoning"):
         train(place, "cpt", "z", "--data", str(place / "bad.jsonl"), "--dry-run")
-
-
-def test_a_refused_run_leaves_no_folder_and_takes_nothing_that_was_there(place, tmp_path):
-    policy = f"hf:{place / 'model'}"
-    words = ["train", "--stage", "cpt", "--data", str(place / "data"), "--policy", policy]
-    wrong = [*words, "--set", "steps=1", "--set", "context=4", "--set", "check=0", "--out"]
-    with pytest.raises(BadInput, match="context"):
-        CliRunner().invoke(app, [*wrong, str(tmp_path / "none")], catch_exceptions=False)
-    assert not (tmp_path / "none").exists()
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(BadInput, match="context"):
-        CliRunner().invoke(app, [*wrong, str(tmp_path)], catch_exceptions=False)
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]

@@ -62,9 +62,9 @@ def test_in_words(model, ours, tmp_path):
     )
     assert "transformers" in said
     assert "encoder.fc.weight" in load_file(tmp_path / "hf" / "model.safetensors")
-    call("export", ours / "dflash", "--model", model, "--layout", "dflash", "--out", tmp_path / "z")
+    call("export", ours / "dflash", "--model", model, "--layout", "speculators", "--out", tmp_path / "z")
     said = call("import", tmp_path / "z", "--model", model, "--out", tmp_path / "back")
-    assert "dflash: dflash drafter of 1 layers, 3 tokens a round, head none" in said
+    assert "speculators: dflash drafter of 1 layers, 3 tokens a round, head none" in said
 
 
 def test_what_cannot_be_is_refused(model, ours, tmp_path):
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused(model, ours, tmp_path):
 
 def test_an_import_never_writes_over_a_folder(model, ours, tmp_path):
     theirs = tmp_path / "theirs"
-    call("export", ours / "dflash", "--model", model, "--layout", "dflash", "--out", theirs)
+    call("export", ours / "dflash", "--model", model, "--layout", "speculators", "--out", theirs)
     before = (ours / "dspark" / "draft.safetensors").read_bytes()
     with pytest.raises(BadInput, match="holds something"):
         call("import", theirs, "--model", model, "--out", ours / "dspark")

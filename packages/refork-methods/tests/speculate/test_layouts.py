@@ -53,7 +53,6 @@ FITS = [
     ("speculators", "dflash", {"head": "gated", "confidence": True}),
     ("speculators", "eagle", BARE | {"mask_token": None}),
     ("speculators", "eagle", BARE | {"mask_token": None, "qk_norm": True}),
-    ("dflash", "dflash", BARE),
 ]
 
 
@@ -76,8 +75,6 @@ REFUSED = [
     ("deepspec", "dflash", {}, "every slot predicts"),
     ("deepspec", "eagle", {}, "deepspec layout of eagle"),
     ("speculators", "dflash", {"head": "rnn"}, "recurrent head"),
-    ("dflash", "dspark", {}, "parallel drafters only"),
-    ("dflash", "dflash", {"confidence": True}, "parallel drafters only"),
 ]
 
 
@@ -100,10 +97,9 @@ def test_fields_of_each_layout(target):
     assert theirs["sample_from_anchor"] is True
     assert theirs["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 4
     assert theirs["speculators_config"]["verifier"]["name_or_path"] == "the/target"
-    plain = write_fields(config.but(kind="dflash", head="none", confidence=False), "dflash", None, ())
+    plain = write_fields(config.but(kind="dflash", head="none", confidence=False), "speculators", None, ())
     # The anchor is one of the block there.
     assert plain["block_size"] == 5
-    assert plain["dflash_config"] == {"mask_token_id": MASK, "target_layer_ids": [-1, 1]}
     with pytest.raises(BadInput, match="no layout"):
         write_fields(config, "other", None, ())
     with pytest.raises(BadInput, match="no drafter in a layout"):

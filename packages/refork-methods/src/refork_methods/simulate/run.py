@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from refork.chat import PolicyChat
-from refork.errors import BadInput, UserError
+from refork.errors import BadInput
 from refork.growing.recorder import read_trajectories
 from refork.policies.base import Policy
 from refork.policies.local import LocalPolicy
@@ -60,9 +59,6 @@ from refork_methods.train.tracker import JsonLines
 from refork_methods.train.weighted import WeightedSettings, weighted_loss
 
 AnyRecipe = CptRecipe | SftRecipe | RlRecipe
-
-#: Files that a run writes before it draws or learns anything.
-_FIRST = frozenset({"recipe.json", RECORD, "before.json"})
 
 #: What a teacher that was not trained to simulate is told.
 ASKED = (
@@ -173,11 +169,10 @@ def run_stage(stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = 
     judge = None if isinstance(recipe, CptRecipe) else open_judge(recipe.judge, progress)
     if judge is not None:
         refuse_same(speaker(policy), judge.identity)
-    with _taken_back(folder):
-        resumed = open_folder(folder, recipe)
-        _record(folder, stage, recipe.policy, policy, data)
-        before = _measured(policy, data, recipe, folder / "before.json")
-        policy, trained, extra = _train(recipe, policy, data, judge, folder, progress)
+    resumed = open_folder(folder, recipe)
+    _record(folder, stage, recipe.policy, policy, data)
+    before = _measured(policy, data, recipe, folder / "before.json")
+    policy, trained, extra = _train(recipe, policy, data, judge, folder, progress)
     after = _measured(policy, data, recipe, None)
     if recipe.lora is not None and recipe.merge:
         policy = LocalPolicy(merged(policy.model), policy.codec, name=policy.card.name)
@@ -197,27 +192,6 @@ def run_stage(stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = 
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
-
-
-@contextmanager
-def _taken_back(folder: Path) -> Iterator[None]:
-    """Take a run's first files away where it is refused before anything was drawn or learned.
-
-    Else the folder would refuse the same command with another setting. What was there before stays, and all
-    of a run that was stopped.
-    """
-    there = folder.is_dir()
-    before = set(folder.iterdir()) if there else set()
-    try:
-        yield
-    except UserError:
-        fresh = set(folder.iterdir()) - before if folder.is_dir() else set()
-        if {file.name for file in fresh} <= _FIRST:
-            for file in fresh:
-                file.unlink()
-            if not there and folder.is_dir():
-                folder.rmdir()
-        raise
 
 
 def _train(

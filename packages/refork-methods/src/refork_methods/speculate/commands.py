@@ -211,7 +211,7 @@ def _print_trained(told: dict[str, Any]) -> None:
 
 # ``refork speculate``: import, export.
 
-Layout = Literal["deepspec", "speculators", "dflash", "transformers"]
+Layout = Literal["deepspec", "speculators", "transformers"]
 
 
 def import_(
@@ -224,7 +224,7 @@ def import_(
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Read a drafter of DeepSpec, speculators or DFlash, and keep it as one of ours.
+    """Read a drafter of DeepSpec or speculators, and keep it as one of ours.
 
     What ours have no counterpart of is refused by name: a reduced vocabulary, other norms, odd positions.
 
@@ -261,7 +261,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one of our drafters for DeepSpec, speculators, DFlash or transformers' own DFlash generation.
+    """Write one of our drafters for DeepSpec, speculators or transformers' own DFlash generation.
 
     Example: refork speculate export drafts/dspark --model downloads/target --layout speculators --out there
     """

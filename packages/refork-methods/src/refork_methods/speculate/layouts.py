@@ -1,4 +1,4 @@
-"""Drafters of other projects as ours, and ours as theirs: DeepSpec, speculators and DFlash."""
+"""Drafters of other projects as ours, and ours as theirs: DeepSpec and speculators."""
 
 from __future__ import annotations
 
@@ -118,15 +118,14 @@ def need(config: Json, name: str, where: str | None) -> Any:
 
 # Config files of drafters in other projects' layouts, translated into ours and back: JSON in, JSON out.
 #
-# Three layouts: ``deepspec`` (flat fields beside those of a Qwen3 model), ``speculators`` (the transformer's
-# fields in a part of their own) and ``dflash`` (a ``dflash_config`` part). They count target layers
-# differently: ``deepspec`` and ``dflash`` name blocks, so that layer i is what block i gives and -1 the
-# embedding; ours and ``speculators`` name hidden states, one more. A block of g drafted tokens is
-# ``block_size`` g where the anchor's slot predicts, and g + 1 where it does not.
+# Two layouts: ``deepspec`` (flat fields beside those of a Qwen3 model) and ``speculators`` (the transformer's
+# fields in a part of their own). They count target layers differently: ``deepspec`` names blocks, so that
+# layer i is what block i gives and -1 the embedding; ours and ``speculators`` name hidden states, one more. A
+# block of g drafted tokens is ``block_size`` g where the anchor's slot predicts, and g + 1 where it does not.
 #
 # Whatever could change what a drafter computes and has no field here is refused, by name.
 
-Layout = Literal["deepspec", "speculators", "dflash"]
+Layout = Literal["deepspec", "speculators"]
 LAYOUTS: Final[tuple[Layout, ...]] = get_args(Layout)
 
 ANCHORS: Final = 512
@@ -146,9 +145,7 @@ _ALGORITHM: Final = {
         *("enable_confidence_head", "confidence_head_with_markov", "eagle_aux_hidden_state_layer_ids"),
         *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "embed_requires_grad"),
     ),
-    "dflash": ("block_size", "dflash_config", "num_target_layers", "mask_token_id"),
 }
-_DFLASH_PART: Final = ("block_size", "mask_token_id", "target_layer_ids", "input_embedding_scale")
 
 
 def layout_of(config: Json, where: str | None = None) -> Layout:
@@ -159,8 +156,6 @@ def layout_of(config: Json, where: str | None = None) -> Layout:
     """
     if "speculators_model_type" in config:
         return "speculators"
-    if "dflash_config" in config:
-        return "dflash"
     if "target_layer_ids" in config and "num_anchors" in config:
         return "deepspec"
     raise BadInput(
@@ -187,7 +182,7 @@ def read_fields(config: Json, where: str | None = None, ignore: Collection[str] 
     shape, sliding = read_shape(transformer, where, ignore)
     if sliding is not None:
         raise CannotDo(f"windows of the {layout} layout move with each slot, ours stand still", where=where)
-    return shape | (_read_deepspec if layout == "deepspec" else _read_dflash)(config, where)
+    return shape | _read_deepspec(config, where)
 
 
 def write_fields(config: DraftConfig, layout: Layout, verifier: str | None, names: Sequence[str]) -> Json:
@@ -215,7 +210,7 @@ def write_fields(config: DraftConfig, layout: Layout, verifier: str | None, name
         return _write_speculators(config, verifier, names)
     if config.window is not None:
         raise CannotDo(f"windows of the {layout} layout move with each slot, ours stand still")
-    return (_write_deepspec if layout == "deepspec" else _write_dflash)(config)
+    return _write_deepspec(config)
 
 
 def _read_deepspec(config: Json, where: str | None) -> Json:
@@ -236,7 +231,7 @@ def _write_deepspec(config: DraftConfig) -> Json:
     if config.kind != "dspark":
         raise CannotDo(
             "in the deepspec layout every slot predicts, the anchor's too",
-            hint="export this drafter to speculators" + ("" if config.sequential else " or dflash"),
+            hint="export this drafter to speculators",
         )
     return {
         **write_shape(config),
@@ -247,42 +242,6 @@ def _write_deepspec(config: DraftConfig) -> Json:
         "target_layer_ids": [i - 1 for i in config.target_layers],
         "num_anchors": ANCHORS,
         **_write_heads(config),
-    }
-
-
-def _read_dflash(config: Json, where: str | None) -> Json:
-    part = config["dflash_config"]
-    unknown = sorted(set(part) - set(_DFLASH_PART))
-    if unknown:
-        raise CannotDo(f"dflash_config has a field {unknown[0]!r} that is not known here", where=where)
-    if part.get("input_embedding_scale", 1.0) != 1.0:
-        raise CannotDo("this drafter scales its embeddings, ours do not", where=where)
-    both = config | part
-    return {
-        "kind": "dflash",
-        "block": need(both, "block_size", where) - 1,
-        "target_layers": tuple(i + 1 for i in need(part, "target_layer_ids", where)),
-        "mask_token": need(both, "mask_token_id", where),
-        **({"target_depth": config["num_target_layers"]} if "num_target_layers" in config else {}),
-        **_NO_HEADS,
-    }
-
-
-def _write_dflash(config: DraftConfig) -> Json:
-    if config.kind != "dflash" or config.sequential or config.confidence:
-        raise CannotDo(
-            "the dflash layout has parallel drafters only, without heads, whose anchor slot predicts nothing",
-            hint="export this drafter to speculators",
-        )
-    return {
-        **write_shape(config),
-        "architectures": ["DFlashDraftModel"],
-        "num_target_layers": config.target_depth,
-        "block_size": config.block + 1,
-        "dflash_config": {
-            "mask_token_id": config.mask_token,
-            "target_layer_ids": [i - 1 for i in config.target_layers],
-        },
     }
 
 
@@ -407,13 +366,13 @@ def _write_heads(config: DraftConfig) -> Json:
     }
 
 
-# Drafters of other projects as ours, and ours as theirs: folders of DeepSpec, speculators and DFlash.
+# Drafters of other projects as ours, and ours as theirs: folders of DeepSpec and speculators.
 #
 # What is read is checked against the target it is to draft for; what a layout has no field for is refused,
 # never dropped. Tensors go over bit for bit.
 #
 # Source: arXiv:2607.05147 and arXiv:2602.06036 (the networks); the layouts are those of
-# deepseek-ai/DeepSpec, vllm-project/speculators 0.9 and z-lab/dflash.
+# deepseek-ai/DeepSpec and vllm-project/speculators 0.9.
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.safetensors"
