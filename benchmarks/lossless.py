@@ -38,7 +38,6 @@ from refork_methods.speculate.lossless import (
     worlds,
 )
 from refork_methods.speculate.model import DraftModel, as_draft_model
-from refork_methods.speculate.policy import SpeculativePolicy
 from refork_methods.speculate.schedule import PrefixScheduler, schedule_of
 from refork_methods.speculate.step_cost import StepCost, shapes
 from refork_methods.speculate.train import DraftTraining, train_draft
@@ -155,7 +154,7 @@ def sampled(samples: int, steps: int) -> dict[str, float]:
         began = time.monotonic()
         found = check_decoder(
             policy,
-            SpeculativePolicy(decoder),
+            decoder,
             prompts(policy, 1),
             SETTINGS,
             samples=share,

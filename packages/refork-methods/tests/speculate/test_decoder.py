@@ -15,7 +15,6 @@ from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import build_draft
-from refork_methods.speculate.policy import SpeculativePolicy
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.speculator import ModelSpeculator
 from refork_methods.speculate.step_cost import StepCost
@@ -83,10 +82,6 @@ def same(found, wanted, logprobs=True):
     return True
 
 
-def draw(decoder, requests, settings):
-    return sample_all(SpeculativePolicy(decoder), requests, settings)
-
-
 @pytest.mark.parametrize(
     ("name", "law"),
     [
@@ -99,7 +94,7 @@ def test_coupled_drafts_leave_every_token_and_log_prob_as_it_was(target, drafter
     wanted = sample_all(target, requests, settings)
     for width in (64, 3) if law == "plain" else (64,):
         decoder = SpeculativeDecoder(target, drafters[name], rule="coupled", width=width)
-        assert same(draw(decoder, requests, settings), wanted)
+        assert same(sample_all(decoder, requests, settings), wanted)
         assert decoder.stats.tau >= 1.0
 
 
@@ -120,7 +115,7 @@ def test_other_drafters_leave_the_tokens_too(target, requests, kind):
     for sampling in ("greedy", "plain"):
         settings = LAWS[sampling].but(max_tokens=LONG)
         decoder = SpeculativeDecoder(target, draft, rule="coupled", max_draft_tokens=3)
-        assert same(draw(decoder, requests[:4], settings), sample_all(target, requests[:4], settings))
+        assert same(sample_all(decoder, requests[:4], settings), sample_all(target, requests[:4], settings))
 
 
 @pytest.mark.parametrize("mode", ["early_stop", "stale_topk", "fixed"])
@@ -130,7 +125,7 @@ def test_no_schedule_changes_a_coupled_token(target, drafters, requests, mode):
     scheduler = PrefixScheduler(cost, mode, threshold=0.3, length=2, beyond="cap", retry=3)
     decoder = SpeculativeDecoder(target, drafters["knowing"], rule="coupled", scheduler=scheduler, width=5)
     settings = LAWS["plain"].but(max_tokens=LONG)
-    assert same(draw(decoder, requests, settings), sample_all(target, requests, settings))
+    assert same(sample_all(decoder, requests, settings), sample_all(target, requests, settings))
     assert decoder.stats.verified <= decoder.stats.drafted
 
 
@@ -140,7 +135,7 @@ def test_where_no_draft_could_pay_the_target_draws_alone(target, drafters, reque
     scheduler = PrefixScheduler(cost, "early_stop", beyond="cap")
     decoder = SpeculativeDecoder(target, drafters["untrained"], rule="rejection", scheduler=scheduler)
     settings = Sampling(max_tokens=9, ignore_eos=True)
-    assert same(draw(decoder, requests, settings), sample_all(target, requests, settings))
+    assert same(sample_all(decoder, requests, settings), sample_all(target, requests, settings))
     assert decoder.stats.drafted == 0
 
 
@@ -149,7 +144,7 @@ def test_a_drafter_that_does_not_pay_is_left_and_probed(target, drafters, reques
     cost = StepCost.of(dict.fromkeys(sizes, 1.0), dict.fromkeys(sizes, 0.5))
     scheduler = PrefixScheduler(cost, "early_stop", beyond="cap", retry=5)
     decoder = SpeculativeDecoder(target, drafters["untrained"], rule="rejection", scheduler=scheduler)
-    found = draw(decoder, requests, Sampling(max_tokens=30, ignore_eos=True))
+    found = sample_all(decoder, requests, Sampling(max_tokens=30, ignore_eos=True))
     assert all(len(c.tokens) == 30 for c in found)
     assert decoder.stats.plain > 1.5 * decoder.stats.passes > 0
 
@@ -158,12 +153,12 @@ def test_a_drafter_that_does_not_pay_is_left_and_probed(target, drafters, reques
 def test_rejection_says_the_same_whatever_is_drawn_beside(target, drafters, requests, law):
     settings = LAWS[law].but(max_tokens=LONG)
     decoder = SpeculativeDecoder(target, drafters["knowing"], rule="rejection")
-    together = draw(decoder, requests, settings)
+    together = sample_all(decoder, requests, settings)
     assert decoder.stats.accepted > 0
     narrow = SpeculativeDecoder(target, drafters["knowing"], rule="rejection", width=2)
-    assert same(draw(narrow, requests, settings), together)
+    assert same(sample_all(narrow, requests, settings), together)
     alone = SpeculativeDecoder(target, drafters["knowing"], rule="rejection")
-    assert draw(alone, requests[2:3], settings)[0].tokens.tolist() == together[2].tokens.tolist()
+    assert sample_all(alone, requests[2:3], settings)[0].tokens.tolist() == together[2].tokens.tolist()
 
 
 def test_requests_of_equal_noise_draft_with_numbers_of_their_own_under_a_schedule(target, drafters):
@@ -174,11 +169,11 @@ def test_requests_of_equal_noise_draft_with_numbers_of_their_own_under_a_schedul
     cost = StepCost.of(dict.fromkeys((1, 2, 4, 8, 16, 32), 1.0))
     for scheduler, equal in ((None, True), (PrefixScheduler(cost, "early_stop"), False)):
         decoder = SpeculativeDecoder(target, drafters["knowing"], scheduler=scheduler)
-        one, two = draw(decoder, twins, settings)
+        one, two = sample_all(decoder, twins, settings)
         assert one.tokens[0] == two.tokens[0], "drawn as in plain decoding"
         assert (one.tokens.tolist() == two.tokens.tolist()) is equal
         assert decoder.stats.verified > 0
-        again = draw(
+        again = sample_all(
             SpeculativeDecoder(target, drafters["knowing"], scheduler=scheduler), twins[:1], settings
         )
         assert equal is (again[0].tokens.tolist() == two.tokens.tolist())
@@ -203,7 +198,7 @@ def test_a_probe_without_a_confidence_head_verifies_and_counts_the_others(target
     plain = build_draft(draft_config(target, layers=1, block=3, rank=4, confidence=False), target).eval()
     requests = [Request(np.array([5, 6], dtype=np.int32), NoiseKey(1, 2, d)) for d in range(6)]
     decoder = SpeculativeDecoder(target, plain, scheduler=Refuses())
-    draw(decoder, requests, Sampling(max_tokens=8, ignore_eos=True))
+    sample_all(decoder, requests, Sampling(max_tokens=8, ignore_eos=True))
     assert told[0] == (4, 2)
     assert decoder.stats.verified > 0
     assert decoder.stats.plain > 0
@@ -212,7 +207,7 @@ def test_a_probe_without_a_confidence_head_verifies_and_counts_the_others(target
 def test_rejection_gives_the_log_probs_of_the_model_not_the_drafters(target, drafters, requests):
     settings = Sampling(temperature=0.7, top_k=20, max_tokens=LONG, entropy_top_k=5)
     decoder = SpeculativeDecoder(target, drafters["knowing"], rule="rejection")
-    for request, said in zip(requests, draw(decoder, requests, settings), strict=True):
+    for request, said in zip(requests, sample_all(decoder, requests, settings), strict=True):
         whole = np.concatenate([request.tokens, said.tokens]).astype(np.int32)
         start = len(request.tokens)
         [scores] = target.logprobs([whole])
@@ -241,7 +236,7 @@ def test_stops_ends_bans_and_forced_tokens_are_honoured(target, drafters, reques
     ):
         for rule in ("coupled", "rejection"):
             decoder = SpeculativeDecoder(target, drafters["knowing"], rule=rule)
-            found = draw(decoder, requests, settings)
+            found = sample_all(decoder, requests, settings)
             if rule == "coupled":
                 assert same(found, sample_all(target, requests, settings))
             for said in found:
@@ -257,7 +252,7 @@ def test_a_request_may_say_less_and_the_context_ends_it(target, drafters):
     long = np.arange(150, dtype=np.int32)
     requests = [Request(long, NoiseKey(0, 0, 0)), Request(long[:9], NoiseKey(0, 0, 1), max_tokens=4)]
     decoder = SpeculativeDecoder(target, drafters["knowing"], rule="coupled")
-    found = draw(decoder, requests, Sampling(max_tokens=40))
+    found = sample_all(decoder, requests, Sampling(max_tokens=40))
     assert [len(c.tokens) for c in found] == [10, 4]
     assert [c.finish for c in found] == ["length", "length"]
     assert found[0].tokens.tolist() == sample_all(target, requests[:1], Sampling())[0].tokens.tolist()
@@ -277,7 +272,7 @@ def test_many_forks_of_one_prefix_project_it_once(target, monkeypatch):
     requests = [Request(prompt, NoiseKey(0, 0, draw)) for draw in range(40)]
     decoder = SpeculativeDecoder(target, draft, rule="coupled")
     settings = Sampling(max_tokens=4)
-    assert same(draw(decoder, requests, settings), sample_all(target, requests, settings))
+    assert same(sample_all(decoder, requests, settings), sample_all(target, requests, settings))
     assert rows[0] == 12, "the window of the one prompt"
 
 
@@ -372,7 +367,9 @@ def test_requests_have_terms_of_their_own(target, drafters):
         Request(prompt, NoiseKey(0, 0, 0), exclude_first=int(plain.tokens[0])),
         Request(prompt, NoiseKey(0, 0, 1), max_tokens=3),
     ]
-    for mine, theirs in zip(draw(decoder, asked, settings), sample_all(target, asked, settings), strict=True):
+    for mine, theirs in zip(
+        sample_all(decoder, asked, settings), sample_all(target, asked, settings), strict=True
+    ):
         np.testing.assert_array_equal(mine.tokens, theirs.tokens)
         np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-5)
 
@@ -392,9 +389,9 @@ def test_generate_takes_texts_and_tokens(target, drafters):
     assert (decoder.stats.rounds, decoder.stats.tau) == (0, None)
 
 
-def test_the_policy_is_its_target_with_another_way_to_draw(target, drafters):
-    coupled = SpeculativePolicy(SpeculativeDecoder(target, drafters["knowing"], rule="coupled"))
-    other = SpeculativePolicy(SpeculativeDecoder(target, drafters["knowing"], rule="rejection"))
+def test_the_policy_is_its_target_with_another_way_to_sample_all(target, drafters):
+    coupled = SpeculativeDecoder(target, drafters["knowing"], rule="coupled")
+    other = SpeculativeDecoder(target, drafters["knowing"], rule="rejection")
     assert coupled.card.can("paired")
     assert not other.card.can("paired")
     assert not coupled.card.can("whitebox")

@@ -12,7 +12,6 @@ from refork.policies.base import Sampling
 from refork.tree.tree import Tree
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.on_tree import pruned, record_rejected
-from refork_methods.speculate.policy import SpeculativePolicy
 from support.drafters import gqa, knowing
 
 
@@ -21,8 +20,7 @@ def drawn():
     """A fork drawn with a drafter, and what was drafted and not said."""
     target = gqa()
     rejected = []
-    decoder = SpeculativeDecoder(target, knowing(target), rule="coupled", on_rejected=rejected.extend)
-    policy = SpeculativePolicy(decoder)
+    policy = SpeculativeDecoder(target, knowing(target), rule="coupled", on_rejected=rejected.extend)
     tree = Tree.memory()
     point = plant_prompt(tree, policy, "Well?")
     arm = fork(point, policy, draws=5, settings=Sampling(max_tokens=12))

@@ -16,7 +16,6 @@ from refork_methods.speculate.lossless import (
     exact_distribution,
 )
 from refork_methods.speculate.model import as_draft_model, build_draft
-from refork_methods.speculate.policy import SpeculativePolicy
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.step_cost import StepCost
 from support.models import tiny_policy
@@ -168,7 +167,7 @@ def test_the_real_decoder_with_a_random_drafter(target, rule):
     rng = np.random.default_rng(0)
     found = check_decoder(
         target,
-        SpeculativePolicy(decoder),
+        decoder,
         [token_array([5, 9, 77])],
         {"top-k 3": Sampling(top_k=3, temperature=1.5)},
         samples=1500,

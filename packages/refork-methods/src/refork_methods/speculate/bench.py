@@ -17,7 +17,6 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import FloatArray, IntArray, Json, token_array
 from refork_methods.speculate.data import Prompt
 from refork_methods.speculate.decoder import SpeculativeDecoder
-from refork_methods.speculate.policy import SpeculativePolicy
 from refork_methods.speculate.speculator import SpeculationStats
 
 
@@ -122,8 +121,8 @@ def _batch(
     repeats: int,
     seed: int,
 ) -> BatchResult:
-    target, fast = decoder.target, SpeculativePolicy(decoder)
-    ways: tuple[Policy, Policy] = (target, fast)
+    target = decoder.target
+    ways: tuple[Policy, Policy] = (target, decoder)
     took: tuple[list[float], list[float]] = ([], [])
     counts: tuple[list[int], list[int]] = ([], [])
     other, gap = 0, 0.0

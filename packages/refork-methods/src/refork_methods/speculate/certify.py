@@ -78,7 +78,7 @@ def certify_decoder(
     """
     from refork_methods.speculate.decoder import SpeculativeDecoder
     from refork_methods.speculate.lossless import check_decoder
-    from refork_methods.speculate.policy import SpeculativePolicy, open_drafter
+    from refork_methods.speculate.policy import open_drafter
     from refork_methods.speculate.profile import profile
 
     if drafter is None:
@@ -91,9 +91,8 @@ def certify_decoder(
         cost = profile(policy, tokens=shapes(WIDTH * (1 + draft.config.block)), repeats=1)
         scheduler = schedule_of(schedules[0], cost)
     decoder = SpeculativeDecoder(policy, draft, rule=rule, scheduler=scheduler, width=WIDTH)
-    speculative = SpeculativePolicy(decoder)
     given = [policy.encode(text) for text in prompts or ("The", "A")]
     greedy = [tokens for tokens in given if len(tokens)]
     if not greedy:
         raise BadInput("no prompt has a token", hint="--prompt TEXT")
-    return check_decoder(policy, speculative, greedy, SETTINGS, samples=samples, greedy=greedy, seed=seed)
+    return check_decoder(policy, decoder, greedy, SETTINGS, samples=samples, greedy=greedy, seed=seed)

@@ -580,7 +580,7 @@ def bench(
             max_draft_tokens=max_draft_tokens, on_rounds=None if rounds is None else heard.extend,
         )  # fmt: skip
         found = run(
-            policy.decoder, prompt_tokens(target, asked), settings_for(base, sampling) or base,
+            policy, prompt_tokens(target, asked), settings_for(base, sampling) or base,
             batches=batch or (1, 8, 32), repeats=repeats, seed=seed, progress=progress,
         )  # fmt: skip
     if rounds is not None:

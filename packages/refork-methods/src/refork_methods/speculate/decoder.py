@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from refork.decoding.live import DrawRequest, LiveDecoder, StepOutput
 from refork.errors import BadInput
-from refork.policies.base import Continuation, Cost, Request, Sampling, in_order
+from refork.policies.base import Continuation, Cost, PolicyCard, Rendered, Request, Sampling, in_order
+from refork.policies.chat import Codec
 from refork.policies.local import LocalPolicy
+from refork.policies.weights import weights_digest
 from refork.sampling.noise import NoiseKey, stream_of
-from refork.types import FloatArray, IntArray
+from refork.types import FloatArray, IntArray, Message
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.context import Proposer
 from refork_methods.speculate.schedule import Scheduler
@@ -40,7 +42,12 @@ class RejectedDraft:
 
 @final
 class SpeculativeDecoder:
-    """Draws from ``target`` with the drafts of ``draft``; see :class:`ModelSpeculator` for the settings.
+    """Draws from ``target`` with the drafts of ``draft``: a policy, to be given wherever one is taken.
+
+    What it says has the law of the target's own words. Its card carries the target's weights, since those
+    decide what is said, and names drafter and rule. It is ``paired`` under the coupled rule only: then equal
+    noise gives what the target alone gives. Under the rejection rule what is drawn beside may change what is
+    said, never its law. The settings are those of :class:`ModelSpeculator`.
 
     ``width`` branches are drawn at the same time. ``on_rejected`` is given what was drafted and not said.
     One thread at a time.
@@ -68,6 +75,7 @@ class SpeculativeDecoder:
         if width < 1:
             raise BadInput(f"a width of {width} must be at least 1")
         self.target, self.draft, self.width, self.on_rejected = target, draft, width, on_rejected
+        self._card: PolicyCard | None = None
         self._speculator = ModelSpeculator(
             draft,
             rule=rule,
@@ -77,6 +85,26 @@ class SpeculativeDecoder:
             eos=target.end_ids,
             on_rounds=on_rounds,
         )
+
+    @property
+    def card(self) -> PolicyCard:
+        """The target's card, with the drafter's digest and the rule in its ``extra``."""
+        if self._card is None:
+            card = self.target.card
+            without = {"whitebox"} if self.rule == "coupled" else {"whitebox", "paired"}
+            drafted = {
+                "drafter": weights_digest(self.draft),
+                "kind": self.draft.config.kind,
+                "rule": self.rule,
+                "max_draft_tokens": self.max_draft_tokens,
+            }
+            self._card = replace(
+                card,
+                name=f"{card.name}+{self.draft.config.kind}-{self.rule}",
+                capabilities=card.capabilities - without,
+                extra={**card.extra, "speculate": drafted},
+            )
+        return self._card
 
     @property
     def rule(self) -> Rule:
@@ -96,6 +124,33 @@ class SpeculativeDecoder:
     def reset(self) -> None:
         """Begin to count anew."""
         self._speculator.tally.reset()
+
+    @property
+    def codec(self) -> Codec:
+        """The target's tokenizer."""
+        return self.target.codec
+
+    def encode(self, text: str) -> IntArray:
+        """Token ids of plain text, no special tokens added."""
+        return self.target.encode(text)
+
+    def decode(self, tokens: IntArray) -> str:
+        """Text of token ids, special tokens left out."""
+        return self.target.decode(tokens)
+
+    def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
+        """Tokens that new messages add after a context, ready for the policy's next turn."""
+        return self.target.render(history, tokens, new)
+
+    def logprobs(
+        self, sequences: Sequence[IntArray], prompts: Sequence[int] | None = None
+    ) -> list[FloatArray]:
+        """Log-prob in nats of every token but the first given those before, temperature 1: [n - 1] each."""
+        return self.target.logprobs(sequences, prompts)
+
+    def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
+        """Log-probs in nats of every token after each prefix, temperature 1, no filter: [vocabulary] each."""
+        return self.target.next_logprobs(prefixes)
 
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
         """One continuation per request, yielded as they finish.
