@@ -1,20 +1,16 @@
-"""Other SQLite files from strangers: logs, invented worlds, and what an import leaves beside a tree."""
+"""Other SQLite files from strangers: logs."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sqlite3
 import threading
 
 import pytest
 
 from refork.errors import BadInput
-from refork.formats.importing import Checkpoint
 from refork.formats.llm_logs import LLMLogs
-from refork.tree import Tree
-from support.hostile_trees import hot_journal, raw
+from support.hostile_trees import raw
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 
@@ -48,34 +44,3 @@ def test_a_long_read_of_a_log_hears_ctrl_c(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         list(LLMLogs().read(file))
     timer.join()
-
-
-@pytest.mark.parametrize("how", ["a journal that names another file", "a view", "a trigger"])
-def test_what_a_stranger_left_of_an_import_does_nothing(how, tmp_path):
-    source = tmp_path / "log.jsonl"
-    source.write_text("{}\n" * 9)
-    with Tree.open(tmp_path / "tree.db") as tree:
-        with Checkpoint.open(tree, source, "way") as point:
-            left = point._file
-        left.unlink(missing_ok=True)
-        with raw(left) as connection:
-            if how == "a view":
-                connection.execute(f"CREATE VIEW at AS {_ENDLESS} x AS body FROM n")
-            else:
-                connection.execute("CREATE TABLE at (body TEXT)")
-                connection.execute("CREATE TABLE victim (x)")
-                connection.execute("INSERT INTO victim VALUES (1)")
-            if how == "a trigger":
-                connection.execute("CREATE TRIGGER t AFTER INSERT ON at BEGIN DELETE FROM victim; END")
-        if how == "a journal that names another file":
-            hot_journal(left)
-        with Checkpoint.open(tree, source, "way") as point:
-            assert point.loaded.nodes == 0
-            if how == "a trigger":
-                with contextlib.suppress(Exception):
-                    point.save(point.start, point.loaded)
-    if how == "a journal that names another file":
-        assert (tmp_path / "victim").exists()
-    if how == "a trigger":
-        with contextlib.closing(sqlite3.connect(left)) as connection:
-            assert connection.execute("SELECT count(*) FROM victim").fetchone() == (1,)

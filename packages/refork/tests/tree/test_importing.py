@@ -1,4 +1,4 @@
-"""Imports of files of any size: parts, kills and resumption, what is skipped, what is all or nothing."""
+"""Imports of files of any size: parts, kills and repetition, what is skipped, what is all or nothing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from refork.errors import BadInput, TreeBusy
-from refork.formats import Redactor, import_file, reader_for
+from refork.errors import BadInput
+from refork.formats import Redactor, import_file
 from refork.formats import rows as rows_of_files
 from refork.formats.native import Native
 from refork.formats.openai_chat import OpenAIChat
 from refork.tree import Tree
-from support.fuzz_seeds import seeds_of
 from support.told import told
 
 MAIN = "from refork.cli import main; main()"
@@ -43,10 +42,6 @@ def read(tree: Tree, path: Path, **options):
     return import_file(tree, path, OpenAIChat(), **options)
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    return list(folder.glob(".*.import*"))
-
-
 class Stopped(Exception):
     """What a killed process stands for here."""
 
@@ -65,8 +60,8 @@ def stopper(after: int):
 
 
 @pytest.mark.parametrize("after", [1, 2, 5])
-def test_a_stopped_import_goes_on_where_it_was(tmp_path, small_parts, after, monkeypatch):
-    """Equal lines lie on both sides of the stop, and bad ones; tree and counts are those of one go."""
+def test_a_stopped_import_adds_the_rest(tmp_path, small_parts, after):
+    """Equal lines lie on both sides of the stop, and bad ones; the tree is that of one go."""
     lines = [line(n % 7) for n in range(60)]
     lines[3] = lines[50] = "{"
     source = write(tmp_path / "chats.jsonl", lines)
@@ -79,79 +74,10 @@ def test_a_stopped_import_goes_on_where_it_was(tmp_path, small_parts, after, mon
             read(tree, source, progress=stopper(after))
         stood = len(tree)
         assert 0 < stood < 65
-        assert len(checkpoints(tmp_path)) == 1
-        seen = []
-        parse = rows_of_files.parse_object
-        monkeypatch.setattr(rows_of_files, "parse_object", lambda *of: seen.append(1) or parse(*of))
         again = read(tree, source)
         assert told(tree) == expected
-        assert len(seen) < 60
-        assert (again.read, again.count("skipped")) == (once.read, 2)
+        assert (again.read, again.nodes) == (once.read, once.nodes - stood)
         assert list(tree.verify()) == []
-    assert checkpoints(tmp_path) == []
-
-
-@pytest.mark.parametrize("name", ["verl", "trl", "skyrl", "art", "agentworldbench"])
-def test_rows_go_on_where_they_were_too(tmp_path, small_parts, name, monkeypatch):
-    row = next(seed for seed in seeds_of(name) if seed.startswith(b"{")).split(b"\n")[0]
-    source = write(tmp_path / "rows.jsonl", [json.dumps(json.loads(row) | {"row": n % 7}) for n in range(40)])
-    with Tree.open(tmp_path / "whole.db") as whole:
-        once = import_file(whole, source, reader_for(source, name))
-        expected = told(whole)
-    with Tree.open(tmp_path / "tree.db") as tree:
-        with pytest.raises(Stopped):
-            import_file(tree, source, reader_for(source, name), progress=stopper(3))
-        seen = []
-        parse = rows_of_files.parse_object
-        monkeypatch.setattr(rows_of_files, "parse_object", lambda *of: seen.append(1) or parse(*of))
-        again = import_file(tree, source, reader_for(source, name))
-        assert (told(tree), again.read) == (expected, once.read)
-        assert 0 < len(seen) < 40
-    assert checkpoints(tmp_path) == []
-
-
-def test_a_checkpoint_is_not_believed_where_something_is_another(tmp_path, small_parts):
-    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(60)])
-    with Tree.open(tmp_path / "tree.db") as tree, pytest.raises(Stopped):
-        read(tree, source, progress=stopper(2))
-    # Another tree under the same name.
-    for file in tmp_path.glob("tree.db*"):
-        file.unlink()
-    with Tree.open(tmp_path / "tree.db") as tree:
-        assert read(tree, source).nodes == 120
-        with pytest.raises(Stopped):
-            read(tree, source, progress=stopper(3))
-        # Another file under the same name.
-        write(source, [line(n, "other") for n in range(60)])
-        assert read(tree, source).nodes == 60
-        with pytest.raises(Stopped):
-            read(tree, source, progress=stopper(3))
-        # A damaged checkpoint.
-        checkpoints(tmp_path)[0].write_bytes(b"not a database" * 100)
-        assert read(tree, source).nodes == 0
-
-
-def test_a_file_that_grew_is_read_on(tmp_path, small_parts):
-    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(40)])
-    with Tree.open(tmp_path / "tree.db") as tree:
-        with pytest.raises(Stopped):
-            read(tree, source, progress=stopper(3))
-        write(source, [line(n) for n in range(50)])
-        read(tree, source)
-        assert len(tree) == 100
-
-
-def test_two_imports_of_one_file_at_once_are_refused(tmp_path, small_parts):
-    source = write(tmp_path / "chats.jsonl", [line(n) for n in range(40)])
-    with Tree.open(tmp_path / "tree.db") as tree, Tree.open(tmp_path / "tree.db") as other:
-
-        def meanwhile(*given, **more):
-            with pytest.raises(TreeBusy, match="another process"):
-                read(other, source)
-            raise Stopped
-
-        with pytest.raises(Stopped):
-            read(tree, source, progress=meanwhile)
 
 
 def test_a_killed_process_loses_nothing(tmp_path):
@@ -174,7 +100,6 @@ def test_a_killed_process_loses_nothing(tmp_path):
         assert list(store.verify()) == []
         numbers = sorted(leaf.extra["line"]["n"] for leaf in store.leaves())
     assert numbers == list(range(600))
-    assert checkpoints(tmp_path) == []
     assert killed, "the import ended before it could be killed"
 
 

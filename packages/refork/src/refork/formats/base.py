@@ -16,7 +16,6 @@ from typing import IO, Any, Final, Protocol, final, runtime_checkable
 from refork.errors import BadInput
 from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
-from refork.types import Json
 
 #: Bytes of a file that are looked at to tell its format.
 HEAD: Final = 65536
@@ -72,24 +71,6 @@ class Reader(Protocol):
 
     def read(self, path: Path) -> Iterator[Record]:
         """Records, one at a time; an item that cannot be read is a Remark, and the next one follows."""
-        ...
-
-
-@runtime_checkable
-class ItemReader(Protocol):
-    """A reader of files of items, each an object that is read alone; a killed import of one is resumed."""
-
-    @property
-    def label(self) -> str:
-        """What messages call the format."""
-        ...
-
-    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
-        """Records of one object; ``name`` is its digest and how often it came before."""
-        ...
-
-    def unpack(self, body: Any, where: str) -> Iterable[Any]:
-        """The items of a file that is one JSON document."""
         ...
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, final
 
@@ -30,8 +28,6 @@ _CHUNK: Final = 1 << 20
 #: What tells where a value ends: whole texts, a text that does not end, brackets and commas.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 _BETWEEN: Final = re.compile(rb"[ \t\r\n,]*+")
-#: The table of :class:`Occurrences`.
-CREATE_SEEN: Final = "CREATE TABLE IF NOT EXISTS seen (name BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID"
 #: Names that :class:`Occurrences` keeps in a dictionary.
 _FEW: Final = 20_000
 #: Bytes that are looked at before a file without one whole object is given up as JSON lines.
@@ -40,10 +36,10 @@ _LOOK: Final = 1 << 20
 
 @final
 class Occurrences:
-    """How often each name was counted before; in a database, where one is given or they are many."""
+    """How often each name was counted before; in a database, where they are many."""
 
-    def __init__(self, store: sqlite3.Connection | None = None) -> None:
-        self._db = store
+    def __init__(self) -> None:
+        self._db: sqlite3.Connection | None = None
         self._few: dict[str, int] = {}
 
     def count(self, name: str) -> int:
@@ -67,7 +63,7 @@ class Occurrences:
         # The empty name is a database of its own: in memory up to the cache's size, gone when closed.
         db = sqlite3.connect("", isolation_level=None)
         db.execute("PRAGMA cache_size = -8192")
-        db.execute(CREATE_SEEN)
+        db.execute("CREATE TABLE seen (name BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID")
         db.execute("BEGIN")
         db.executemany(
             "INSERT INTO seen VALUES (?, ?)", ((bytes.fromhex(k), n) for k, n in self._few.items())
@@ -77,19 +73,7 @@ class Occurrences:
         return db
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where reading goes on: bytes and lines that were read before, and what was counted in them."""
-
-    done: int
-    line: int
-    occurrences: Occurrences
-
-
-def read_items(
-    path: Path, name: str, item: Item, unpack: Unpack | None = None, start: Start | None = None
-) -> Iterator[Record]:
+def read_items(path: Path, name: str, item: Item, unpack: Unpack | None = None) -> Iterator[Record]:
     """Records of every item of a file of the format ``name``.
 
     A file is JSON lines, an array of objects, or one document, which ``unpack`` takes apart (default: it is
@@ -98,9 +82,8 @@ def read_items(
     Raises:
         BadInput: the file is no text in UTF-8, or a document beyond the limits.
     """
-    with contextlib.ExitStack() as stack:
-        seen = start.occurrences if start is not None else stack.enter_context(closing(Occurrences()))
-        for where, body in objects(path, unpack, start):
+    with closing(Occurrences()) as seen:
+        for where, body in objects(path, unpack):
             if isinstance(body, (Remark, Position)):
                 yield body
                 continue
@@ -116,18 +99,14 @@ def begins(head: Head, has: Callable[[frozenset[str]], bool], marks: Iterable[Co
     return start.startswith("{") and any(all(f'"{key}"' in start for key in keys) for keys in marks)
 
 
-def objects(
-    path: Path, unpack: Unpack | None = None, start: Start | None = None
-) -> Iterator[tuple[str, Json | Remark | Position]]:
+def objects(path: Path, unpack: Unpack | None = None) -> Iterator[tuple[str, Json | Remark | Position]]:
     """The objects of a file with their places; remarks where one is missing, positions in between."""
     try:
         with path.open("rb") as file:
             total = path.stat().st_size
             kind = _kind(file, path)
             if kind == "lines":
-                if start is not None and start.done:
-                    file.seek(start.done)
-                yield from _lines(file, path, total, 0 if start is None else start.line)
+                yield from _lines(file, path, total)
             elif kind == "array":
                 yield from _array(file, path, total)
             else:
@@ -165,10 +144,8 @@ def _whole(line: bytes) -> bool:
         return False
 
 
-def _lines(
-    file: IO[bytes], path: Path, total: int, number: int
-) -> Iterator[tuple[str, Json | Remark | Position]]:
-    told = file.tell()
+def _lines(file: IO[bytes], path: Path, total: int) -> Iterator[tuple[str, Json | Remark | Position]]:
+    told, number = file.tell(), 0
     while line := file.readline(LINE + 1):
         number += 1
         where = f"{path}:{number}"
@@ -186,7 +163,7 @@ def _lines(
                 yield where, Remark("skipped", cut, where)
         if file.tell() - told >= EVERY:
             told = file.tell()
-            yield where, Position(told, total, number)
+            yield where, Position(told, total)
 
 
 def _array(file: IO[bytes], path: Path, total: int) -> Iterator[tuple[str, Json | Remark | Position]]:

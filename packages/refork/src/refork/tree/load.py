@@ -32,7 +32,7 @@ _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.
 _PLACES, _REMARKS = 3, 200
 #: What records refer to comes first; within a batch they are written in this order. The texts are what a copy
-#: counts them as: printed as JSON and kept beside an import under way, whatever the classes are called.
+#: counts them as, printed as JSON, whatever the classes are called.
 _ORDER: Final[dict[type, str]] = {
     Producer: "producer",
     NewNode: "draft",
@@ -124,9 +124,9 @@ class Loader:
     that a reader skipped is an error; else it is counted, and only a file of which nothing is left is one.
     """
 
-    def __init__(self, db: Database, strict: bool = True, result: Loaded | None = None) -> None:
+    def __init__(self, db: Database, strict: bool = True) -> None:
         self.db, self.strict = db, strict
-        self.result = Loaded() if result is None else result
+        self.result = Loaded()
         self._pending: dict[type, list[Any]] = {}
         self._renamed: dict[str, str] = {}
         self._taken: set[str] = set()

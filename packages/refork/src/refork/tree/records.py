@@ -35,11 +35,10 @@ class Remark:
 @final
 @dataclass(frozen=True, slots=True)
 class Position:
-    """That all items before a byte of a file were yielded; where a line is given, it can be resumed there."""
+    """That all items before a byte of a file were yielded."""
 
     done: int
     total: int
-    line: int = 0
 
 
 #: A foreign reader yields drafts with their keys; the native one whole nodes and everything else.

@@ -333,12 +333,9 @@ class Tree:
         """
         return self._db.transaction()
 
-    def loader(self, *, strict: bool = True, result: Loaded | None = None) -> Loader:
-        """A writer of records for use inside :meth:`transaction`, over several of them where it is long.
-
-        ``result`` is what an earlier part of the same copy counted.
-        """
-        return Loader(self._db, strict, result)
+    def loader(self, *, strict: bool = True) -> Loader:
+        """A writer of records for use inside :meth:`transaction`, over several of them where it is long."""
+        return Loader(self._db, strict)
 
     def merge(self, other: Tree) -> Loaded:
         """Copy another tree into this one; see :meth:`load`."""
