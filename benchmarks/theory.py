@@ -26,9 +26,9 @@ import numpy as np
 
 from refork.sandbox import Sandbox
 from refork_methods.theory.chooser import Rule
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
 from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.cues.rules import RANKED, RULES
 from refork_methods.theory.discriminability import discriminability, jsd
 from refork_methods.theory.domains import domain_named
 from refork_methods.theory.gambles import rules as gamble_rules
@@ -138,7 +138,7 @@ def found(task: Task) -> Found:
 def exact_checks() -> Iterator[tuple[str, bool]]:
     """Closed forms and identities; what is named fails where False stands beside it."""
     swapped = CueExperiment(PAIRS.validities, PAIRS.a + PAIRS.b, PAIRS.b + PAIRS.a)
-    dial, tally, ttb = rules.dial(), rules.tallying(), rules.take_the_best()
+    dial, tally, ttb = RULES["dial"], RULES["tallying"], RULES["take-the-best"]
 
     def chances(rule: Rule, design: CueExperiment = swapped, **more: float) -> np.ndarray:
         parameters: Parameters = {**ONE, **{name: np.full(1, x) for name, x in more.items()}}
@@ -148,13 +148,16 @@ def exact_checks() -> Iterator[tuple[str, bool]]:
         np.allclose(chances(dial, beta=b, g=0.0), chances(tally, beta=b), atol=1e-12) for b in (0.1, 1, 7, 15)
     ]
     yield "dial at 0 is Tallying, 240 ordered pairs, every beta", all(alike)
-    yield "dial at 1 is WADD with w = 1", np.allclose(chances(dial, g=1.0), chances(rules.equal_weight()))
+    yield (
+        "dial at 1 is WADD with w = 1",
+        np.allclose(chances(dial, g=1.0), chances(RULES["equal-weight"])),
+    )
     side = np.sign(chances(ttb) - 0.5)
     for g, count in ((1, 220), (3, 230), (5, 240)):
         same = int((np.sign(np.round(chances(dial, g=float(g), lapse=0.0) - 0.5, 12)) == side).sum())
         yield f"dial at {g} agrees with Take-the-Best on {count} of 240 ({same})", same == count
     graded = random_design(np.random.default_rng(1), top=10)
-    linear, concave = rules.equal_weight(), rules.diminishing_wadd()
+    linear, concave = RULES["equal-weight"], RULES["diminishing-wadd"]
     total = float(graded.weights().sum())
     same = np.allclose(chances(concave, graded, a=1.0, s=2.0), chances(linear, graded, beta=3.0 / total))
     yield "Diminishing Returns WADD at a = 1 is normalised WADD", same
@@ -197,7 +200,12 @@ def _tables() -> Iterator[tuple[str, bool]]:
     yield "aggregate loss by hand", bool(np.isclose(loss, (0.3 / 0.6 + 1) / 2))
     rates = {
         rule.name: predicted_rates(rule, PAIRS, 20000, 1)
-        for rule in (rules.take_the_best(), rules.tallying(), rules.wadd(), rules.random_choice())
+        for rule in (
+            RULES["take-the-best"],
+            RULES["tallying"],
+            RULES["wadd"],
+            RULES["random"],
+        )
     }
     for one, other, published in (
         ("take-the-best", "wadd", 0.043), ("take-the-best", "tallying", 0.065), ("wadd", "tallying", 0.008),
@@ -230,7 +238,13 @@ def replay_checks() -> Iterator[tuple[str, bool]]:
 def jsd_median() -> tuple[float, float, float]:
     """Quartiles of the sequence divergence over 50 random designs and three pairs of theories."""
     rng = np.random.default_rng(0)
-    theories = dict(zip(FAMILIES, (rules.take_the_best(), rules.tallying(), rules.wadd()), strict=True))
+    theories = dict(
+        zip(
+            FAMILIES,
+            (RULES["take-the-best"], RULES["tallying"], RULES["wadd"]),
+            strict=True,
+        )
+    )
     values = []
     for number in range(50):
         design = random_design(rng)
@@ -244,7 +258,7 @@ def parameters_recovered() -> tuple[bool, list[float]]:
     """Correlations of fitted with true parameters of prospect theory, eight people of 1,200 choices."""
     design, rule, rng = (
         random_gambles(np.random.default_rng(2), 60),
-        gamble_rules.prospect_theory(),
+        gamble_rules.RULES["prospect-theory"],
         np.random.default_rng(8),
     )
     names, true, fitted = ("alpha", "loss", "gamma", "delta"), [], []
@@ -268,7 +282,7 @@ def human() -> dict[str, float | None]:
         print(f"\npeople: {file} is not here; set REFORK_HUMAN_CHOICES to score the recorded choices")
         return dict.fromkeys(("human_dial", "human_ttb", "human_wadd", "human_low"))
     read = read_human_choices(file)
-    board = score_theories(rules.standard_rules(), read.observations, seed=1, draws=2000, redraws=1000)
+    board = score_theories(RANKED, read.observations, seed=1, draws=2000, redraws=1000)
     print(
         f"\npeople: {board.people}, {board.choices} choices; a coin {board.coin:.4f}, floor {board.floor:.4f}"
     )
@@ -343,7 +357,7 @@ def run_all(seeds: int) -> dict[str, object]:
     lag_ok = all(abs(one.lag - one.people_lag) < 0.2 < abs(one.plain_lag - one.people_lag) for one in orders)
     told(gambles, "gambles by prospect theory")
     print(f"  correlations of fitted with true alpha, loss, gamma, delta: {', '.join(f'{x:.3f}' for x in r)}")
-    form = domain_named("gambles").grammar().known["prospect-theory"]
+    form = domain_named("gambles").grammar.known["prospect-theory"]
     second = fitted and all(one.title.startswith("-".join(form[:3])) for one in gambles)
     winners = [one.title for one in coins if one.winner is not None]
     return {

@@ -12,10 +12,10 @@ from refork_worlds.web import browser
 
 
 def pages(quick: bool) -> dict[str, int] | None:
-    """Attack ``serve``, ``view`` and ``theory serve`` from another origin and under a rebound name.
+    """Attack ``serve`` and ``view`` from another origin and under a rebound name.
 
     ``cross_origin_reads``: tries in which a page saw something of an answer; ``cross_origin_writes``: answers
-    of a model, nodes, forks and participants that they led to; ``cross_origin_tried``: all tries. Quick:
+    of a model, nodes and forks that they led to; ``cross_origin_tried``: all tries. Quick:
     the machine has one name, else two. None where there is no Chromium; why is on standard error.
     """
     why = browser.missing()

@@ -24,9 +24,6 @@ from refork.serve.settings import ServerSettings
 from refork.viewer.live.forking import Forking, ForkSetup
 from refork.viewer.live.server import viewer_server
 from refork.viewer.live.shelf import Shelf
-from refork_methods.theory.cues.experiment import CueExperiment
-from refork_methods.theory.people import Conduct, Study
-from refork_methods.theory.serve.people_serve import people_server
 from refork_worlds.web import browser
 from support.viewer_tree import grow, policy
 
@@ -282,19 +279,4 @@ def attack_viewer(folder, name="127.0.0.1"):
     return Attacked(tries, len(begun), nodes() - before)
 
 
-def attack_study(folder, name="127.0.0.1"):
-    """``refork theory serve``: its page may be led to, and nobody may begin for another."""
-    pairs = CueExperiment.of([0.9, 0.8], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
-    with Conduct.open(Study.of(pairs, trials=2), folder / "results.jsonl") as conduct:
-
-        @contextmanager
-        def serve(port):
-            with running(people_server(conduct, "127.0.0.1"), "127.0.0.1", port) as address:
-                yield address
-
-        posts = (("/api/begin", "{}"), ("/api/withdraw", "{}"))
-        tries = attacked(serve, ("/", "/health", "/assets/page.js"), posts, name)
-        return Attacked(tries, sum(conduct.counts.values()), 0)
-
-
-ATTACKS = {"serve": attack_server, "view": attack_viewer, "theory serve": attack_study}
+ATTACKS = {"serve": attack_server, "view": attack_viewer}

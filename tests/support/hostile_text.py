@@ -50,7 +50,7 @@ WORDS = {
 }  # fmt: skip
 
 #: They serve until they are stopped.
-SERVING = {("serve",), ("view",), ("route", "serve"), ("simulate", "serve"), ("theory", "serve")}
+SERVING = {("serve",), ("view",), ("route", "serve"), ("simulate", "serve")}
 #: A text as an argument: the system takes no zero bytes in one.
 WORD = EVIL.replace("\0", "")
 #: What reads a hostile tree to its end: {db}, {step} and {spoiled} stand for the files.

@@ -8,7 +8,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.theory.cues.experiment import CueExperiment
-from refork_methods.theory.quality import QualityRules, Session, exclude
+from refork_methods.theory.quality import QualityRules, Session
 from refork_methods.theory.read import read_csv_trials, read_human_choices
 from refork_methods.theory.trials import Trials
 
@@ -125,7 +125,7 @@ def test_a_csv_of_trials(tmp_path):
     ("text", "words"),
     [
         ("", "no column 'subject_id'"),
-        ("subject_id,option_a_ratings,option_b_ratings,response\n", "no column 'validities'"),
+        ("subject_id,option_a_ratings,option_b_ratings,response\n1,1,0,0\n", "no column 'validities'"),
         (HEAD, "no trials"),
         (HEAD + "1,1 0,0 1,2,0.9 0.6,x\n", "the response is '2'"),
         (HEAD + "1,one,0 1,1,0.9 0.6,x\n", "no list of numbers"),
@@ -133,7 +133,7 @@ def test_a_csv_of_trials(tmp_path):
         (HEAD + "1,1.5 0,0 1,1,0.9 0.6,x\n", "whole numbers"),
         (HEAD + "1,1 0,0 1,1,0.9 0.6,x\n1,1 0,0 1,1,0.9 0.7,x\n", "other validities"),
         (HEAD + "1,1 0 1,0 1,1,0.9 0.6,x\n", "3 ratings"),
-        (HEAD + "1,1 0\n", "is empty"),
+        (HEAD + "1,1 0\n", "the response is ''"),
     ],
 )
 def test_refused_tables(tmp_path, text, words):
@@ -143,29 +143,28 @@ def test_refused_tables(tmp_path, text, words):
         read_csv_trials(path)
 
 
+MIXED = [0, 0, 1, 1] * 10
+
+
 def people(*rows):
     return Trials.of_table(np.zeros((len(rows), len(rows[0])), dtype=int), np.asarray(rows))
 
 
-def test_who_is_left_out_and_why():
-    mixed = [0, 0, 1, 1] * 10
-    trials = people([1] * 39 + [0], [0, 1] * 20, mixed, mixed, mixed, mixed, mixed)
-    sessions = {
-        2: Session(response_ms=1199), 3: Session(away_s=61), 4: Session(bot=True),
-        5: Session(response_ms=1200, away_s=60, bot=False),
-    }  # fmt: skip
-    kept, reasons = exclude(trials, sessions)
-    assert kept.people == (5, 6)
-    assert list(reasons) == [0, 1, 2, 3, 4]
-    assert "one key" in reasons[0]
-    assert "other key in 100%" in reasons[1]
-    assert exclude(people([1] * 4)) == (None, {0: "one key in 100% of the trials"})
-
-
-def test_exactly_the_limit_stays():
-    kept, reasons = exclude(people([1] * 19 + [0]))
-    assert reasons == {}
-    assert kept.people == (0,)
+@pytest.mark.parametrize(
+    ("responses", "session", "reason"),
+    [
+        ([1] * 39 + [0], None, "one key in 98% of the trials"),
+        ([0, 1] * 20, None, "the other key in 100% of the trials"),
+        (MIXED, Session(response_ms=1199), "1199 ms a response"),
+        (MIXED, Session(away_s=61), "61 s away from the page"),
+        (MIXED, Session(bot=True), "a bot's signal"),
+        (MIXED, Session(response_ms=1200, away_s=60, bot=False), None),
+        (MIXED, None, None),
+        ([1] * 19 + [0], None, None),
+    ],
+)
+def test_who_is_left_out_and_why(responses, session, reason):
+    assert QualityRules().reason(people(responses), session) == reason
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_refused_rules(bad):
 
 def test_choices_between_gambles_are_read_back(tmp_path):
     from refork_methods.theory.gambles.experiment import random_gambles
-    from refork_methods.theory.open import read_choices
+    from refork_methods.theory.read import read_choices
 
     design = random_gambles(np.random.default_rng(0), 4)
     lines = ["subject_id,option_a,option_b,response"]

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from refork.errors import BadInput
 from refork_methods.theory.chooser import Rule
 from refork_methods.theory.commands import app
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import random_design
 from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.cues.rules import RULES
 from refork_methods.theory.simulate import simulate
 
 
@@ -40,7 +40,7 @@ def choices(path: Path, rule: Rule, count: int = 6, people: int = 40) -> Path:
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return choices(tmp_path_factory.mktemp("people") / "choices.csv", rules.take_the_best())
+    return choices(tmp_path_factory.mktemp("people") / "choices.csv", RULES["take-the-best"])
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_score_ranks_and_draws(people: Path, tmp_path: Path) -> None:
 
 
 def test_score_says_where_nothing_is_better_than_a_coin(tmp_path: Path) -> None:
-    file = choices(tmp_path / "coins.csv", rules.random_choice(), 2)
+    file = choices(tmp_path / "coins.csv", RULES["random"], 2)
     code, said = invoke("score", str(file), "--draws", "100", "--redraws", "100")
     assert code == 1
     assert "no theory is better than a coin" in said

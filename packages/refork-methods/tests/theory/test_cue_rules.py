@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import every_binary_pair, random_design, steep_and_flat
 from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.cues.rules import RANKED, RULES, STRESS
 from refork_methods.theory.metrics import mse_pb
 from refork_methods.theory.simulate import predicted_rates
 
@@ -36,25 +36,25 @@ def test_there_are_120_pairs_of_four_binary_cues():
 
 @given(st.floats(0.1, 20), st.floats(0, 0.5))
 def test_the_dial_at_zero_is_tallying_on_binary_cues(beta, lapse):
-    one = chance(rules.dial(), PAIRS, g=0, beta=beta, lapse=lapse)
-    other = chance(rules.tallying(), PAIRS, beta=beta, lapse=lapse)
+    one = chance(RULES["dial"], PAIRS, g=0, beta=beta, lapse=lapse)
+    other = chance(RULES["tallying"], PAIRS, beta=beta, lapse=lapse)
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
 @given(st.floats(0.1, 20), st.floats(0, 0.5), st.integers(0, 1000))
 def test_the_dial_at_one_is_equal_weight_wadd(beta, lapse, seed):
     e = random_design(np.random.default_rng(seed), top=10)
-    one = chance(rules.dial(), e, g=1, beta=beta, lapse=lapse)
+    one = chance(RULES["dial"], e, g=1, beta=beta, lapse=lapse)
     ones = np.ones((1, len(e.validities)))
     full = {"w": ones, "beta": np.asarray([beta]), "lapse": np.asarray([lapse])}
-    np.testing.assert_allclose(one, rules.wadd().chances(e, full)[0, 0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(one, chance(rules.equal_weight(), e, beta=beta, lapse=lapse), atol=1e-12)
+    np.testing.assert_allclose(one, RULES["wadd"].chances(e, full)[0, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(one, chance(RULES["equal-weight"], e, beta=beta, lapse=lapse), atol=1e-12)
 
 
 def agreeing(g):
     """Ordered pairs out of 240 on which the dial and Take-the-Best choose alike."""
-    one = np.sign(np.round(gap(rules.dial(), PAIRS, g=g), 12))
-    return 2 * int((one == gap(rules.take_the_best(), PAIRS)).sum())
+    one = np.sign(np.round(gap(RULES["dial"], PAIRS, g=g), 12))
+    return 2 * int((one == gap(RULES["take-the-best"], PAIRS)).sum())
 
 
 def test_the_dial_grows_into_take_the_best():
@@ -75,14 +75,14 @@ def test_from_where_on_the_dial_is_take_the_best():
 @given(st.integers(0, 1000), st.floats(0.1, 5))
 def test_diminishing_returns_with_power_one_is_normalised_wadd(seed, s):
     e = random_design(np.random.default_rng(seed), top=10)
-    one = gap(rules.diminishing_wadd(), e, a=1, s=s)
-    np.testing.assert_allclose(one, gap(rules.equal_weight(), e) / sum(e.validities), rtol=0, atol=1e-9)
+    one = gap(RULES["diminishing-wadd"], e, a=1, s=s)
+    np.testing.assert_allclose(one, gap(RULES["equal-weight"], e) / sum(e.validities), rtol=0, atol=1e-9)
 
 
 @given(st.floats(0.1, 1), st.floats(0.1, 5))
 def test_a_concave_utility_of_binary_cues_only_rescales_beta(a, s):
-    one = gap(rules.diminishing_wadd(), PAIRS, a=a, s=s)
-    linear = gap(rules.diminishing_wadd(), PAIRS, a=1, s=s)
+    one = gap(RULES["diminishing-wadd"], PAIRS, a=a, s=s)
+    linear = gap(RULES["diminishing-wadd"], PAIRS, a=1, s=s)
     np.testing.assert_allclose(one, linear * ((1 + s) ** a - s**a), rtol=0, atol=1e-9)
 
 
@@ -91,22 +91,22 @@ def test_steep_and_flat_pairs_halve_every_linear_rule(pair):
     e = steep_and_flat(VALIDITIES, *pair, low=0, high=6, step=3)
     rng = np.random.default_rng(3)
     linear = {"w": rng.random((200, 4)), "beta": rng.uniform(0.1, 20, 200), "lapse": rng.uniform(0, 0.5, 200)}
-    np.testing.assert_allclose(rules.wadd().chances(e, linear)[:, 0].mean(axis=1), 0.5, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(RULES["wadd"].chances(e, linear)[:, 0].mean(axis=1), 0.5, rtol=0, atol=1e-12)
     powers = {"g": rng.uniform(0, 10, 200), "beta": linear["beta"], "lapse": linear["lapse"]}
-    np.testing.assert_allclose(rules.dial().chances(e, powers)[:, 0].mean(axis=1), 0.5, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(RULES["dial"].chances(e, powers)[:, 0].mean(axis=1), 0.5, rtol=0, atol=1e-12)
     concave = {"a": rng.uniform(0.1, 0.9, 200), "s": rng.uniform(0.1, 5, 200), "beta": np.full(200, 5.0)}
     concave["lapse"] = np.zeros(200)
     # A gains at the low rating, so people of falling returns choose it more often.
-    assert (rules.diminishing_wadd().chances(e, concave)[:, 0].mean(axis=1) < 0.5).all()
+    assert (RULES["diminishing-wadd"].chances(e, concave)[:, 0].mean(axis=1) < 0.5).all()
 
 
 def test_hand_computed_scores():
     e = CueExperiment((0.9, 0.8, 0.6), ((0, 5, 5), (3, 3, 3)), ((1, 0, 0), (3, 3, 4)))
-    assert gap(rules.take_the_best(), e).tolist() == [1, 1]
-    assert gap(rules.tallying(), e).tolist() == [-1, 1]
-    assert gap(rules.equal_weight(), e) == pytest.approx([0.9 - 4 - 3, 0.6])
-    assert gap(rules.satisficing_wadd(), e, threshold=4) == pytest.approx([-1.4 / 2.3, 0.6 / 2.3])
-    stress = {rule.name: rule for rule in rules.stress_rules()}
+    assert gap(RULES["take-the-best"], e).tolist() == [1, 1]
+    assert gap(RULES["tallying"], e).tolist() == [-1, 1]
+    assert gap(RULES["equal-weight"], e) == pytest.approx([0.9 - 4 - 3, 0.6])
+    assert gap(RULES["satisficing-wadd"], e, threshold=4) == pytest.approx([-1.4 / 2.3, 0.6 / 2.3])
+    stress = {rule.name: rule for rule in STRESS}
     assert gap(stress["take-the-worst"], e).tolist() == [-1, 1]
     assert gap(stress["single-cue"], e).tolist() == [-1, 1]
     assert gap(stress["anti-majority"], e).tolist() == [1, -1]
@@ -114,19 +114,19 @@ def test_hand_computed_scores():
 
 def test_take_the_best_ties_and_equal_validities():
     e = CueExperiment((0.7, 0.9, 0.9), ((1, 1, 0), (1, 0, 0)), ((0, 0, 1), (1, 0, 0)))
-    assert gap(rules.take_the_best(), e).tolist() == [-1, 0]
-    assert chance(rules.take_the_best(), e, beta=20, lapse=0.3)[1] == 0.5
+    assert gap(RULES["take-the-best"], e).tolist() == [-1, 0]
+    assert chance(RULES["take-the-best"], e, beta=20, lapse=0.3)[1] == 0.5
 
 
 def test_lapses_bound_the_chances():
     e = CueExperiment((0.9,), ((0,), (1,)), ((1,), (0,)))
-    assert chance(rules.take_the_best(), e, beta=1e6, lapse=0.2) == pytest.approx([0.9, 0.1])
+    assert chance(RULES["take-the-best"], e, beta=1e6, lapse=0.2) == pytest.approx([0.9, 0.1])
 
 
 def test_reference_distances_of_the_theories():
     """Our own measurement with 20,000 draws; Monte Carlo error below 0.001."""
-    found = {rule.name: predicted_rates(rule, PAIRS, 20_000, 1) for rule in rules.standard_rules()[:3]}
-    coin = predicted_rates(rules.random_choice(), PAIRS, 1, 1)
+    found = {rule.name: predicted_rates(rule, PAIRS, 20_000, 1) for rule in RANKED[:3]}
+    coin = predicted_rates(RULES["random"], PAIRS, 1, 1)
     assert coin.tolist() == [0.5] * 120
     table = {
         ("take-the-best", "wadd"): 0.043,
@@ -178,6 +178,6 @@ def test_a_rule_refuses_another_domain_and_missing_priors():
 
     gambles = GambleExperiment.of([([(1, 1)], [(2, 0.5), (0, 0.5)])])
     with pytest.raises(BadInput, match="about gambles"):
-        predicted_rates(rules.dial(), gambles, 10, 0)
+        predicted_rates(RULES["dial"], gambles, 10, 0)
     with pytest.raises(BadInput, match="lapse"):
-        Rule("x", "cues", {"beta": rules.dial().priors["beta"]}, rules.dial().gap)
+        Rule("x", "cues", {"beta": RULES["dial"].priors["beta"]}, RULES["dial"].gap)

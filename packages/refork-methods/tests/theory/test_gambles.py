@@ -10,9 +10,7 @@ from refork_methods.theory.cues import rules as cue_rules
 from refork_methods.theory.cues.designs import every_binary_pair
 from refork_methods.theory.gambles import rules
 from refork_methods.theory.gambles.experiment import GambleExperiment, random_gambles
-from refork_methods.theory.gambles.rules import decision_weights, priority, value, weighting
-from refork_methods.theory.gate import Proposal, first_admitted
-from refork_methods.theory.metrics import agreement
+from refork_methods.theory.gambles.rules import decision_weights, value, weighting
 from refork_methods.theory.predictive import score_theories
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation
@@ -29,13 +27,13 @@ def gap(rule, experiment, **parameters):
 
 def test_plain_prospect_theory_is_expected_value():
     np.testing.assert_allclose(
-        gap(rules.prospect_theory(), E, **PLAIN), gap(rules.expected_value(), E), atol=1e-12
+        gap(rules.RULES["prospect-theory"], E, **PLAIN), gap(rules.RULES["expected-value"], E), atol=1e-12
     )
 
 
 def test_expected_values_by_hand():
     e = GambleExperiment.of([([(10, 0.5), (0, 0.5)], [(4, 1)]), ([(-8, 0.25), (0, 0.75)], [(-1, 1)])])
-    assert gap(rules.expected_value(), e) == pytest.approx([-0.1, 0.1])
+    assert gap(rules.RULES["expected-value"], e) == pytest.approx([-0.1, 0.1])
 
 
 @given(st.floats(0.3, 1.2))
@@ -69,7 +67,7 @@ def test_a_reflected_gamble_is_chosen_the_other_way():
         ([(-x, p) for x, p in a], [(-x, p) for x, p in b]) for a, b in zip(E.a, E.b, strict=True)
     ])  # fmt: skip
     same = {"alpha": 0.7, "loss": 1.0, "gamma": 0.6, "delta": 0.6}
-    one, other = (gap(rules.prospect_theory(), e, **same) for e in (E, turned))
+    one, other = (gap(rules.RULES["prospect-theory"], e, **same) for e in (E, turned))
     np.testing.assert_allclose(one, -other, atol=1e-12)
 
 
@@ -80,9 +78,8 @@ def test_the_allais_pattern():
         ([(3000, 0.25), (0, 0.75)], [(4000, 0.2), (0, 0.8)]),
     ])  # fmt: skip
     typical = {"alpha": 0.88, "loss": 2.25, "gamma": 0.61, "delta": 0.69}
-    assert np.sign(gap(rules.prospect_theory(), e, **typical)).tolist() == [-1, 1]
-    assert np.sign(gap(rules.expected_value(), e)).tolist() == [1, 1]
-    assert priority(e).tolist() == [-1, 1]
+    assert np.sign(gap(rules.RULES["prospect-theory"], e, **typical)).tolist() == [-1, 1]
+    assert np.sign(gap(rules.RULES["expected-value"], e)).tolist() == [1, 1]
 
 
 def test_heuristics_by_hand():
@@ -90,12 +87,10 @@ def test_heuristics_by_hand():
         ([(100, 0.4), (-10, 0.6)], [(50, 0.9), (0, 0.1)]),
         ([(-100, 0.1), (-1, 0.9)], [(-50, 0.5), (-20, 0.5)]),
     ])  # fmt: skip
-    by_name = {rule.name: gap(rule, e).tolist() for rule in rules.heuristics()}
+    by_name = {rule.name: gap(rule, e).tolist() for rule in rules.RANKED[2:]}
     assert by_name["maximin"] == [1, 1]
     assert by_name["maximax"] == [-1, -1]
     assert by_name["most-likely"] == [1, -1]
-    # First pair: worst outcomes 0 and -10, 10 of 100 apart. Second: the smallest losses 1 and 20 decide.
-    assert by_name["priority"] == [1, -1]
 
 
 def test_drawn_pairs_are_a_matter_of_taste():
@@ -111,7 +106,7 @@ def test_branches_of_different_number():
     outcomes, chances = e.arrays()
     assert outcomes[0].tolist() == [[5, 5, 5], [1, 4, 9]]
     assert chances[0].tolist() == [[0, 0, 1], [0.2, 0.3, 0.5]]
-    assert gap(rules.prospect_theory(), e, **PLAIN) == pytest.approx((0.2 + 1.2 + 4.5 - 5) / 9)
+    assert gap(rules.RULES["prospect-theory"], e, **PLAIN) == pytest.approx((0.2 + 1.2 + 4.5 - 5) / 9)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_refused_gambles(pairs):
 
 def test_prospect_theory_s_parameters_are_recovered():
     """Six people, 1,200 choices each, fixed seeds: correlation of fitted with true values over 0.85."""
-    rng, rule = np.random.default_rng(8), rules.prospect_theory()
+    rng, rule = np.random.default_rng(8), rules.RULES["prospect-theory"]
     true, found = [], []
     for seed in range(6):
         own = {"alpha": rng.uniform(0.5, 1), "loss": rng.uniform(1, 3), "gamma": rng.uniform(0.4, 1)}
@@ -149,7 +144,7 @@ def test_prospect_theory_s_parameters_are_recovered():
 def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
     from refork_testbed.trials.theory_fit import log_likelihoods
 
-    rule = rules.prospect_theory()
+    rule = rules.RULES["prospect-theory"]
     person = {
         name: np.full(1, x)
         for name, x in {**PLAIN, "alpha": 0.8, "loss": 2, "beta": 10, "lapse": 0.1}.items()
@@ -162,26 +157,20 @@ def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
 
 
 def test_what_is_not_fitted():
-    trials = simulate(rules.expected_value(), E, 1, 0)
+    trials = simulate(rules.RULES["expected-value"], E, 1, 0)
     e = every_binary_pair((0.9, 0.8))
-    chosen = simulate(cue_rules.wadd(), e, 1, 0)
-    for rule, words in ((cue_rules.wadd(), "n_features"), (cue_rules.stress_rules()[0], "history")):
+    chosen = simulate(cue_rules.RULES["wadd"], e, 1, 0)
+    for rule, words in ((cue_rules.RULES["wadd"], "n_features"), (cue_rules.STRESS[0], "history")):
         with pytest.raises(CannotDo, match=words):
             fit(rule, e, chosen, 0)
     with pytest.raises(BadInput):
-        fit(rules.expected_value(), E, trials, 0, starts=0)
+        fit(rules.RULES["expected-value"], E, trials, 0, starts=0)
 
 
-def test_the_loop_s_parts_know_no_domain():
-    """The gate and the board take gambles as they take cues; the generator comes out on top."""
-    prospect, plain = rules.prospect_theory(), rules.expected_value()
-    metric = agreement("expected value", gap(plain, E))
-    found = first_admitted(rules.heuristics()[0], plain, [Proposal(E, (metric,))], 0)
-    assert found.result.accepted
+def test_the_generator_comes_out_on_top():
+    prospect = rules.RULES["prospect-theory"]
     seen = [Observation(str(i), e, simulate(prospect, e, 25, i)) for i, e in enumerate(
         random_gambles(np.random.default_rng(i), 24) for i in range(3))]  # fmt: skip
-    board = score_theories(
-        [*rules.standard_rules(), rules.random_choice()], seen, seed=1, draws=500, redraws=100
-    )
+    board = score_theories([*rules.RANKED, rules.RULES["random"]], seen, seed=1, draws=500, redraws=100)
     assert board.theories[0].name == "prospect-theory"
     assert board.of("prospect-theory").skill.estimate > 0.8

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refork_methods.theory.cues import rules
+from refork_methods.theory.cues.rules import RANKED, RULES
 from refork_methods.theory.predictive import score_theories
 from refork_methods.theory.read import read_human_choices
 from support.repository import ROOT
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def binary():
     found = read_human_choices(HERE / "binary.jsonl.gz", foreign="refuse")
-    theories = [*rules.standard_rules(), rules.random_choice()]
+    theories = [*RANKED, RULES["random"]]
     return score_theories(theories, found.observations, seed=1, draws=2000, redraws=500)
 
 
@@ -56,7 +56,7 @@ def test_people_of_the_cardinal_run_saw_the_round_s_other_experiment():
     assert sum(len(o.trials.people) for o in dropped.observations) == 185
     assert sum(len(o.trials.people) for o in moved.observations) == 218
     for found in (dropped, moved):
-        theories = [*rules.standard_rules(), rules.satisficing_wadd()]
+        theories = [*RANKED, RULES["satisficing-wadd"]]
         board = score_theories(theories, found.observations, seed=1, draws=1000, redraws=200)
         assert board.theories[0].name in ("diminishing-wadd", "wadd", "satisficing-wadd")
         assert board.difference("diminishing-wadd", "tallying").low > 0

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import random_design
 from refork_methods.theory.cues.experiment import CueExperiment
+from refork_methods.theory.cues.rules import RULES, STRESS
 from refork_methods.theory.metrics import lag_one
 from refork_methods.theory.order import score_order
 from refork_methods.theory.power import power_table
@@ -19,9 +19,9 @@ DESIGN = random_design(np.random.default_rng(1), cues=(4, 4))
 
 
 def test_order_is_seen_by_lag_one_alone():
-    alternation = rules.stress_rules()[0]
+    alternation = STRESS[0]
     seen = [Observation("one", DESIGN, simulate(alternation, DESIGN, 25, 3))]
-    alike, plain = score_order([alternation, rules.wadd()], seen, seed=1)
+    alike, plain = score_order([alternation, RULES["wadd"]], seen, seed=1)
     assert alike.people.estimate == pytest.approx(lag_one()(seen[0].trials))
     assert alike.people.low < alike.people.estimate < alike.people.high < -0.5
     assert alike.error < 0.01 < 0.3 < plain.error
@@ -29,7 +29,7 @@ def test_order_is_seen_by_lag_one_alone():
 
 def test_people_who_never_vary_have_no_order():
     flat = Observation("one", DESIGN, Trials(np.repeat([0, 1], 6), np.tile(np.arange(6), 2), np.zeros(12)))
-    (found,) = score_order([rules.wadd()], [flat], seed=1)
+    (found,) = score_order([RULES["wadd"]], [flat], seed=1)
     assert found.people is None
     assert found.error is None
 
@@ -38,7 +38,11 @@ def test_a_design_that_separates_needs_few_people_and_one_that_cannot_none():
     apart = CueExperiment.of((0.9, 0.8, 0.7), [[1, 0, 0]], [[0, 1, 1]])
     alike = CueExperiment.of((0.9, 0.8, 0.7), [[1, 1, 1]], [[0, 0, 0]])
     table = power_table(
-        rules.take_the_best(), rules.tallying(), [("apart", apart), ("alike", alike)], seed=1, numbers=(5, 25)
+        RULES["take-the-best"],
+        RULES["tallying"],
+        [("apart", apart), ("alike", alike)],
+        seed=1,
+        numbers=(5, 25),
     )
     one, other = table.designs
     assert one.statistic == "agreement with take-the-best"
@@ -48,4 +52,4 @@ def test_a_design_that_separates_needs_few_people_and_one_that_cannot_none():
     assert other.needed is None or other.needed > 100
     assert table.passing.estimate == 0.5
     with pytest.raises(BadInput):
-        power_table(rules.wadd(), rules.tallying(), [], seed=1)
+        power_table(RULES["wadd"], RULES["tallying"], [], seed=1)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import every_binary_pair, random_design
+from refork_methods.theory.cues.rules import RULES, STRESS
 from refork_methods.theory.experiment import repeats, trial_orders
 from refork_methods.theory.metrics import lag_one, measure, switch_rate
 from refork_methods.theory.simulate import predicted_rates, simulate
@@ -17,10 +17,10 @@ from refork_methods.theory.trials import Trials
 E = random_design(np.random.default_rng(0))
 DIGEST = """
 import hashlib, numpy as np
-from refork_methods.theory.cues import rules
 from refork_methods.theory.cues.designs import random_design
+from refork_methods.theory.cues.rules import RULES
 from refork_methods.theory.simulate import simulate
-t = simulate(rules.wadd(), random_design(np.random.default_rng(0)), 10, 7, random_share=0.2)
+t = simulate(RULES["wadd"], random_design(np.random.default_rng(0)), 10, 7, random_share=0.2)
 print(hashlib.sha256(t.person.tobytes() + t.stimulus.tobytes() + t.response.tobytes()).hexdigest())
 """
 
@@ -43,18 +43,18 @@ def test_a_seed_gives_the_same_people_in_another_process():
 
 
 def test_common_noise_pairs_the_theories():
-    one, other = (simulate(rule, E, 6, 2) for rule in (rules.equal_weight(), rules.tallying()))
+    one, other = (simulate(rule, E, 6, 2) for rule in (RULES["equal-weight"], RULES["tallying"]))
     assert (one.stimulus == other.stimulus).all()
-    again = simulate(rules.equal_weight(), E, 6, 2)
+    again = simulate(RULES["equal-weight"], E, 6, 2)
     assert (one.response == again.response).all()
-    assert (one.response != simulate(rules.equal_weight(), E, 6, 3).response).any()
+    assert (one.response != simulate(RULES["equal-weight"], E, 6, 3).response).any()
 
 
 def test_simulated_rates_agree_with_predicted_ones():
     """Fails by chance for one seed in 10,000 or so: every rate within 4 standard errors."""
     people = 2000
-    predicted = predicted_rates(rules.wadd(), E, 20_000, 5)
-    chosen, shown = simulate(rules.wadd(), E, people, 6).counts(E.stimuli)
+    predicted = predicted_rates(RULES["wadd"], E, 20_000, 5)
+    chosen, shown = simulate(RULES["wadd"], E, people, 6).counts(E.stimuli)
     each = chosen / shown
     error = each.std(axis=0, ddof=1) / np.sqrt(people)
     assert (np.abs(each.mean(axis=0) - predicted) < 4 * error + 0.004).all()
@@ -62,13 +62,13 @@ def test_simulated_rates_agree_with_predicted_ones():
 
 def test_all_random_choices_are_a_coin():
     """Mean of 48,000 coins within 4 standard errors: fails for 6 seeds in 100,000."""
-    trials = simulate(rules.take_the_best(), E, 500, 1, random_share=1.0)
+    trials = simulate(RULES["take-the-best"], E, 500, 1, random_share=1.0)
     assert abs(trials.response.mean() - 0.5) < 4 * 0.5 / np.sqrt(trials.response.size)
 
 
 def test_order_only_theories_have_the_coin_s_rates_and_another_lag():
     """Only a measure of order sees them (rates within 4 standard errors; the lags are 10 away from 0)."""
-    stress = {rule.name: rule for rule in rules.stress_rules()}
+    stress = {rule.name: rule for rule in STRESS}
     lags = {}
     for name in ("alternation", "perseveration"):
         trials = simulate(stress[name], every_binary_pair((0.9, 0.8, 0.7, 0.6)), 200, 4)
@@ -82,7 +82,7 @@ def test_order_only_theories_have_the_coin_s_rates_and_another_lag():
 
 def test_a_first_order_chain_by_hand():
     """beta and lapse fixed: P(switch) = (1 - lapse) * expit(beta) + lapse / 2 after every choice."""
-    alternation = rules.stress_rules()[0]
+    alternation = STRESS[0]
     parameters = {"beta": np.full(300, 2.0), "lapse": np.full(300, 0.1)}
     chances = alternation.chances(E, parameters)
     p = 0.9 / (1 + np.exp(-2)) + 0.05
@@ -126,6 +126,6 @@ def test_rates_of_what_was_never_shown_are_unknown():
 @pytest.mark.parametrize("bad", [{"people": 0}, {"random_share": 1.5}, {"seed": -1}])
 def test_refused_simulations(bad):
     with pytest.raises(BadInput):
-        simulate(rules.dial(), E, **{"people": 2, "seed": 0, **bad})
+        simulate(RULES["dial"], E, **{"people": 2, "seed": 0, **bad})
     with pytest.raises(BadInput):
-        predicted_rates(rules.dial(), E, 0, 0)
+        predicted_rates(RULES["dial"], E, 0, 0)

@@ -26,7 +26,7 @@ def sandbox():
 def test_a_form_s_text_chooses_as_its_arrays_do(name, sandbox):
     """Every option of the theory's axes at least once; the same noise gives the same choices."""
     domain = domain_named(name)
-    grammar, rng = domain.grammar(), np.random.default_rng(4)
+    grammar, rng = domain.grammar, np.random.default_rng(4)
     cores = {grammar.core(form): form for form in grammar.forms()}
     kept: list[tuple[str, ...]] = []
     missing = {(axis, option) for axis, one in enumerate(grammar.own) for option in one.options}
@@ -46,7 +46,7 @@ def test_a_form_s_text_chooses_as_its_arrays_do(name, sandbox):
 @pytest.mark.parametrize("name", sorted(DOMAINS))
 def test_named_rules_are_forms(name):
     domain = domain_named(name)
-    grammar, rng = domain.grammar(), np.random.default_rng(0)
+    grammar, rng = domain.grammar, np.random.default_rng(0)
     for known, form in grammar.known.items():
         design = domain.design(rng)
         one, other = (simulate(rule, design, 5, 1) for rule in (rule_named(known, name), grammar.rule(form)))
@@ -55,7 +55,7 @@ def test_named_rules_are_forms(name):
 
 @pytest.mark.parametrize("name", sorted(DOMAINS))
 def test_neighbours_differ_in_one_axis_and_are_mutual(name):
-    grammar = domain_named(name).grammar()
+    grammar = domain_named(name).grammar
     for form in itertools.islice(grammar.forms(), 0, None, 37):
         near = grammar.neighbours(form)
         assert form not in near
@@ -66,7 +66,7 @@ def test_neighbours_differ_in_one_axis_and_are_mutual(name):
 
 
 def test_refused_forms():
-    grammar = domain_named("cues").grammar()
+    grammar = domain_named("cues").grammar
     good = grammar.known["dial"]
     for bad in (good[:-1], ("odd", *good[1:]), ("none", "power", *good[2:])):
         with pytest.raises(BadInput):
@@ -74,13 +74,13 @@ def test_refused_forms():
 
 
 def test_sizes():
-    assert len(list(domain_named("cues").grammar().forms())) == (5 * 3 + 1) * 3 * 9
-    assert len(list(domain_named("gambles").grammar().forms())) == (4 * 2 + 3) * 3 * 9
+    assert len(list(domain_named("cues").grammar.forms())) == (5 * 3 + 1) * 3 * 9
+    assert len(list(domain_named("gambles").grammar.forms())) == (4 * 2 + 3) * 3 * 9
 
 
 def test_theories_by_their_names(tmp_path, sandbox):
     (tmp_path / "mine.yaml").write_text(
-        domain_named("cues").grammar().theory(("equal", "identity", "none", "any", "some")).to_yaml()
+        domain_named("cues").grammar.theory(("equal", "identity", "none", "any", "some")).to_yaml()
     )
     assert open_theory(str(tmp_path / "mine.yaml"), sandbox).reads_history is False
     assert open_theory("seed:dial", sandbox, "cues").name == "dial"

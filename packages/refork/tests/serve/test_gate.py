@@ -25,10 +25,6 @@ from refork.viewer.live.shelf import Shelf
 from refork.worlds.open import open_world
 from refork_methods.journal import Journal
 from refork_methods.simulate.world import WorldModel
-from refork_methods.theory.cues.experiment import CueExperiment
-from refork_methods.theory.people import Conduct, Study
-from refork_methods.theory.people.codes import new_key
-from refork_methods.theory.serve.people import create_people_app
 from support.repository import ROOT
 
 PACKAGES = ROOT / "packages"
@@ -141,14 +137,6 @@ class TestTheGate:
             assert refused(gate, "POST", sec_fetch_site="cross-site", origin=origin) == 403
         assert refused(gate, host="evil.example", origin="https://chat.example") == 403
 
-    def test_links_lead_people_to_a_study_and_carry_nothing(self):
-        gate, followed = Gate(linked=True), {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
-        assert refused(gate, **followed) is None
-        assert refused(gate, "POST", **followed, origin="http://evil.example") == 403
-        assert refused(gate, "POST", **followed) == 403
-        assert refused(gate, sec_fetch_site="cross-site", sec_fetch_mode="cors") == 403
-        assert refused(gate, host="evil.example", **followed) == 403
-
     @pytest.mark.parametrize(
         "kind",
         [
@@ -192,16 +180,12 @@ def apps(told):
 
     simulated = {"tools": WorldModel(open_policy("scripted:coin")).world(open_world("tools:library"))}
     chat = ScriptedChat(answer, "m")
-    pairs = CueExperiment.of([0.9, 0.8], [[1, 0], [0, 1]], [[0, 1], [1, 1]])
-    conduct = Conduct(Study.of(pairs, trials=2), Journal(), new_key())
     made = {
         "server": create_app({"m": chat}, worlds=simulated),
         "keyed": create_app({"m": chat}, ServerSettings(keys=frozenset({"k"})), worlds=simulated),
-        "study": create_people_app(conduct),
         "viewer": create_viewer_app(Shelf([told.file])),
     }
-    yield made, asked
-    assert not any(conduct.counts.values())
+    return made, asked
 
 
 def routes(app):
@@ -270,9 +254,6 @@ def test_what_is_asked_as_a_client_asks_is_answered(apps):
     assert len(asked) == 2
     with TestClient(made["viewer"], base_url=f"http://{HERE}") as client:
         assert client.get("/api/trees").status_code == 200
-    with TestClient(made["study"], base_url=f"http://{HERE}") as client:
-        link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
-        assert client.get("/?PROLIFIC_PID=1", headers=link).status_code == 200
 
 
 def test_every_answer_forbids_what_no_page_needs(apps):

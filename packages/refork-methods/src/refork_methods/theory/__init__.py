@@ -4,7 +4,7 @@ Source: arXiv:2606.26448.
 """
 
 from refork_methods.theory.chooser import Chooser, Rule
-from refork_methods.theory.gate import GateResult, Proposal, first_admitted, gate
+from refork_methods.theory.gate import GateResult, gate
 from refork_methods.theory.metrics import Metric, lag_one, measure, mse_pb, pearson
 from refork_methods.theory.predictive import Scoreboard, score_theories
 from refork_methods.theory.read import read_csv_trials, read_human_choices
@@ -18,14 +18,12 @@ __all__ = [
     "GateResult",
     "Metric",
     "Observation",
-    "Proposal",
     "Rule",
     "SandboxedTheory",
     "Scoreboard",
     "Theory",
     "Trials",
     "check_theory",
-    "first_admitted",
     "gate",
     "lag_one",
     "measure",

@@ -1,43 +1,16 @@
-"""What the search needs of a domain: designs, theories, a grammar of theories, and words for a model."""
+"""The kinds of choice that there are theories of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, final
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Final
 
 from refork.errors import BadInput
-from refork_methods.theory.chooser import Rule
-from refork_methods.theory.cues import domain as cues
-from refork_methods.theory.experiment import Experiment
-from refork_methods.theory.gambles import domain as gambles
-from refork_methods.theory.grammar import Grammar
+from refork_methods.theory.cues.rules import CUES
+from refork_methods.theory.gambles.rules import GAMBLES
+from refork_methods.theory.grammar import Domain
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """One kind of choice. Nothing of the loop knows more of it than this.
-
-    ``rules`` are all theories by name, ``ranked`` those scored unless others are asked for. ``design`` draws
-    an experiment. ``read`` makes one of plain JSON. ``words`` tell a model what stimuli and designs are.
-    """
-
-    name: str
-    rules: Callable[[], tuple[Rule, ...]]
-    ranked: Callable[[], tuple[Rule, ...]]
-    grammar: Callable[[], Grammar]
-    design: Callable[[np.random.Generator], Experiment]
-    read: Callable[[Mapping[str, Any], str | None], Experiment]
-    words: str
-
-
-DOMAINS: Final[Mapping[str, Domain]] = {
-    one.NAME: Domain(one.NAME, one.rules, one.ranked, one.grammar, one.design, one.read, one.WORDS)
-    for one in (cues, gambles)
-}
+DOMAINS: Final[Mapping[str, Domain]] = {one.name: one for one in (CUES, GAMBLES)}
 
 
 def domain_named(name: str) -> Domain:

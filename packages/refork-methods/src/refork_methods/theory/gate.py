@@ -8,18 +8,12 @@ refused, and nothing is used in its place.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, final
 
-import numpy as np
-
-from refork.errors import BadInput, CannotDo
+from refork.errors import BadInput
 from refork.stats.results import Test
-from refork_methods.theory.chooser import Chooser
-from refork_methods.theory.experiment import Experiment
-from refork_methods.theory.metrics import Measured, Metric, measure
-from refork_methods.theory.simulate import simulate
+from refork_methods.theory.metrics import Measured
 
 #: Level of the gate, people simulated on each side, and people planned. Source: arXiv:2606.26448 (code).
 ALPHA: Final = 0.01
@@ -36,8 +30,7 @@ class GateResult:
     """Whether a design passes, and why; ``p``, ``power`` and ``needed`` are None where a moment is missing.
 
     ``power``: chance that ``kept_people`` people will show a difference of this size at ``alpha``.
-    ``needed``:
-    people on each side for a power of 0.8, None where no number is enough.
+    ``needed``: people on each side for a power of 0.8, None where no number is enough.
     """
 
     accepted: bool
@@ -179,69 +172,3 @@ def _moments(measured: Measured, centre: Centre) -> tuple[float, float] | None:
     if value is None or variance is None or measured.people < 2:
         return None
     return value, variance
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A design and the metrics by which it is to tell two theories apart."""
-
-    experiment: Experiment
-    metrics: tuple[Metric, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The first pair of design and metric that passed, and all that were tried before it, refused."""
-
-    experiment: Experiment
-    metric: Metric
-    result: GateResult
-    refused: tuple[GateResult, ...]
-
-
-def first_admitted(
-    mine: Chooser,
-    other: Chooser,
-    proposals: Iterable[Proposal],
-    seed: int,
-    *,
-    kept_people: int = PLANNED,
-    alpha: float = ALPHA,
-    attempts: int = 1,
-    simulated: int = SIMULATED,
-) -> Admitted:
-    """The first proposed design that tells two theories apart, by ``simulated`` people of each.
-
-    Raises:
-        CannotDo: none does; the message tells the best p. Nothing is used in its place (ours).
-        BadInput: as :func:`gate` and :func:`refork_methods.theory.simulate.simulate`.
-    """
-    refused: list[GateResult] = []
-    for place, proposal in enumerate(proposals):
-        # Independent people on the two sides, as the test assumes.
-        seeds = np.random.SeedSequence(seed, spawn_key=(place,)).generate_state(2).tolist()
-        runs = [
-            simulate(chooser, proposal.experiment, simulated, one)
-            for chooser, one in zip((mine, other), seeds, strict=True)
-        ]
-        for metric in proposal.metrics:
-            pair = [measure(metric, trials) for trials in runs]
-            result = gate(pair[0], pair[1], kept_people=kept_people, alpha=alpha, attempts=attempts)
-            if result.accepted:
-                return Admitted(proposal.experiment, metric, result, tuple(refused))
-            refused.append(result)
-    raise CannotDo(
-        f"no design tells {mine.name!r} from {other.name!r}: {_best(refused)}",
-        hint="propose other designs or metrics, or plan for more people",
-    )
-
-
-def _best(refused: Sequence[GateResult]) -> str:
-    tested = [one for one in refused if one.p is not None]
-    if not tested:
-        return f"{len(refused)} tried, and none has a defined metric"
-    best = min(tested, key=lambda one: one.p if one.p is not None else 1.0)
-    needed = "no number of people would do" if best.needed is None else f"{best.needed} people would do"
-    return f"{len(refused)} tried, the best by {best.mine.metric!r} with {best.reason}; {needed}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
 
 from refork.errors import BadInput
 from refork_methods.theory.chooser import History, Rule
+from refork_methods.theory.experiment import Experiment
 from refork_methods.theory.priors import Prior, Uniform
 from refork_methods.theory.theory_file import Theory
 
@@ -148,3 +151,21 @@ class Grammar:
         part = self.part(found[: len(self.own)])
         assert part is not None  # check() has seen to it
         return found, part
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One kind of choice. Nothing of the loop knows more of it than this.
+
+    ``rules`` are all theories by name, ``ranked`` those scored unless others are asked for. ``design`` draws
+    an experiment. ``read`` makes one of plain JSON. ``words`` tell a model what stimuli and designs are.
+    """
+
+    name: str
+    rules: Mapping[str, Rule]
+    ranked: tuple[Rule, ...]
+    grammar: Grammar
+    design: Callable[[np.random.Generator], Experiment]
+    read: Callable[[Mapping[str, Any], str | None], Experiment]
+    words: str

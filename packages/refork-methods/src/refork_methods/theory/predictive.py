@@ -24,7 +24,7 @@ from refork.errors import BadInput
 from refork.stats.results import Array, Interval, check_level
 from refork_methods.theory.chooser import Chooser
 from refork_methods.theory.experiment import generator
-from refork_methods.theory.metrics import mse_pb, pearson
+from refork_methods.theory.metrics import pearson
 from refork_methods.theory.scores import leaderboards
 from refork_methods.theory.simulate import predicted_rates
 from refork_methods.theory.trials import Observation
@@ -194,17 +194,6 @@ def _redrawn(observation: Observation, redraws: int, rng: np.random.Generator) -
     return _Redrawn(rates, noise)
 
 
-def rate_noise(observation: Observation) -> Float[Array, "stimuli"]:
-    """Variance of each stimulus's rate of B over samples of people; NaN where it was never shown.
-
-    People, not choices, are drawn: one person's choices go together. Raises BadInput for fewer than two.
-    """
-    if len(observation.trials.people) < 2:
-        raise BadInput("noise between people needs two people or more", where=observation.name)
-    noise: Float[Array, "stimuli"] = _redrawn(observation, 0, np.random.default_rng(0)).noise[0]
-    return noise
-
-
 def _errors(rates: Sequence[Array], people: Sequence[_Redrawn]) -> Float[Array, "rows"]:
     """mse_pb over all stimuli of all observations, of each row."""
     parts = [(part.rates - rate) ** 2 for rate, part in zip(rates, people, strict=True)]
@@ -266,12 +255,3 @@ def _correlation(rates: Sequence[Array], people: Sequence[_Redrawn], level: floa
 def _percentiles(estimate: float, redrawn: Float[Array, "redraws"], level: float) -> Interval:
     low, high = np.quantile(redrawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high), level, "bootstrap over people")
-
-
-def held_out_error(chooser: Chooser, observation: Observation, *, seed: int, draws: int = 2000) -> float:
-    """mse_pb of a theory on one observation, by its priors. Raises BadInput where no stimulus was shown."""
-    rates = predicted_rates(chooser, observation.experiment, draws, seed)
-    found = mse_pb(rates, observation.trials.rates(observation.experiment.stimuli))
-    if found is None:
-        raise BadInput("no stimulus was shown", where=observation.name)
-    return found

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
-
-import numpy as np
 
 from refork.errors import BadInput
 from refork_methods.theory.metrics import switch_rate
@@ -63,19 +60,3 @@ class QualityRules:
         if known.away_s is not None and known.away_s > self.away_s:
             return f"{known.away_s:.0f} s away from the page"
         return "a bot's signal" if known.bot else None
-
-
-def exclude(
-    trials: Trials, sessions: Mapping[int, Session] | None = None, rules: QualityRules | None = None
-) -> tuple[Trials | None, dict[int, str]]:
-    """Trials of the people who are kept (None: nobody), and the reason for each of the others."""
-    wanted, known = rules or QualityRules(), sessions or {}
-    reasons = {}
-    for person in trials.people:
-        reason = wanted.reason(trials.of(person), known.get(person))
-        if reason is not None:
-            reasons[person] = reason
-    kept = [person not in reasons for person in trials.person.tolist()]
-    if not any(kept):
-        return None, reasons
-    return trials.where(np.asarray(kept)), reasons

@@ -29,8 +29,7 @@ _NAME: Final = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9][a-z0-9._-]*")
 _HOST: Final = re.compile(rf"({_NAME.pattern})(?::([0-9]{{1,5}}))?")
 _PORTS: Final = {"http": 80, "https": 443}
 #: Methods that change nothing here, and the one that no page can send without asking first.
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_BODILESS: Final = _SAFE | {"DELETE"}
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -61,15 +60,13 @@ class Gate:
     A request must name the server by a name of this machine, the address listened on or one of ``names``
     (where it listens on every address: by any address, which no name server can forge). ``keyed``: clients
     show a key, which no page has; then any name will do unless ``names`` are given. ``origins``: pages that
-    may ask from elsewhere. ``linked``: other sites may lead people to a page here, and frame it. ``policy``:
-    what answers may do in a browser.
+    may ask from elsewhere. ``policy``: what answers may do in a browser.
     """
 
     host: str = "127.0.0.1"
     names: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     keyed: bool = False
-    linked: bool = False
     policy: str = NOTHING
 
     def __post_init__(self) -> None:
@@ -99,7 +96,7 @@ class Gate:
                 f"this server does not answer under the name {name!r}: name it by its address, "
                 "or start it with --allow-host NAME"
             )
-        if not self._is_from_here(scope["method"], hosts[0], told):
+        if not self._is_from_here(hosts[0], told):
             raise _elsewhere("another page asked for this")
         if scope["method"] not in _BODILESS:
             kinds = told.get(b"content-type", [])
@@ -127,7 +124,7 @@ class Gate:
         bound = _address(self.host) if self.host else ipaddress.IPv4Address(0)
         return bound is not None and (bound.is_unspecified or address == bound)
 
-    def _is_from_here(self, method: str, host: str, told: dict[bytes, list[str]]) -> bool:
+    def _is_from_here(self, host: str, told: dict[bytes, list[str]]) -> bool:
         """By the browser's own word where it gives it, else by the page's origin; programs give neither."""
         sites, origins = told.get(b"sec-fetch-site", []), told.get(b"origin", [])
         if len(sites) > 1 or len(origins) > 1:
@@ -136,9 +133,7 @@ class Gate:
         if origin is not None and origin in {_origin(one) for one in self.origins}:
             return True
         if sites and sites[0] not in ("same-origin", "none"):
-            # A link that a person follows leads here, and lets no page read or send anything.
-            followed = told.get(b"sec-fetch-mode") == ["navigate"] and not origins
-            return self.linked and followed and method in _SAFE
+            return False
         if not origins or sites == ["same-origin"]:
             return True
         return origin is not None and any(origin == _origin(f"{scheme}://{host}") for scheme in _PORTS)

@@ -1,10 +1,11 @@
-"""Theories of choice between gambles, as score differences on arrays.
+"""Theories of choice between gambles: what is compared, values of amounts, weights of chances.
 
 Amounts are divided by the experiment's largest, so that one inverse temperature fits all designs (ours).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,23 +13,72 @@ from jaxtyping import Float
 
 from refork.stats.results import Array
 from refork_methods.theory.chooser import Gap, Rule
-from refork_methods.theory.gambles.experiment import DOMAIN, GambleExperiment
+from refork_methods.theory.gambles.experiment import DOMAIN, GambleExperiment, random_gambles
+from refork_methods.theory.grammar import LAPSES, STRENGTHS, Axis, Domain, Form, Grammar, Part
 from refork_methods.theory.priors import Fixed, Parameters, Prior, Uniform
 
-_SOFTMAX: Final[dict[str, Prior]] = {"beta": Uniform(0.1, 20), "lapse": Uniform(0, 0.5)}
-#: Part of the greatest gain by which outcomes, and of 1 by which chances, must differ to decide.
-ASPIRATION: Final = 0.1
+COMPARED: Final = Axis("compared", ("sums", "worst", "best", "most-likely"))
+VALUES: Final = Axis("value", ("linear", "curved", "loss-averse", "prospect"))
+CHANCES: Final = Axis("chances", ("plain", "bent"))
+_PRIORS: Final[dict[str, Prior]] = {
+    "alpha": Uniform(0.3, 1.2),
+    "loss": Uniform(0.5, 4),
+    "gamma": Uniform(0.3, 1.2),
+    "delta": Uniform(0.3, 1.2),
+}
+_FREE: Final = {"linear": (), "curved": ("alpha",), "loss-averse": ("loss",), "prospect": ("alpha", "loss")}
+_WORDS: Final = {
+    "sums": "People take the gamble with the greater sum of values times weights.",
+    "worst": "People take the gamble whose worst outcome is better.",
+    "best": "People take the gamble whose best outcome is better.",
+    "most-likely": "People take the gamble whose most likely outcome is better.",
+}
+_VALUE_WORDS: Final = {
+    "linear": "",
+    "curved": " Amounts count less and less.",
+    "loss-averse": " Losses loom larger than gains.",
+    "prospect": " Amounts count less and less, and losses loom larger than gains.",
+}
+_WORTH: Final = """\
+def worth(x, p):
+    size = abs(x) ** {power}
+    return size if x >= 0 else -{loss} * size
 
 
-def _for_all(gap: Array, parameters: Parameters) -> Float[Array, "people stimuli"]:
-    alike: Float[Array, "people stimuli"] = np.broadcast_to(gap, (parameters["beta"].shape[0], gap.shape[0]))
-    return alike
+"""
+_BENT: Final = """\
+def bend(p, g):
+    p = min(1.0, max(0.0, p))
+    return p ** g / (p ** g + (1 - p) ** g) ** (1 / g)
 
 
-def _expected_value(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    outcomes, chances = e.arrays()
-    mean = (outcomes * chances).sum(axis=2) / e.scale
-    return _for_all(mean[:, 1] - mean[:, 0], p)
+def total(gamble, scale, parameters):
+    branches, found = sorted(gamble), 0.0
+    for i, (x, p) in enumerate(branches):
+        if x >= 0:
+            least = 1.0 if i == 0 else sum(q for _, q in branches[i:])
+            part = bend(least, parameters['gamma'])
+            part -= bend(sum(q for _, q in branches[i + 1:]), parameters['gamma'])
+        else:
+            most = 1.0 if i + 1 == len(branches) else sum(q for _, q in branches[:i + 1])
+            part = bend(most, parameters['delta'])
+            part -= bend(sum(q for _, q in branches[:i]), parameters['delta'])
+        found += worth(x / scale, parameters) * part
+    return found
+
+
+"""
+_PLAIN: Final = """\
+def total(gamble, scale, parameters):
+    return sum(worth(x / scale, parameters) * p for x, p in gamble)
+
+
+"""
+_PICK: Final = {
+    "worst": "min(x for x, p in gamble if p > 0)",
+    "best": "max(x for x, p in gamble if p > 0)",
+    "most-likely": "max((p, x) for x, p in gamble)[1]",
+}
 
 
 def value(x: Array, alpha: Array, loss: Array) -> Array:
@@ -73,115 +123,107 @@ def decision_weights(
     return weights
 
 
-def _prospect(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    outcomes, chances = (part[None] for part in e.arrays())
-    alpha, loss, gamma, delta = (p[name][:, None, None, None] for name in ("alpha", "loss", "gamma", "delta"))
-    worth = value(outcomes / e.scale, alpha, loss) * decision_weights(outcomes, chances, gamma, delta)
-    sums = worth.sum(axis=-1)
-    gap: Float[Array, "people stimuli"] = sums[..., 1] - sums[..., 0]
+def _sums(chances: str) -> Gap:
+    def gap(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
+        outcomes, odds = (part[None] for part in e.arrays())
+        people = len(p["beta"])
+        ones = np.ones(people)
+        # A parameter that the form leaves out is 1, at which it changes nothing.
+        alpha, loss, gamma, delta = (
+            p.get(name, ones)[:, None, None, None] for name in ("alpha", "loss", "gamma", "delta")
+        )
+        weights = decision_weights(outcomes, odds, gamma, delta) if chances == "bent" else odds
+        worth = (value(outcomes / e.scale, alpha, loss) * weights).sum(axis=-1)
+        found = worth[..., 1] - worth[..., 0]
+        alike: Float[Array, "people stimuli"] = np.broadcast_to(found, (people, e.stimuli))
+        return alike
+
     return gap
 
 
-def _extreme(e: GambleExperiment, *, best: bool) -> Float[Array, "stimuli"]:
+def _order(shown: Float[Array, "stimuli 2"], p: Parameters) -> Float[Array, "people stimuli"]:
+    """Which side shows more, and no matter how much."""
+    signs = np.sign(shown[:, 1] - shown[:, 0])
+    alike: Float[Array, "people stimuli"] = np.broadcast_to(signs, (len(p["beta"]), len(signs)))
+    return alike
+
+
+def _worst(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
     outcomes, chances = e.arrays()
-    real = np.where(chances > 0, outcomes, -np.inf if best else np.inf)
-    ends = real.max(axis=2) if best else real.min(axis=2)
-    signs: Float[Array, "stimuli"] = np.sign(ends[:, 1] - ends[:, 0])
-    return signs
+    return _order(np.where(chances > 0, outcomes, np.inf).min(axis=2), p)
 
 
-def _maximin(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    return _for_all(_extreme(e, best=False), p)
-
-
-def _maximax(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    return _for_all(_extreme(e, best=True), p)
+def _best(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
+    outcomes, chances = e.arrays()
+    return _order(np.where(chances > 0, outcomes, -np.inf).max(axis=2), p)
 
 
 def _most_likely(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
     outcomes, chances = e.arrays()
     # Of equally likely outcomes the best: branches are sorted, so the last of the most likely.
-    width = outcomes.shape[2]
-    place = width - 1 - np.argmax(chances[..., ::-1], axis=2)
-    chosen = np.take_along_axis(outcomes, place[..., None], axis=2)[..., 0]
-    return _for_all(np.sign(chosen[:, 1] - chosen[:, 0]), p)
+    place = outcomes.shape[2] - 1 - np.argmax(chances[..., ::-1], axis=2)
+    return _order(np.take_along_axis(outcomes, place[..., None], axis=2)[..., 0], p)
 
 
-def priority(e: GambleExperiment) -> Float[Array, "stimuli"]:
-    """+1 where the priority heuristic takes B, -1 where it takes A, 0 where it cannot tell.
-
-    It looks at the worst outcomes, their chances, then the best outcomes, and stops at the first reason
-    that is large enough; losses are the mirror image.
-
-    Source: Brandstaetter, Gigerenzer and Hertwig, The priority heuristic (2006); aspiration levels are not
-    rounded to prominent numbers, which is ours.
-    """
-    outcomes, chances = e.arrays()
-    return np.asarray([_reasons(outcomes[i], chances[i]) for i in range(e.stimuli)])
+_COMPARES: Final[Mapping[str, Gap]] = {"worst": _worst, "best": _best, "most-likely": _most_likely}
 
 
-def _reasons(outcomes: Float[Array, "2 branches"], chances: Float[Array, "2 branches"]) -> float:
-    mirrored = bool((outcomes[chances > 0] <= 0).all())
-    x = -outcomes if mirrored else outcomes
-    first, last = [], []
-    for side in range(2):
-        real = chances[side] > 0
-        low, high = float(x[side][real].min()), float(x[side][real].max())
-        first.append((low, float(chances[side][x[side] == low].sum())))
-        last.append(high)
-    sign = -1.0 if mirrored else 1.0
-    top = max(abs(one) for one in (*last, *(low for low, _ in first)))
-    if abs(first[1][0] - first[0][0]) >= ASPIRATION * top:
-        return sign * float(np.sign(first[1][0] - first[0][0]))
-    if abs(first[1][1] - first[0][1]) >= ASPIRATION:  # the lower chance of the worst gain
-        return sign * float(np.sign(first[0][1] - first[1][1]))
-    return sign * float(np.sign(last[1] - last[0]))
-
-
-def _priority(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    return _for_all(priority(e), p)
-
-
-def _nothing(e: GambleExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
-    return _for_all(np.zeros(e.stimuli), p)
-
-
-def expected_value() -> Rule:
-    """Outcomes times chances."""
-    return Rule("expected-value", DOMAIN, dict(_SOFTMAX), _expected_value)
-
-
-def prospect_theory() -> Rule:
-    """Cumulative prospect theory: curved values, losses that loom larger, bent chances."""
-    priors: dict[str, Prior] = {
-        "alpha": Uniform(0.3, 1.2),
-        "loss": Uniform(0.5, 4),
-        "gamma": Uniform(0.3, 1.2),
-        "delta": Uniform(0.3, 1.2),
-        **_SOFTMAX,
-    }
-    return Rule("prospect-theory", DOMAIN, priors, _prospect)
-
-
-def _heuristic(name: str, gap: Gap) -> Rule:
-    return Rule(name, DOMAIN, dict(_SOFTMAX), gap)
-
-
-def heuristics() -> tuple[Rule, ...]:
-    """Maximin, maximax, the better most likely outcome, and the priority heuristic."""
-    return (
-        _heuristic("maximin", _maximin),
-        _heuristic("maximax", _maximax),
-        _heuristic("most-likely", _most_likely),
-        _heuristic("priority", _priority),
+def _part(form: Form) -> Part | None:
+    compared, value, chances = form
+    softmax: dict[str, Prior] = {"beta": STRENGTHS["any"], "lapse": LAPSES["some"]}
+    if compared in _COMPARES:
+        if (value, chances) != ("linear", "plain"):
+            return None  # only the order of amounts counts
+        picked = f"def pick(gamble):\n    return {_PICK[compared]}\n\n\n"
+        body = "    a, b = pick(stimulus['a']), pick(stimulus['b'])\n    gap = float((b > a) - (a > b))\n"
+        return Part(
+            Rule("-".join(form), DOMAIN, softmax, _COMPARES[compared]), _WORDS[compared], picked, body
+        )
+    free = (*_FREE[value], *(("gamma", "delta") if chances == "bent" else ()))
+    words = (
+        _WORDS["sums"] + _VALUE_WORDS[value] + (" Small chances weigh too much." if chances == "bent" else "")
     )
+    worth = _WORTH.format(
+        power="p['alpha']" if "alpha" in free else "1", loss="p['loss']" if "loss" in free else "1"
+    )
+    body = (
+        "    scale = stimulus['scale']\n"
+        "    gap = total(stimulus['b'], scale, parameters) - total(stimulus['a'], scale, parameters)\n"
+    )
+    priors = {**{name: _PRIORS[name] for name in free}, **softmax}
+    rule = Rule("-".join(form), DOMAIN, priors, _sums(chances), words=words)
+    return Part(rule, words, worth + (_BENT if chances == "bent" else _PLAIN), body)
 
 
-def random_choice() -> Rule:
-    """A fair coin."""
-    return Rule("random", DOMAIN, {"beta": Fixed(0), "lapse": Fixed(0)}, _nothing)
+_TAIL: Final = ("none", "any", "some")
+#: Sums under 4 values by 2 weightings of chances, and 3 heuristics; by 3 histories and 9 models.
+GRAMMAR: Final = Grammar(
+    DOMAIN,
+    (COMPARED, VALUES, CHANCES),
+    _part,
+    known={
+        "expected-value": ("sums", "linear", "plain", *_TAIL),
+        "prospect-theory": ("sums", "prospect", "bent", *_TAIL),
+        "maximin": ("worst", "linear", "plain", *_TAIL),
+        "maximax": ("best", "linear", "plain", *_TAIL),
+        "most-likely": ("most-likely", "linear", "plain", *_TAIL),
+    },
+)
+#: All theories by name; a fair coin is not ranked.
+RULES: Final = {
+    **{name: GRAMMAR.rule(form, name) for name, form in GRAMMAR.known.items()},
+    "random": Rule("random", DOMAIN, {"beta": Fixed(0), "lapse": Fixed(0)}, _sums("plain")),
+}
+RANKED: Final = tuple(RULES[name] for name in GRAMMAR.known)
+#: Pairs of a random design: four repetitions of each within 96 trials.
+PAIRS: Final = 24
+WORDS: Final = """\
+People choose between two gambles, A and B. A stimulus is a dictionary with `a` and `b`, each a list of
+[outcome, chance] whose chances sum to 1, and `scale`, the largest amount in the experiment. Priors may name
+`scale`. An experiment is {"a": [[[100, 0.5], [0, 0.5]], ...], "b": [[[40, 1.0]], ...]}: one gamble on each
+side for each pair; amounts below 0 are losses."""
 
 
-def standard_rules() -> tuple[Rule, ...]:
-    """Expected value, prospect theory and the heuristics."""
-    return expected_value(), prospect_theory(), *heuristics()
+GAMBLES: Final = Domain(
+    DOMAIN, RULES, RANKED, GRAMMAR, lambda rng: random_gambles(rng, PAIRS), GambleExperiment.from_json, WORDS
+)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, final
 
 from refork.chat import PolicyChat
@@ -25,15 +26,15 @@ from refork.progress import Progress, silent, waits
 from refork.sandbox import Sandbox
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork_methods.theory.domains import Domain, domain_named
-from refork_methods.theory.read import Foreign
-from refork_methods.theory.report.leaderboard import leaderboard_figure
+from refork_methods.theory.domains import domain_named
+from refork_methods.theory.grammar import Domain
+from refork_methods.theory.read import Foreign, write_csv_trials
+from refork_methods.theory.report import leaderboard_figure
 from refork_methods.theory.search.chat import ChatScientist
 from refork_methods.theory.search.loop import Outcome, TheorySearch
 from refork_methods.theory.search.on_tree import record_on_tree
 from refork_methods.theory.search.participants import Participants, open_participants
 from refork_methods.theory.search.record import EVENTS, Record
-from refork_methods.theory.search.replayed import ReplayedPeople, ReplayedScientist
 from refork_methods.theory.search.scientist import Scientist
 from refork_methods.theory.search.scripted import ScriptedScientist
 from refork_methods.theory.search.settings import TheorySettings
@@ -172,8 +173,9 @@ def read_theories(out: Path, sandbox: Sandbox) -> tuple[Recipe, TheorySearch, Ou
         raise BadInput("nothing is recorded here", where=str(out))
     record = Record(out)
     start = record.get("start") or {}
-    people = ReplayedPeople(str(start.get("participants")))
-    roles = ReplayedScientist(str(start.get("scientist")))
+    # Stand-ins that have a name and nothing else: a search that is stopped asks nobody for anything new.
+    people: Any = SimpleNamespace(name=str(start.get("participants")))
+    roles: Any = SimpleNamespace(name=str(start.get("scientist")))
     domain = domain_named(recipe.domain)
     seeds = (TheorySpec.from_json(recipe.seeds[0]), TheorySpec.from_json(recipe.seeds[1]))
     search = TheorySearch(domain, seeds, people, roles, recipe.settings, sandbox, record)
@@ -189,32 +191,14 @@ def write_out(out: Path, search: TheorySearch, outcome: Outcome) -> None:
         if theory is not None:
             (out / "theories" / f"{label}.yaml").write_text(theory.to_yaml(), encoding="utf-8")
     for one in search.observed:
-        _write_trials(
-            out / "trials" / f"{one.name.replace(', ', '-').replace(' ', '-')}.csv", one.observation
-        )
+        file = f"{one.name.replace(', ', '-').replace(' ', '-')}.csv"
+        write_csv_trials(out / "trials" / file, one.observation)
     _write_board(out / "leaderboard.csv", search, outcome)
     standings = outcome.pool.replay()
     if standings:
         (out / "leaderboard.svg").write_text(leaderboard_figure(search, standings).svg(), encoding="utf-8")
     with Tree.open(out / "tree.db") as tree:
         record_on_tree(search, tree)
-
-
-def _write_trials(file: Path, observation: Any) -> None:
-    trials, shown = observation.trials, observation.experiment.to_json()
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        rows = csv.writer(stream)
-        if shown["domain"] == "cues":
-            rows.writerow(("subject_id", "option_a_ratings", "option_b_ratings", "response", "validities"))
-            sides = (shown["trial_a_ratings"], shown["trial_b_ratings"])
-            last: Sequence[Any] = (json.dumps(shown["validities"]),)
-        else:
-            rows.writerow(("subject_id", "option_a", "option_b", "response"))
-            sides, last = (shown["a"], shown["b"]), ()
-        for person, at, response in zip(
-            trials.person.tolist(), trials.stimulus.tolist(), trials.response.tolist(), strict=True
-        ):
-            rows.writerow((person, json.dumps(sides[0][at]), json.dumps(sides[1][at]), response, *last))
 
 
 def _write_board(file: Path, search: TheorySearch, outcome: Outcome) -> None:

@@ -19,9 +19,9 @@ from refork.progress import Progress, silent
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork_methods.theory.chooser import Chooser
-from refork_methods.theory.domains import Domain
 from refork_methods.theory.experiment import Experiment
 from refork_methods.theory.gate import GateResult, gate
+from refork_methods.theory.grammar import Domain
 from refork_methods.theory.metrics import measure
 from refork_methods.theory.pool import SEEDS, MetricObservation, Pool, Round, Verdict, next_label
 from refork_methods.theory.sandboxed import SandboxedTheory, check_theory

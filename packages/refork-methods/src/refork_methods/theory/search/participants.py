@@ -13,10 +13,9 @@ from refork.plain import content_hash
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork_methods.theory.chooser import Chooser
-from refork_methods.theory.domains import Domain
 from refork_methods.theory.experiment import Experiment
-from refork_methods.theory.open import read_choices
-from refork_methods.theory.read import Foreign
+from refork_methods.theory.grammar import Domain
+from refork_methods.theory.read import Foreign, read_choices
 from refork_methods.theory.search.spec import TheorySpec, spec_of
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation, Trials

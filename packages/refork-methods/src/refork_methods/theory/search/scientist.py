@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork_methods.theory.chooser import Chooser
-from refork_methods.theory.domains import Domain
 from refork_methods.theory.experiment import Experiment
+from refork_methods.theory.grammar import Domain
 from refork_methods.theory.pool import Verdict
 from refork_methods.theory.search.observed import Observed, Predicted
 from refork_methods.theory.search.settings import TheorySettings

@@ -98,7 +98,7 @@ class ScriptedScientist:
 
     def revise(self, view: View, verdict: Verdict, tried: Sequence[Candidate]) -> Revised:
         """A neighbour of the best so far that was not tried yet; at first a form with another core."""
-        grammar = view.domain.grammar()
+        grammar = view.domain.grammar
         rng = np.random.default_rng(view.key)
         known = {spec.form_in(view.domain) for spec in view.theories.values()}
         known |= {one.spec.form for one in tried}
@@ -135,7 +135,7 @@ def _fresh(view: View, grammar: Grammar, known: set[Form | None]) -> list[Form]:
 
 def _revisions(view: View, label: str) -> list[Form]:
     """Other models of a theory, none of which was admitted; none of a theory outside the grammar."""
-    grammar, form = view.domain.grammar(), view.theories[label].form_in(view.domain)
+    grammar, form = view.domain.grammar, view.theories[label].form_in(view.domain)
     if form is None:
         return []
     admitted = {spec.form_in(view.domain) for spec in view.theories.values()}

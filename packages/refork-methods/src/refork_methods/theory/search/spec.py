@@ -10,11 +10,9 @@ from refork.plain import content_hash
 from refork.sandbox import Sandbox
 from refork.types import Json
 from refork_methods.theory.chooser import Chooser
-from refork_methods.theory.domains import Domain
-from refork_methods.theory.grammar import Form
-from refork_methods.theory.open import rule_named
+from refork_methods.theory.grammar import Domain, Form
+from refork_methods.theory.open import rule_named, seed_theory
 from refork_methods.theory.sandboxed import SandboxedTheory
-from refork_methods.theory.seeds import seed_names, seed_theory
 from refork_methods.theory.theory_file import Theory
 
 
@@ -52,12 +50,12 @@ class TheorySpec:
 
     def form_in(self, domain: Domain) -> Form | None:
         """The form it is, where the grammar can say it."""
-        return self.form if self.rule is None else domain.grammar().known.get(self.rule)
+        return self.form if self.rule is None else domain.grammar.known.get(self.rule)
 
     def title(self, domain: Domain) -> str:
         """What to call it beside its label."""
         if self.form is not None:
-            return domain.grammar().title(self.form)
+            return domain.grammar.title(self.form)
         return self.rule or Theory.from_yaml(self.yaml or "").name
 
     def theory(self, domain: Domain) -> Theory | None:
@@ -65,9 +63,7 @@ class TheorySpec:
         if self.yaml is not None:
             return Theory.from_yaml(self.yaml)
         form = self.form_in(domain)
-        if form is not None:
-            return domain.grammar().theory(form, self.title(domain))
-        return seed_theory(self.rule) if self.rule in seed_names() else None
+        return None if form is None else domain.grammar.theory(form, self.title(domain))
 
     def chooser(self, label: str, domain: Domain, sandbox: Sandbox) -> Chooser:
         """The theory under a label, ready to be run: forms and rules on arrays, YAML in the sandbox.
@@ -75,7 +71,7 @@ class TheorySpec:
         Raises: BadInput for what is no theory of the domain.
         """
         if self.form is not None:
-            return domain.grammar().rule(self.form, label)
+            return domain.grammar.rule(self.form, label)
         if self.rule is not None:
             return replace(rule_named(self.rule, domain.name), name=label)
         theory = Theory.from_yaml(self.yaml or "")
@@ -87,7 +83,7 @@ class TheorySpec:
 def spec_of(text: str, domain: Domain) -> TheorySpec:
     """What a user names: a YAML file, ``seed:NAME``, ``form:A,B,...``, or a rule. Raises BadInput."""
     if text.startswith("form:"):
-        return TheorySpec(form=domain.grammar().check(text.removeprefix("form:").split(",")))
+        return TheorySpec(form=domain.grammar.check(text.removeprefix("form:").split(",")))
     if text.startswith("seed:"):
         return TheorySpec(yaml=seed_theory(text.removeprefix("seed:")).to_yaml())
     if text.endswith((".yaml", ".yml")):
