@@ -23,7 +23,6 @@ from refork.serve.settings import ServerSettings
 from refork.viewer.live.api import create_viewer_app
 from refork.viewer.live.shelf import Shelf
 from refork.worlds.open import open_world
-from refork_methods.journal import Journal
 from refork_methods.simulate.world import WorldModel
 from support.repository import ROOT
 
