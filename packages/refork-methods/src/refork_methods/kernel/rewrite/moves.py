@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refork.errors import BadInput
-from refork_methods.kernel.rewrite.rule import Changed, Given, Move, Rule
+from refork_methods.kernel.rewrite.rule import Given, Move, Rule
 from refork_methods.kernel.rewrite.rules import arithmetic, hints, loops, memory, sums
 from refork_methods.kernel.rewrite.show import show
 from refork_methods.kernel.rewrite.unit import Unit, read_unit
@@ -90,21 +90,12 @@ def apply(source: str, entry: str, flags: tuple[str, ...], move: Move) -> tuple[
     rule = _BY_NAME.get(move.name)
     if rule is None:
         raise BadInput(f"no move {move.name}", where="kernel rewrite", hint=", ".join(_BY_NAME))
-    changed: Changed = rule.make(read_unit(source, entry, tuple(flags)), move.parameters)
-    made: Unit = changed.unit
+    unit = read_unit(source, entry, tuple(flags))
+    made = rule.make(unit, move.parameters).unit
     # Flags and promises change no statement: the source then stays as it was written.
-    text = (
-        made.render()
-        if made.body != read_unit(source, entry, tuple(flags)).body
-        else made.before + _rest(source, made)
-    )
+    text = made.render() if made.body != unit.body else made.before + source[len(unit.before) :]
     if len(text) > LONGEST:
         raise BadInput(
             f"{entry} would have {len(text)} characters", where=f"move {move.id}", hint="it is long enough"
         )
     return text, made.flags
-
-
-def _rest(source: str, made: Unit) -> str:
-    original = read_unit(source, made.entry, ())
-    return source[len(original.before) :]

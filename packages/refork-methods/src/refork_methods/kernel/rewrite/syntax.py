@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 #: Beginning of the names of functions that store past the caches: assignments to a place of that "type".
 STREAM = "refork_stream_"
@@ -190,23 +190,46 @@ Stmt: TypeAlias = Assign | Declare | Loop | If | Block | Do | Return | Note | Op
 Stmts: TypeAlias = tuple[Stmt, ...]
 
 
+#: Fields of an expression that hold expressions, in the order of the source; several where it is a tuple.
+_PARTS: Mapping[type, tuple[str, ...]] = {
+    Op: ("left", "right"), Unary: ("arg",), Cast: ("arg",), Call: ("args",), At: ("base", "index"),
+    Pick: ("test", "yes", "no"), Braces: ("items",),
+}  # fmt: skip
+#: The same of a statement, and those that hold statements within it. A call that is done stays a call.
+_OWN: Mapping[type, tuple[str, ...]] = {
+    Assign: ("target", "value"), Declare: ("dims", "value"), Loop: ("lower", "upper"), If: ("test",),
+    Do: ("call",), Return: ("value",),
+}  # fmt: skip
+_WITHIN: Mapping[type, tuple[str, ...]] = {Loop: ("body",), Block: ("body",), If: ("yes", "no")}
+
+
+def _listed(node: Expr | Stmt, names: Sequence[str]) -> tuple[Expr, ...]:
+    """The expressions in these fields; what is left out is None."""
+    found: list[Expr] = []
+    for name in names:
+        value = getattr(node, name)
+        if isinstance(value, tuple):
+            found.extend(value)
+        elif value is not None:
+            found.append(value)
+    return tuple(found)
+
+
+def _changed(node: Any, names: Sequence[str], change: Callable[[Expr], Expr]) -> Any:
+    """The same with each expression in these fields changed."""
+    new: dict[str, Any] = {}
+    for name in names:
+        value = getattr(node, name)
+        if isinstance(value, tuple):
+            new[name] = tuple(map(change, value))
+        elif value is not None:
+            new[name] = change(value)
+    return replace(node, **new) if new else node
+
+
 def parts(expr: Expr) -> tuple[Expr, ...]:
     """The operands of an expression."""
-    match expr:
-        case Op():
-            return (expr.left, expr.right)
-        case Unary() | Cast():
-            return (expr.arg,)
-        case Call():
-            return expr.args
-        case At():
-            return (expr.base, expr.index)
-        case Pick():
-            return (expr.test, expr.yes, expr.no)
-        case Braces():
-            return expr.items
-        case _:
-            return ()
+    return _listed(expr, _PARTS.get(type(expr), ()))
 
 
 def inside(expr: Expr) -> Iterator[Expr]:
@@ -218,68 +241,33 @@ def inside(expr: Expr) -> Iterator[Expr]:
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Every part changed, innermost first."""
-
-    def of(part: Expr) -> Expr:
-        return map_expr(part, change)
-
-    match expr:
-        case Op():
-            made: Expr = Op(expr.op, of(expr.left), of(expr.right))
-        case Unary():
-            made = Unary(expr.op, of(expr.arg))
-        case Cast():
-            made = Cast(expr.type, of(expr.arg))
-        case Call():
-            made = Call(expr.name, tuple(map(of, expr.args)))
-        case At():
-            made = At(of(expr.base), of(expr.index))
-        case Pick():
-            made = Pick(of(expr.test), of(expr.yes), of(expr.no))
-        case Braces():
-            made = Braces(tuple(map(of, expr.items)))
-        case _:
-            made = expr
-    return change(made)
+    return change(_changed(expr, _PARTS.get(type(expr), ()), lambda part: map_expr(part, change)))
 
 
 def map_exprs(body: Stmts, change: Callable[[Expr], Expr]) -> Stmts:
     """Every expression of the statements changed, by a function of a whole expression."""
 
     def one(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Assign():
-                return Assign(change(stmt.target), stmt.op, change(stmt.value))
-            case Declare():
-                value = None if stmt.value is None else change(stmt.value)
-                return Declare(stmt.type, stmt.name, tuple(map(change, stmt.dims)), value)
-            case Loop():
-                lower, upper = change(stmt.lower), change(stmt.upper)
-                return replace(stmt, lower=lower, upper=upper, body=tuple(map(one, stmt.body)))
-            case If():
-                return If(change(stmt.test), tuple(map(one, stmt.yes)), tuple(map(one, stmt.no)))
-            case Block():
-                return Block(tuple(map(one, stmt.body)))
-            case Do():
-                return Do(Call(stmt.call.name, tuple(map(change, stmt.call.args))))
-            case Return():
-                return Return(None if stmt.value is None else change(stmt.value))
-            case _:
-                return stmt
+        if isinstance(stmt, Do):
+            return Do(Call(stmt.call.name, tuple(map(change, stmt.call.args))))
+        made: Stmt = _changed(stmt, _OWN.get(type(stmt), ()), change)
+        return _with_bodies(made, lambda inner: tuple(map(one, inner)))
 
     return tuple(map(one, body))
+
+
+def _with_bodies(stmt: Stmt, change: Callable[[Stmts], Stmts]) -> Stmt:
+    """The same with the statements within it changed."""
+    names = _WITHIN.get(type(stmt), ())
+    new: Any = {name: change(getattr(stmt, name)) for name in names}
+    return replace(stmt, **new) if new else stmt
 
 
 def map_stmts(body: Stmts, change: Callable[[Stmt], Stmts | Stmt]) -> Stmts:
     """Every statement changed into one or several, innermost first."""
     made: list[Stmt] = []
     for stmt in body:
-        match stmt:
-            case Loop() | Block():
-                new = change(replace(stmt, body=map_stmts(stmt.body, change)))
-            case If():
-                new = change(If(stmt.test, map_stmts(stmt.yes, change), map_stmts(stmt.no, change)))
-            case _:
-                new = change(stmt)
+        new = change(_with_bodies(stmt, lambda inner: map_stmts(inner, change)))
         made.extend(new if isinstance(new, tuple) else (new,))
     return tuple(made)
 
@@ -288,33 +276,13 @@ def statements(body: Stmts) -> Iterator[Stmt]:
     """All statements, outer ones before what is in them."""
     for stmt in body:
         yield stmt
-        match stmt:
-            case Loop() | Block():
-                yield from statements(stmt.body)
-            case If():
-                yield from statements(stmt.yes)
-                yield from statements(stmt.no)
-            case _:
-                pass
+        for name in _WITHIN.get(type(stmt), ()):
+            yield from statements(getattr(stmt, name))
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that stand in a statement itself, not in statements within it."""
-    match stmt:
-        case Assign():
-            return (stmt.target, stmt.value)
-        case Declare():
-            return stmt.dims if stmt.value is None else (*stmt.dims, stmt.value)
-        case Loop():
-            return (stmt.lower, stmt.upper)
-        case If():
-            return (stmt.test,)
-        case Do():
-            return (stmt.call,)
-        case Return():
-            return () if stmt.value is None else (stmt.value,)
-        case _:
-            return ()
+    return _listed(stmt, _OWN.get(type(stmt), ()))
 
 
 def within(body: Stmts) -> Iterator[Expr]:
@@ -354,13 +322,9 @@ def put_in(body: Stmts, values: Mapping[str, Expr]) -> Stmts:
         return value.id if isinstance(value, Name) else name
 
     def named(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Declare():
-                return replace(stmt, name=new(stmt.name))
-            case Loop():
-                return replace(stmt, counter=new(stmt.counter))
-            case _:
-                return stmt
+        if isinstance(stmt, Declare):
+            return replace(stmt, name=new(stmt.name))
+        return replace(stmt, counter=new(stmt.counter)) if isinstance(stmt, Loop) else stmt
 
     return map_stmts(map_exprs(body, lambda expr: put(expr, values)), named)
 
