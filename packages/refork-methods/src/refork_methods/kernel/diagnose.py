@@ -69,6 +69,7 @@ def simulated_problem(problem: Problem, seconds: float | None) -> tuple[Problem,
     if seconds is None or seconds * SLOWER <= AIM:
         return problem, []
     small, expected = problem, seconds * SLOWER
+    # All sizes together, so that the shape of the problem stays.
     while expected > AIM:
         try:
             halved = _halved(small)

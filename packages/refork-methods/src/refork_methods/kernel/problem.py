@@ -350,6 +350,7 @@ def _parameter(node: Node, known: dict[str, str], where: str) -> Parameter:
     )
     one = node.child_by_field_name("declarator")
     pointers, lengths = 0, list[str]()
+    # A declarator is read from the outside in: the last dimension comes first.
     while one is not None and one.type != "identifier":
         if one.type == "array_declarator":
             size = one.child_by_field_name("size")

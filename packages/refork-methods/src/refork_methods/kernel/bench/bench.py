@@ -73,6 +73,7 @@ class Turns:
             self._idle = min(self._original.run(0).cpu for _ in range(5))
         except FailedError as failed:
             raise must_run(failed, self.problem.name) from None
+        # The first calls are cold, so that how many fill a sample is found in steps.
         for _ in range(_PILOTS):
             self._turn(0)
             wanted = self._wanted()
@@ -146,6 +147,7 @@ class Turns:
     def _called(self, host: Host, batch: Batch, placed: Placed) -> tuple[Arrays, float]:
         """What came of a batch, and seconds of the processor for one call."""
         found, took = called(host, batch, placed)
+        # What the driver takes itself is no part of it, but never more than half is taken off.
         return found, max(took.cpu - self._idle, took.cpu / 2) / batch.calls
 
     @contextmanager

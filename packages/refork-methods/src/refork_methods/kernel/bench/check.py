@@ -141,6 +141,7 @@ def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     if one.dtype == np.longdouble:
         return bool((one == other).all())
     left, right = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    # Eight bytes at a time, and those that are left by themselves.
     words = len(left) - len(left) % 8
     ends = np.array_equal(left[words:], right[words:])
     return ends and np.array_equal(left[:words].view(np.uint64), right[:words].view(np.uint64))

@@ -200,6 +200,7 @@ class Original:
         source = problem.reference
         if source is None:
             source = in_higher_precision(problem.source, problem.suffix)
+        # Without fused operations: what is expected is then the same on every processor.
         flags = (*(one for one in problem.flags if one not in _LOOSE), "-ffp-contract=off")
         try:
             path = self._made(programs, source, flags, precise=True)

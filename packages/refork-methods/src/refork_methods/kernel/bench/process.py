@@ -394,6 +394,7 @@ class Host:
         Raises:
             FailedError: it did not come back as it should.
         """
+        # Slots that no call had so far are opened first, in time that nobody counts.
         if calls > self._open:
             self._continue()
             self._ask(_OPEN, self._open, calls - self._open, START)
@@ -403,6 +404,7 @@ class Host:
             self._stray()
         before = self._cpu()
         outside = ""
+        # It was stopped since: processor time in between is work that it was not asked for.
         if self._idle is not None and before - self._idle > SLACK * 1e9:
             outside = "it worked while it was not called"
         allowed = self.limits.seconds * max(calls, 1)
@@ -410,6 +412,7 @@ class Host:
         self._continue()
         self._ask(_RUN, 0, calls, allowed)
         wall = time.perf_counter_ns() - started
+        # What it still does after its answer falls into the time until this second one.
         self._ask(_PING, 0, 0, allowed)
         self._stop()
         self._idle = self._cpu()
@@ -471,6 +474,7 @@ class Host:
     def _cpu(self) -> int:
         """Nanoseconds of processor time that the process has had, from the kernel's own accounts."""
         try:
+            # The number of the clock of another process, as clock_getcpuclockid makes it.
             return time.clock_gettime_ns((~self._process.pid << 3) | 2)
         except OSError:
             raise self._ended() from None
@@ -490,6 +494,7 @@ class Host:
     def _answer(self, seconds: float) -> tuple[int, int, int, int]:
         until, used, left = time.monotonic() + BUSY * seconds, self._cpu(), seconds
         while not select.select([self._from], [], [], max(left, 0.02))[0]:
+            # Seconds of the processor count; the wall clock ends only what never gets any.
             left = seconds - (self._cpu() - used) * 1e-9
             if left <= 0 or time.monotonic() > until:
                 self._process.kill()

@@ -141,6 +141,7 @@ def parse(text: str, entry: str) -> tuple[dict[str, float], tuple[str, ...]]:
         raise BadInput(f"no function {entry}", where=WHERE, hint="declare it extern, or noinline")
     loops = [loop for body in bodies for loop in innermost(body)]
     every = [one for body in bodies for one in body]
+    # Without a loop the whole function counts as one.
     inner = [one for loop in loops for one in loop] or every
     within = set(inner) if loops else set()
     stack = [one for body in bodies for one in stack_accesses(body) if one in within]
@@ -191,6 +192,7 @@ def loop_assembly(text: str, entry: str) -> str | None:
     most = max(
         loops, key=lambda loop: sum(_bits(one) if _kind(one) == "p" else bool(_kind(one)) for one in loop)
     )
+    # Padding takes no port.
     lines = [f"{one.name} {_operands(one)}".strip() for one in most if "nop" not in one.name]
     return ".Lloop:\n" + "\n".join(lines) + "\n"
 
@@ -205,6 +207,7 @@ def functions(text: str) -> dict[str, list[Instruction]]:
         elif body is not None and (code := _CODE.match(line)):
             body.append(_instruction(int(code[1], 16), code[2], (code[3] or "").strip(), line))
         elif body and (moved := _MOVED.match(line)):
+            # In an object a relocation on the next line says where a call goes.
             last = body[-1]
             callee = re.sub(r"[-+]0x[0-9a-f]+$", "", moved[1])
             if last.name.startswith(("call", "jmp")) and not callee.startswith("."):

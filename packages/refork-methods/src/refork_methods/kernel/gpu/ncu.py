@@ -170,6 +170,7 @@ def derived(measured: Mapping[str, float]) -> dict[str, float]:
         ratio(f"{side}_sectors_per_request", (f"{side}_sectors",), (f"{side}_requests",))
     for reason in STALLS:
         ratio(f"stall_{reason}_pct", (f"stall_{reason}_cycles",), ("warp_cycles_per_issue",), 100.0)
+    # A block has both kinds: what the source declares and what the launch adds.
     if "shared_static_bytes" in measured and "shared_dynamic_bytes" in measured:
         more["shared_bytes"] = measured["shared_static_bytes"] + measured["shared_dynamic_bytes"]
     return more

@@ -171,6 +171,7 @@ class _Reader:
         if folded is not None:
             addend = list(self._reads(folded[1], above))
             own = target[0]
+            # The place that is summed into is read as part of the sum, and not on its own account.
             if not any(one.array == own.array for one in addend):
                 reads = [*addend, *(one for one in reads if one.array != own.array)]
                 yield from reads

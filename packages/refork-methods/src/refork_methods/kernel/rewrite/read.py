@@ -252,6 +252,7 @@ def _loop(node: Node) -> Stmt:
         return opaque
     if test.op not in ("<", "<="):
         return opaque
+    # The same but at the type's largest number, at which a loop with <= would never end.
     upper = plus(test.right, 1) if test.op == "<=" else test.right
     read = read_block(body)
     if changes(read, counter) or not _plain(read):

@@ -226,6 +226,7 @@ def _parameters(function: Node, data: bytes) -> Iterator[Parameter]:
             following = at.child_by_field_name("declarator")
             at = following or next(iter(at.named_children), None)
         if at is not None:
+            # The tree counts bytes, Python characters.
             spot = len(data[:spot].decode()) if spot >= 0 else -1
             yield Parameter(
                 text(at),

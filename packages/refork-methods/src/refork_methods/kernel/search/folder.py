@@ -306,6 +306,7 @@ def _agreed(path: Path, facts: Json) -> tuple[Json, bool]:
     # As it will be read back: a tuple is a list there, and that is no difference.
     now: Json = json.loads(canonical(facts))
     old, new = _identity(before), _identity(now)
+    # All that differs is named at once: one error a try would make a guessing game of it.
     differ = [
         f"{key} (was {old.get(key)!r}, now {new.get(key)!r})"
         for key in sorted(old.keys() | new.keys())

@@ -146,6 +146,7 @@ def advised(left: Sequence[Move], state: WriterState) -> dict[str, float]:
     known = worth(state.trials)
     size = Counter(one.name for one in left)
     found: dict[str, float] = {}
+    # A finding that no move answers takes no rank: the next one moves up.
     rank = 0
     for finding in state.observation.findings:
         answering = [

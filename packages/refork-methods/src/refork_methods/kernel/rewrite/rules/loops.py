@@ -84,6 +84,7 @@ def expose(unit: Unit, label: str) -> tuple[Unit, bool]:
         case _:
             raise refuse(f"loop {label} holds no sum in a variable")
     array = root(target) or ""
+    # Of t += s only the zero of s may go: the sum then runs on from t itself.
     if op == "+=" and not is_zero(start):
         raise refuse("the sum starts at another value")
     if unit.kind(name) != unit.kind(array) or not unit.kind(array):
@@ -100,6 +101,7 @@ def expose(unit: Unit, label: str) -> tuple[Unit, bool]:
 
 def _parted(unit: Unit, above: tuple[Loop, ...], first: Stmts, second: Stmts) -> Unit:
     """Both parts in the nest, each in one of its own as far out as order allows."""
+    # From the inside out, while a loop is all of the body of the one around it.
     level = len(above) - 1
     one, two = first, second
     outer: Loop = above[level]
@@ -152,6 +154,7 @@ def _to_scalar(unit: Unit, given: Parameters) -> Changed:
         ):
             continue
         made = (held, replace(loop, body=changed, pragmas=()), Assign(target, "=", own))
+        # A loop that never runs must not read or write the place: it may lie beyond the array.
         return Changed(exchange(unit, loop, guarded(unit, loop, above, made)))
     raise refuse("no sum of the loop is held in memory")
 
@@ -175,6 +178,7 @@ def _interchange_make(unit: Unit, given: Parameters) -> Changed:
     loop, above = loop_at(unit, label)
     if not above or labelled(unit.body).get(text_of(given, "outer"), (None,))[0] is not above[-1]:
         raise refuse(f"{label} is not right inside of {given['outer']}")
+    # A sum in a variable stands between the two loops; held in memory, it does not.
     if inner_of(above[-1]) is not loop:
         unit, _ = with_exposed(unit, label)
         loop, above = loop_at(unit, label)
@@ -208,6 +212,7 @@ def _tile_make(unit: Unit, given: Parameters) -> Changed:
         loop, above = loop_at(unit, label)
     if loop.step != 1 or any(loop.lower == Name(one.counter) for one in above):
         raise refuse(f"{label} is tiled already")
+    # The loop over tiles moves out over as many loops as order allows.
     rounds, level = False, len(above)
     while level > 0 and inner_of(above[level - 1]) is (above[level] if level < len(above) else loop):
         outer = above[level - 1]
@@ -288,6 +293,7 @@ def _joined(body: Stmts, counter: str, local: set[str], maps: list[dict[str, Exp
         if isinstance(stmt, Loop):
             if (names(stmt.lower) | names(stmt.upper)) & ({counter} | local):
                 raise refuse(f"the bounds of {stmt.counter} change with {counter}")
+            # One loop for all copies: their iterations then share what they read, which is the point of it.
             made.append(replace(stmt, body=_joined(stmt.body, counter, local, maps)))
         elif isinstance(stmt, Note):
             made.append(stmt)
@@ -374,6 +380,7 @@ def _fuse(unit: Unit, given: Parameters) -> Changed:
     if other != text_of(given, "second"):
         raise refuse(f"{given['second']} does not follow {label}")
     loop_at(unit, other)
+    # A variable of the second loop gets another name where the first one has it too.
     own: dict[str, Expr] = {second.counter: Name(loop.counter)}
     taken = names_in((loop,))
     for stmt in statements(second.body):
@@ -387,6 +394,7 @@ def _fuse(unit: Unit, given: Parameters) -> Changed:
         raise refuse(f"the bounds of {other} change")
     joined = replace(loop, body=(*bare(loop.body), *body), pragmas=())
     in_order(unit, bare(loop.body), body, joined, above)
+    # Copies: statements are told apart by identity, and the old ones are taken out below.
     moved = tuple(replace(one) for one in between)
     changed = exchange(exchange(unit, second, ()), loop, (*moved, joined))
     for declared in between:

@@ -77,6 +77,7 @@ def folded(unit: Unit, loop: Loop) -> dict[str, str]:
     for stmt in statements(loop.body):
         if isinstance(stmt, Assign) and isinstance(stmt.target, Name) and stmt.target.id not in local:
             kind = fold_of(stmt)
+            # A sum that is held in vectors already stays as it is.
             if (
                 kind is None
                 or unit.kind(stmt.target.id).startswith("refork_")
@@ -121,6 +122,7 @@ def _accumulators_make(unit: Unit, given: Parameters) -> Changed:
         values: dict[str, Expr] = {loop.counter: plus(Name(loop.counter), number * loop.step)}
         values |= {name: Name(own) for name, own in copy.items()}
         body.extend(scoped(put_in(code(loop.body), values)))
+    # Always in the same order: the same inputs give the same bits from call to call.
     merged = [merge(kind, name, Name(copy[name])) for name, kind in sums.items() for copy in copies]
     main = replace(loop, upper=end, step=count * loop.step, body=tuple(body), pragmas=())
     rest = replace(loop, lower=end, pragmas=())
@@ -179,9 +181,11 @@ def _vector_sum_make(unit: Unit, given: Parameters) -> Changed:
         Assign(Name(name), "+=", _total([Name(held[name, number]) for number in range(count)], lane))
         for name in sums
     )
+    # C has no sum of the numbers of a vector: its lanes are added one by one, once for all of them.
     merge = Loop(lane, "int", Number("0"), Number(str(lanes)), 1, gathered)
     main = replace(loop, upper=end, step=lanes * count, body=tuple(body), pragmas=())
     changed = exchange(unit, loop, (*before, *declared, main, merge, replace(loop, lower=end, pragmas=())))
+    # In the main loop alone: what is left after it is short.
     if "ahead" in given:
         (name,) = (one for one, (found, _) in labelled(changed.body).items() if found is main)
         asked: Given = {"array": ALL, "loop": name, "ahead": given["ahead"]}
@@ -262,6 +266,7 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
         raise refuse(f"the type of {array} is not known")
     own, entry = unit.fresh(f"{array}_private"), unit.fresh("entry")
     before, end = cut(unit, loop, copies)
+    # The table itself is the first of the copies.
     size = Number(str((copies - 1) * STRIDE))
     zeros = tuple(
         Assign(_copy_element(own, number, Name(entry)), "=", Number("0")) for number in range(1, copies)
@@ -392,6 +397,7 @@ def _find(unit: Unit, top: Loop) -> _Nest:
     chain, last = _chain(top)
     match last:
         case (Assign(target=At() as target, op="+=" | "-=" as sign, value=addend),):
+            # The sum is in memory: loops whose counters its place does not name are those that sum.
             inside = [one for one in chain if one.counter in names(target)]
             sums = tuple(one for one in chain[1:] if one.counter not in names(target))
             if len(inside) != 2 or top not in inside or not sums:
@@ -407,6 +413,7 @@ def _find(unit: Unit, top: Loop) -> _Nest:
             Loop() as loop,
             Assign(target=At() as target, op=stores, value=Name(id=kept)),
         ):
+            # The sum is in a variable that is stored after the loop.
             inner, only = _chain(loop)
             match only:
                 case (Assign(target=Name(id=summed), op="+=" | "-=" as sign, value=addend),):
@@ -479,6 +486,7 @@ def _micro(unit: Unit, found: _Nest, rows: int, width: int) -> Stmts:
             assert isinstance(target, At)
             held = Name(f"sum_{row}_{place}")
             memory = stored(target, kind, lanes)
+            # A sum that is stored in the end starts at zero, one that is added in memory at what is there.
             start.append(Declare(vector, held.id, (), Braces((Number("0"),)) if found.stores else memory))
             addend = put(widened(unit, found.addend, found.columns.counter, kind, lanes, values), at)
             adds.append(Assign(held, found.sign, addend))
@@ -503,6 +511,7 @@ def _register_tile_make(unit: Unit, given: Parameters) -> Changed:
     wide, middle = columns // lanes, replace(found.columns, lower=column_end)
     narrow, middle_end = cut(unit, middle, lanes, "narrow") if columns > lanes else ((), column_end)
     counter = found.rows.counter
+    # Columns that fill no vector are done row by row, with a counter of their own.
     one_row = unit.fresh(f"{counter}_rest")
 
     def across(count: int) -> Stmts:
