@@ -65,11 +65,11 @@ def test_the_page_has_the_parts_of_the_markdown_and_pictures(tmp_path: Path) -> 
     assert page.tags.count("svg") == 4  # progress and roofline, wide and narrow
     titles = re.findall(r"^## (.*)", told, flags=re.M)
     assert titles == [
-        "Timing", "Progress", "Under the roof", "Every kernel", "The best kernel against the original",
+        "Timing", "Under the roof", "Every kernel", "The best kernel against the original",
         "Findings before and after", "What the tools' advice brought", "What failed, and why", "Again",
         "Problem", "Search", "Machine",
     ]  # fmt: skip
-    assert all(title in page.text for title in titles)
+    assert all(title in page.text for title in (*titles, "Progress"))
     assert "# matmul runs 26 times as fast" in told
     every = told.partition("## Every kernel")[2].partition("\n## ")[0]
     assert len(re.findall(r"^\| (?:\*\*)?\d+", every, flags=re.M)) == 41

@@ -66,7 +66,7 @@ def markdown(search: Search, told: Figures) -> str:
     """The report as Markdown; equal data give equal text, and foreign text acts on nothing."""
     parts = [f"# {text(headline(told))}", text(deck(told))]
     for part in sections(search, told):
-        parts += [f"## {part.title}", part.text]
+        parts += [f"## {part.title}", part.text] if part.text else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -148,7 +148,7 @@ def sections(search: Search, told: Figures) -> list[Section]:
     path = told.path or ((0,) if search.nodes else ())
     found = [
         Section("Timing", _table(("", "original", "best"), _timing_rows(search, told))),
-        Section("Progress", text(_progress_words(search)), progress_figure(search)),
+        Section("Progress", "", progress_figure(search)),
         Section("Under the roof", text(_roof_words(search, told)), roofline_figure(search, path)),
         Section("Every kernel", _kernels(search, told)),
         Section("The best kernel against the original", _best(search, told)),
@@ -218,12 +218,6 @@ def _rate(where: RoofPosition | None, search: Search) -> str:
 
 def _roof_share(where: RoofPosition | None) -> str:
     return DASH if where is None else rate(where.roof_share)
-
-
-def _progress_words(search: Search) -> str:
-    if not any(node.evaluated.ok for node in search.nodes):
-        return "No kernel has been right so far."
-    return "Each dot is a right kernel; the line is the best so far. Equal programs differ by the band."
 
 
 def _roof_words(search: Search, told: Figures) -> str:

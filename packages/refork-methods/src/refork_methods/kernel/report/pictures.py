@@ -56,7 +56,8 @@ def progress_figure(search: Search) -> Figure | None:
     )  # fmt: skip
     name = f"Best speed-up after each of {len(search.nodes)} kernels, {times(best)} in the end"
     failed = sum(not node.evaluated.ok for node in search.nodes)
-    note = f"{counted(failed, 'kernel')} failed." if failed else ""
+    said = f" {counted(failed, 'kernel')} failed." if failed else ""
+    note = f"Each dot is a right kernel. Tinted: what equal programs differ by.{said}"
     return replace(curves(lines, name=name, plane=plane), note=note)
 
 
