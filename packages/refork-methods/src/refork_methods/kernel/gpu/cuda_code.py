@@ -100,48 +100,23 @@ _MEANT = re.compile(
     r"(?<![a-z])(?:w|wg|h|u)?mma|tensor_?(?:op|core)|hgemm|igemm|gemm_?(?:bf16|fp16|f16|half)", re.IGNORECASE
 )
 
-#: Class -> its opcodes, for those that are one class whole.
-_OPCODES: dict[str, frozenset[str]] = {
-    "ffma": frozenset(("FFMA", "FFMA2")),
-    "fmul": frozenset(("FMUL", "FMUL2")),
-    "fadd": frozenset(("FADD", "FADD2")),
-    "ldl": frozenset(("LDL",)),
-    "stl": frozenset(("STL",)),
-    "lds": frozenset(("LDS",)),
-    "ldsm": frozenset(("LDSM",)),
-    "sts": frozenset(("STS",)),
-    "bar": frozenset(("BAR",)),
-    "mufu": frozenset(("MUFU",)),
-    "branches": frozenset(("BRA", "BRX", "JMP", "JMX")),
-}
-_GLOBAL = {"LDG": "ldg", "LDGSTS": "ldg", "STG": "stg"}
-#: Matrix instructions by the kind of their numbers; the rest with MMA at their end count as tensor only.
-_MATRIX = {
-    "HMMA": "hmma",
-    "HGMMA": "wgmma",
-    "QGMMA": "wgmma",
-    "IGMMA": "wgmma",
-    "IMMA": "imma",
-    "DMMA": "dmma",
-}
-_WIDTHS = ("32", "64", "128", "256")
-CLASSES: tuple[str, ...] = (
-    *_OPCODES,
-    *(f"{kind}_{width}" for kind in ("ldg", "stg") for width in _WIDTHS),
-    *dict.fromkeys(_MATRIX.values()),
-    "tensor",
-)
+#: Opcode -> its class; what no tool reads is not counted.
+_CLASSES = {
+    "FFMA": "ffma", "FFMA2": "ffma", "FMUL": "fmul", "FMUL2": "fmul", "FADD": "fadd", "FADD2": "fadd",
+    "LDL": "ldl", "STL": "stl", "LDSM": "ldsm", "BAR": "bar", "BRA": "branches", "BRX": "branches",
+    "JMP": "branches", "JMX": "branches",
+}  # fmt: skip
+#: Loads of global memory by their bits; narrower ones count with those of 32.
+_LOADS = ("ldg_32", "ldg_64", "ldg_128", "ldg_256")
 _CITED, _MOST = ("ldl", "stl", "ldg_32", "ffma", "tensor"), 3
 
 
-def _classes(opcode: str, modifiers: str) -> list[str]:
-    """The classes of one instruction; narrower accesses than 32 bits count with those of 32."""
-    if opcode in _GLOBAL:
+def _class(opcode: str, modifiers: str) -> str:
+    """The class of one instruction; empty where it has none."""
+    if opcode in ("LDG", "LDGSTS"):
         width = _WIDTH.search(modifiers)
-        return [f"{_GLOBAL[opcode]}_{width[1] if width else '32'}"]
-    if opcode.endswith("MMA"):
-        return ["tensor", *([_MATRIX[opcode]] if opcode in _MATRIX else [])]
-    return [name for name, opcodes in _OPCODES.items() if opcode in opcodes]
+        return f"ldg_{width[1] if width else '32'}"
+    return "tensor" if opcode.endswith("MMA") else _CLASSES.get(opcode, "")
 
 
 def functions(text: str, *, name: str = "disassembly") -> dict[str, list[str]]:
@@ -176,15 +151,17 @@ def sass_signals(text: str, kernel: str | None = None, *, name: str = "disassemb
     found = functions(text, name=name)
     chosen = named(kernel, found, name)
     lines = found[chosen]
-    counts: Counter[str] = Counter(dict.fromkeys(CLASSES, 0))
+    # A class that does not occur is a counted 0.
+    counts: Counter[str] = Counter(dict.fromkeys((*_CLASSES.values(), *_LOADS, "tensor"), 0))
     cited: dict[str, list[str]] = {one: [] for one in _CITED}
     for line in lines:
         match = _INSTRUCTION.match(line)
         assert match is not None  # functions() kept only these
-        for one in _classes(match[2], match[3]):
+        one = _class(match[2], match[3])
+        if one:
             counts[one] += 1
-            if one in cited and len(cited[one]) < _MOST:
-                cited[one].append(line)
+        if one in cited and len(cited[one]) < _MOST:
+            cited[one].append(line)
     values = {one: float(count) for one, count in counts.items()} | {"instructions": float(len(lines))}
     guessed = counts["ldsm"] > 0 or _MEANT.search(chosen) is not None
     values["matrix_meant"] = float(guessed)
