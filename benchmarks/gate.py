@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from parts.gate_live import PRICES, Live, cell_of, episodes_of, fitted, records_of
+from refork.plain import to_json
 from refork.types import Json
 from refork_methods.gate import BayesController, Critic, CriticModel, Kernel, Prices
 from refork_methods.gate.evaluate import worth
@@ -136,7 +137,7 @@ def prr_difference(score: np.ndarray, right: np.ndarray) -> float:
 
 def tell_model(model: CriticModel) -> None:
     """The fitted rates."""
-    print(f"\nfitted on real repairs: prior {model.start:.3f}, kernel {model.kernel.to_json()}")
+    print(f"\nfitted on real repairs: prior {model.start:.3f}, kernel {to_json(model.kernel)}")
     for critic in model.critics:
         print(f"  {critic.name:8s} P(pass | right) {critic.right:.3f}  P(pass | wrong) {critic.wrong:.3f}")
 

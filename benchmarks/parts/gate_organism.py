@@ -19,6 +19,7 @@ import numpy as np
 from parts.gate_live import COSTS, HORIZON, PRICES, Live, cell_of, played
 from refork.forking.arm import prepare, run_jobs
 from refork.growing.plant import plant
+from refork.plain import to_json
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
 from refork.tree.tree import Tree
@@ -162,7 +163,7 @@ class OrganismGate:
             "single": self.single,
             "prior": self.model.start,
             "critics": {c.name: [c.right, c.wrong] for c in self.model.critics},
-            "kernel": self.model.kernel.to_json(),
+            "kernel": to_json(self.model.kernel),
             "cells": {
                 name: {
                     "predicted": one.predicted, "realised": one.realised, "z": one.z,

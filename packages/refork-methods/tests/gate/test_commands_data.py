@@ -5,6 +5,7 @@ import json
 import pytest
 
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork_methods.gate.commands import app
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, read_policy
 from refork_methods.gate.planted import planted_records
@@ -34,7 +35,7 @@ def folder(tmp_path_factory):
 def test_fit(folder):
     told = json.loads((folder / "fit.json").read_text())
     assert told["instances"] == 60
-    assert told["prices"] == Prices(100, 60, 5).to_json()
+    assert told["prices"] == to_json(Prices(100, 60, 5))
     assert told["independence"]["df"] == 2
     assert told["prior"]["wilson"]["low"] < told["prior"]["mean"] < told["prior"]["wilson"]["high"]
     model, prices = read_policy(folder / "policy.json")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from refork.errors import BadInput
 from refork.jsonl import write_whole
-from refork.plain import content_hash
+from refork.plain import content_hash, from_json, to_json
 from refork.settings import present_mark
 from refork.types import Json
 from refork_methods.decide import BetaRate
@@ -101,23 +101,6 @@ class Critic:
         """How much it tells: ``alpha - beta``; 0 says nothing, below 0 passes the wrong more often."""
         return self.right - self.wrong
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "name": self.name,
-            "alpha": _rate_out(self.alpha),
-            "beta": _rate_out(self.beta),
-            "price": self.price,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Critic:
-        """Inverse of :meth:`to_json`. Raises BadInput for a missing side or field."""
-        name = str(_field(data, "name", "a critic"))
-        what = f"critic {name!r}"
-        alpha, beta = (_rate_in(_field(data, side, what), f"{side} of {what}") for side in ("alpha", "beta"))
-        return cls(name, alpha, beta, _number(_field(data, "price", what), f"price of {what}"))
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -138,18 +121,6 @@ class Kernel:
     def resample(cls, prior: Rate) -> Kernel:
         """Draw a new candidate that does not depend on the old one."""
         return cls(prior, 1.0 - chance(prior))
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {"fix": _rate_out(self.fix), "breaks": _rate_out(self.breaks)}
-
-    @classmethod
-    def from_json(cls, data: Json) -> Kernel:
-        """Inverse of :meth:`to_json`. Raises BadInput for a missing side."""
-        fix, breaks = (
-            _rate_in(_field(data, side, "the kernel"), f"{side} of the kernel") for side in ("fix", "breaks")
-        )
-        return cls(fix, breaks)
 
 
 @final
@@ -196,31 +167,16 @@ class CriticModel:
 
     def to_json(self) -> Json:
         """Plain fields, with the format's kind and version."""
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "prior": _rate_out(self.prior),
-            "critics": [critic.to_json() for critic in self.critics],
-            "kernel": self.kernel.to_json(),
-            "meta": self.meta,
-        }
+        return {"kind": KIND, "version": VERSION, **to_json(self)}
 
     @classmethod
     def from_json(cls, data: Json) -> CriticModel:
-        """Inverse of :meth:`to_json`. Raises BadInput for another kind, a newer version, a missing side."""
+        """Inverse of :meth:`to_json`. Raises BadInput for another kind or version, or for a bad field."""
         if not isinstance(data, Mapping) or present_mark(data.get("kind")) != KIND:
             raise BadInput("this is no gate policy", hint="write one with: refork gate fit")
         if data.get("version") != VERSION:
             raise BadInput(f"gate policy version {data.get('version')!r}; this build reads {VERSION}")
-        critics = _field(data, "critics", "the policy")
-        if not isinstance(critics, list):
-            raise BadInput("critics of the policy must be a list")
-        return cls(
-            _rate_in(_field(data, "prior", "the policy"), "the prior"),
-            tuple(Critic.from_json(one) for one in critics),
-            Kernel.from_json(_field(data, "kernel", "the policy")),
-            dict(data.get("meta") or {}),
-        )
+        return from_json(cls, data)
 
 
 @final
@@ -247,27 +203,10 @@ class Prices:
         if self.unit not in UNITS:
             raise BadInput(f"unknown unit {self.unit!r}", hint=f"one of {', '.join(UNITS)}")
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "reward": self.reward, "verify": self.verify, "generate": self.generate,
-            "ship_loss": self.ship_loss, "unit": self.unit,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, data: Json) -> Prices:
-        """Inverse of :meth:`to_json`. Raises BadInput."""
-        loss = data.get("ship_loss")
-        reward, verify, generate = (
-            _number(_field(data, name, "the prices"), name) for name in ("reward", "verify", "generate")
-        )
-        lost = None if loss is None else _number(loss, "ship_loss")
-        return cls(reward, verify, generate, lost, data.get("unit", "utility"))
-
 
 def write_policy(path: Path, model: CriticModel, prices: Prices | None = None) -> None:
     """Write a policy file with its digest, whole or not at all; the prices go with it where given."""
-    data = model.to_json() | ({} if prices is None else {"prices": prices.to_json()})
+    data = model.to_json() | ({} if prices is None else {"prices": to_json(prices)})
     data = {"digest": content_hash(data), **data}
     write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
@@ -291,33 +230,14 @@ def read_policy(path: Path) -> tuple[CriticModel, Prices | None]:
         )
     try:
         model = CriticModel.from_json(data)
-        return model, Prices.from_json(data["prices"]) if data.get("prices") else None
+        given = data.get("prices")
+        # A default is for who writes code; a file that leaves a price out does not say that it is so.
+        unknown = [name for name in ("reward", "verify", "generate") if given and name not in given]
+        if unknown:
+            raise BadInput(f"the prices have no {unknown[0]!r}")
+        return model, from_json(Prices, given) if given else None
     except BadInput as error:
         raise BadInput(error.what, where=str(path), hint=error.hint) from error
-
-
-def _rate_out(rate: Rate) -> Any:
-    return rate.to_json() if isinstance(rate, BetaRate) else rate
-
-
-def _rate_in(data: Any, what: str) -> Rate:
-    if data is None:
-        raise BadInput(f"{what} is missing", hint="both sides are needed")
-    return BetaRate.from_json(dict(data)) if isinstance(data, Mapping) else _number(data, what)
-
-
-def _field(data: Any, name: str, what: str) -> Any:
-    if not isinstance(data, Mapping) or name not in data:
-        raise BadInput(
-            f"{what} has no {name!r}", hint="the table must have both sides of every critic, and prices"
-        )
-    return data[name]
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{what} is {value!r}; it must be a number")
-    return float(value)
 
 
 # The same problem with one number changed.

@@ -164,7 +164,7 @@ def gate_producer(
 
     ``settings``: whatever else moves what is asked, such as the horizon; other settings, another producer.
     """
-    config = {"policy": policy.name, "model": _digest(model.to_json()), "prices": prices.to_json()}
+    config = {"policy": policy.name, "model": _digest(model.to_json()), "prices": to_json(prices)}
     config |= settings or {}
     return Producer("gate", GATE_VERSION, config, tuple(sorted(one.id for one in critics.values())))
 
