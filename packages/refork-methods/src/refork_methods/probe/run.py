@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import prepare, run_jobs
+from refork.jsonl import write_whole
 from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
@@ -28,7 +28,7 @@ from refork_methods.probe.separability import separability_curve
 from refork_methods.probe.sweep import prompt_sweep, sweep_layers
 from refork_methods.probe.text_control import text_control
 from refork_methods.stance.marker import marker_of
-from refork_methods.stance.prompts import Case, plant_cases, read_prompts, recorded_cases, rollouts
+from refork_methods.stance.prompts import Case, draw_rollouts, plant_cases, prompt_file, rollouts
 
 REPORT: Final = "report.json"
 #: Folder of the hidden states that were read, within a run's.
@@ -72,17 +72,6 @@ class ProbeRecipe(RecipePart):
     seed: int = 0
 
 
-def find_cases(recipe: ProbeRecipe, tree: Tree, policy: Policy) -> list[Case]:
-    """The prompts of a recipe: of its file, else those of the tree whose tasks say what was meant."""
-    if recipe.prompts is None:
-        return recorded_cases(tree)
-    file = Path(recipe.prompts)
-    if not file.exists():
-        raise BadInput("there is no such file", where=str(file))
-    with file.open(encoding="utf-8") as lines:
-        return plant_cases(tree, policy, read_prompts(lines, str(file)))
-
-
 def run_fit(
     folder: Path, recipe: ProbeRecipe, tree: Tree, policy: Policy, progress: Progress = silent
 ) -> Json:
@@ -97,13 +86,12 @@ def run_fit(
         BadInput: no labelled rollouts, or fewer than five prompts with each outcome.
     """
     white_box(policy)
-    cases = find_cases(recipe, tree, policy)
+    cases = plant_cases(tree, policy, prompt_file(recipe.prompts))
     marker = marker_of(policy, recipe.close, recipe.opening)
     judge = MatchJudge(recipe.refusal_regex, recipe.score) if recipe.refusal_regex else None
     if recipe.draws:
         sampling = recipe.sampling.sampling()
-        jobs = [prepare(c.root, policy, recipe.draws, settings=sampling, seed=recipe.seed) for c in cases]
-        run_jobs(jobs, judge=judge, progress=progress, stage="rolling out")
+        draw_rollouts(cases, policy, recipe.draws, sampling, seed=recipe.seed, progress=progress)
     if judge is not None:
         _grade(tree, cases, policy, judge)
     every = read_rows(tree, cases, policy.card, marker, recipe.score)
@@ -127,9 +115,7 @@ def run_fit(
             report["sweep"] = _sweep(folder, recipe, every, policy, progress)
     except BadInput as error:
         report["notes"].append(f"no prompt sweep: {error.what}")
-    temporary = folder / f"{REPORT}.tmp"
-    temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / REPORT)
+    write_whole(folder / REPORT, json.dumps(report, indent=2) + "\n")
     return report
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from refork.compaction import CompactionResult, SummaryCall, account, checked_ids
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
+from refork.plain import from_json, to_json
 from refork.types import Json, Message
 
 #: Words of an answer by which it is known again inside a later message.
@@ -160,16 +161,9 @@ def _between(before: ModelCall, now: ModelCall, asked: tuple[SummaryCall, ...]) 
 
 
 def compaction_json(result: CompactionResult) -> Json:
-    """A compaction as plain data, without the messages of its result: ids, reason, summariser calls."""
-    return {
-        "fired": result.fired,
-        "seen": list(result.seen),
-        "dropped": list(result.dropped),
-        "inserted": list(result.inserted),
-        "after": [str(m.get("id")) for m in result.messages],
-        "calls": [{"prompt": list(c.prompt), "answer": c.answer} for c in result.calls],
-        "reason": result.reason,
-    }
+    """A compaction as plain data, without the messages of its result: only their ids, as ``after``."""
+    told: Json = to_json(result)
+    return told | {"after": [str(m.get("id")) for m in told.pop("messages")]}
 
 
 def compaction_from_json(data: Json, after: Sequence[Message], where: str = "compaction") -> CompactionResult:
@@ -178,14 +172,10 @@ def compaction_from_json(data: Json, after: Sequence[Message], where: str = "com
     Raises: BadInput where a field is missing or is of another kind.
     """
     try:
-        calls = tuple(SummaryCall(tuple(c["prompt"]), c["answer"]) for c in data.get("calls", []))
-        lists = {key: tuple(map(str, data.get(key, []))) for key in ("seen", "dropped", "inserted")}
-        return CompactionResult(
-            tuple(after), fired=bool(data["fired"]), calls=calls, reason=str(data.get("reason", "")), **lists
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return from_json(CompactionResult, {**data, "messages": after})
+    except BadInput as error:
         raise BadInput(
-            f"this is no account of a compaction: {error!r}",
+            f"this is no account of a compaction: {error.what}",
             where=where,
             hint='it needs "fired", and may have seen, dropped, inserted, calls and reason',
         ) from error

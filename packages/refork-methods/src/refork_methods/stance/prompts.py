@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, final
 
 import numpy as np
@@ -12,7 +13,7 @@ from refork.errors import BadInput
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.forking.change import Change, Insert
 from refork.growing.plant import plant_prompt
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, read_utf8
 from refork.policies.base import Policy, PolicyCard, Sampling
 from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
@@ -68,6 +69,15 @@ def read_prompts(lines: Iterable[str], where: str = "prompts") -> list[Prompt]:
     return found
 
 
+def prompt_file(name: str | None) -> list[Prompt] | None:
+    """The prompts of a file; None where none is named. Raises BadInput as :func:`read_prompts`."""
+    if name is None:
+        return None
+    if not Path(name).is_file():
+        raise BadInput("there is no such file", where=name)
+    return read_prompts(read_utf8(Path(name)).split("\n"), name)
+
+
 def _prompt(place: str, row: Json) -> Prompt:
     text, messages = row.get("prompt"), row.get("messages")
     if isinstance(text, str) and messages is None and text:
@@ -80,8 +90,10 @@ def _prompt(place: str, row: Json) -> Prompt:
     return Prompt(tuple(messages), str(intent), str(row.get("source", "")))
 
 
-def plant_cases(tree: Tree, policy: Policy, prompts: Sequence[Prompt]) -> list[Case]:
-    """The prompts as roots of the tree; one that is there already is found, not doubled."""
+def plant_cases(tree: Tree, policy: Policy, prompts: Sequence[Prompt] | None) -> list[Case]:
+    """The prompts as roots of the tree, found where they are there already; None: :func:`recorded_cases`."""
+    if prompts is None:
+        return recorded_cases(tree)
     return [Case(plant_prompt(tree, policy, p.messages), p.intent, p.source) for p in prompts]
 
 

@@ -46,8 +46,7 @@ from refork_methods.stance.prompts import (
     draw_answers,
     draw_rollouts,
     plant_cases,
-    read_prompts,
-    recorded_cases,
+    prompt_file,
     rollouts,
 )
 from refork_methods.stance.replay import CausalCuts, causal_cuts, stance_trace
@@ -242,14 +241,9 @@ def open_run(
     panel = open_panel(list(recipe.guards), recipe.tie)
     acting = policy or open_policy(recipe.policy)
     marker = marker_of(acting, recipe.close, recipe.open, recipe.banned)
-    prompts = None
-    if recipe.prompts is not None:
-        file = Path(recipe.prompts)
-        if not file.is_file():
-            raise BadInput("there is no such file", where=str(file))
-        prompts = read_prompts(read_utf8(file).splitlines(), str(file))
+    prompts = prompt_file(recipe.prompts)
     open_folder(folder, recipe)
-    cases = recorded_cases(tree) if prompts is None else plant_cases(tree, acting, prompts)
+    cases = plant_cases(tree, acting, prompts)
     if recipe.rollouts is not None:
         sampling = recipe.sampling.sampling()
         draw_rollouts(cases, acting, recipe.rollouts, sampling, seed=recipe.seed, progress=progress)
