@@ -331,7 +331,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if scripted == "slow":
-            script.release.wait(120)
+            script.release.wait(900)
             self.close_connection = True
             return
         if scripted == "no json":

@@ -94,7 +94,7 @@ class PostgresServer:
         """End it: SIGINT breaks connections off and shuts down, SIGQUIT is a crash."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(60)
+            self._process.wait(900)
             self._process = None
 
     def close(self) -> None:

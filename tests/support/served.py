@@ -64,7 +64,7 @@ class Server:
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait(120)
+            self.process.wait(900)
 
 
 class KilledUnderWay:

@@ -23,7 +23,7 @@ def run(*arguments, **settings):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         **settings,
     )
 
@@ -49,7 +49,7 @@ def test_who_ends_it_ends_the_command_and_the_folder_is_gone():
         folder = Path(running.stdout.readline().strip())
         assert folder.is_dir()
         running.terminate()
-        assert running.wait(120) == 128 + signal.SIGTERM
+        assert running.wait(900) == 128 + signal.SIGTERM
     assert not folder.exists()
 
 

@@ -38,7 +38,7 @@ def launch(tmp_path_factory):
 
 def run(launch, script, *arguments, **settings):
     return subprocess.run(
-        [*launch, script, *arguments], check=False, capture_output=True, text=True, timeout=120, **settings
+        [*launch, script, *arguments], check=False, capture_output=True, text=True, timeout=900, **settings
     )
 
 

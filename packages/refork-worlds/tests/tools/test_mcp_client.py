@@ -306,7 +306,7 @@ def test_a_link_is_closed_from_its_own_thread_too(rough):
 
     link.run(close)
     for thread in set(threading.enumerate()) - before:
-        thread.join(20)
+        thread.join(900)
     assert link.lost
     assert set(threading.enumerate()) == before
     connection.close()

@@ -175,7 +175,7 @@ def test_what_the_system_refuses_is_the_users_only_where_the_user_named_it(
 def test_a_reader_that_goes_away_leaves_no_traceback(place):
     script = str(Path(sys.executable).with_name("refork"))
     line = f"{script} world list --json | head -c 1 > /dev/null"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert done.stderr == ""
 
 
@@ -184,7 +184,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(place):
 def test_a_full_disk_behind_the_output_is_told(place, asked):
     script = str(Path(sys.executable).with_name("refork"))
     line = f"{script} {asked} > /dev/full"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: the system refuses: No space left on device (what is written)")
     assert len(done.stderr.splitlines()) == 2

@@ -209,7 +209,7 @@ def test_the_installed_command_shows_too(here):
     call = "from refork.cli import main; main()"
     done = subprocess.run(
         [script, "-c", call, "tree", "path", here[1]["db"], here[2]],
-        capture_output=True, check=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True, check=True, timeout=900, env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert left(done.stdout.decode()) == []
     assert b"owned" in done.stdout
@@ -247,7 +247,7 @@ def test_no_command_writes_to_the_terminal_another_way():
 def test_a_worker_shows_what_it_says(program):
     head = "import sys\nsaid = sys.argv[1]\ndef say():\n    print(said)\n    print(said, file=sys.stderr)\n"
     done = subprocess.run(
-        [sys.executable, "-c", head + program, WORD], capture_output=True, check=True, timeout=120,
+        [sys.executable, "-c", head + program, WORD], capture_output=True, check=True, timeout=900,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     written = (done.stdout + done.stderr).decode()

@@ -29,7 +29,7 @@ GROW = (*WALK, "--draws", "4", "--set", "tasks.count=2")
 def started(*arguments, status=0):
     """The same by the installed script, in a process of its own."""
     done = subprocess.run(
-        [*REFORK, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=120
+        [*REFORK, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == status, done.stderr
     return done
@@ -144,11 +144,11 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(tmp_path):
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     running = subprocess.Popen(grow, stderr=subprocess.PIPE, text=True, preexec_fn=heed)  # noqa: PLW1509
     tree = tmp_path / "run" / "tree.db"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     while not begun(tree) and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=900)
     assert running.returncode == 130, said
     assert "goes on from there" in said
     assert refork("tree", "verify", tree).returncode == 0

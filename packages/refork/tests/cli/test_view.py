@@ -70,9 +70,9 @@ def test_it_serves_until_it_is_stopped(tree):
             first = server.stderr.readline()
             assert first.startswith("viewing ")
             address = first.split(" at ")[1].split()[0]
-            with urllib.request.urlopen(f"{address}api/trees", timeout=120) as answer:
+            with urllib.request.urlopen(f"{address}api/trees", timeout=900) as answer:
                 assert json.load(answer)["trees"][0]["tasks"] == 1
             assert "scripted:coin" in server.stderr.readline()
         finally:
             server.send_signal(signal.SIGINT)
-        assert server.wait(120) == 0
+        assert server.wait(900) == 0

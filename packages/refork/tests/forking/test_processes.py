@@ -64,7 +64,7 @@ def test_one_process_two_processes_and_another_order_write_the_same_bytes(tmp_pa
         while not shared.exists() and running[0].poll() is None:
             time.sleep(0.01)
         two_processes.draw(str(shared), [int(n) for n in half.split(",")], folder)
-    assert {process.wait(120) for process in running} == {0}
+    assert {process.wait(900) for process in running} == {0}
     backwards = tmp_path / "backwards.db"
     two_processes.draw(str(backwards), list(range(23, -1, -1)), folder)
     assert content(whole) == content(shared) == content(backwards)
@@ -75,7 +75,7 @@ def test_a_killed_fork_is_finished_by_another_process(tmp_path):
     two_processes.draw(str(file), [0, 1, 2], None)
     running = subprocess.Popen([sys.executable, SCRIPT, file, ",".join(map(str, range(64)))])
     running.kill()
-    running.wait(120)
+    running.wait(900)
     two_processes.draw(str(file), list(range(64)), None)
     whole = tmp_path / "whole.db"
     two_processes.draw(str(whole), list(range(64)), None)

@@ -86,7 +86,7 @@ def requests(count: int, content: str = "one two", stream: int = 1) -> list[Requ
 
 def told(*arguments: str) -> str:
     return subprocess.run(
-        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=200
+        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=900
     ).stdout
 
 

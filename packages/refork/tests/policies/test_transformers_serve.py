@@ -53,12 +53,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"openai:http://127.0.0.1:{port}/v1#{model}"
     finally:
         process.terminate()
-        process.wait(120)
+        process.wait(900)
 
 
 def told(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=200
+        [str(BIN / "refork"), *arguments], capture_output=True, text=True, check=True, timeout=900
     )
 
 

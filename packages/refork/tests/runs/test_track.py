@@ -240,7 +240,7 @@ def test_wandb_is_offline_unless_it_is_told(tmp_path, monkeypatch):
     Follower("wandb:lab", tmp_path).close()
     (file,) = (tmp_path / "wandb").rglob("run-*.wandb")
     assert "offline-run" in str(file)
-    deadline = time.monotonic() + 120  # its own process writes the file, after we have closed it
+    deadline = time.monotonic() + 900  # its own process writes the file, after we have closed it
     while len(steps := list(history(file.read_bytes(), Record))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert steps == [(1, 1.0), (2, 0.5)]

@@ -156,7 +156,7 @@ def test_a_lost_process_leaves_nothing(arena: Arena) -> None:
     shell.run(BEGIN, "mkdir -p a/b; chmod 000 a/b a .")
     process, sock, folder, _ = shell._stop.peek()[2]
     sock.shutdown(socket.SHUT_RDWR)
-    process.wait(120)
+    process.wait(900)
     assert not Path(folder).exists()
     shell.close()
 

@@ -44,7 +44,7 @@ def asking(policy, **settings):
         yield client, address
 
 
-def until(met, seconds=120.0):
+def until(met, seconds=900.0):
     end = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < end
@@ -153,7 +153,7 @@ def test_keys_and_full_queues(policy):
             ask(**CHAT, n=3)
         steps.release(1000)
         for one in inside:
-            one.join(20)
+            one.join(900)
 
 
 def test_an_answer_out_of_time_is_an_error_and_frees_its_row(policy):
@@ -179,7 +179,7 @@ def test_a_server_that_stops_lets_a_running_answer_end(policy):
             told.append(next(iter(stream)).choices[0].text)
             rest = threading.Thread(target=lambda: told.extend(c.choices[0].text for c in stream))
             rest.start()
-        rest.join(20)
+        rest.join(900)
         with pytest.raises(httpx.ConnectError):
             httpx.get(address)
     with asking(policy) as (client, _):
@@ -231,7 +231,7 @@ def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
     )  # fmt: skip
     got = []
     try:
-        until(lambda: "Ctrl-C" in (tmp_path / "log").read_text() or server.poll() is not None, 120)
+        until(lambda: "Ctrl-C" in (tmp_path / "log").read_text() or server.poll() is not None)
         said = (tmp_path / "log").read_text()
         assert "serving at http://127.0.0.1:" in said, said
         assert "m  organism:test-tiny" in said
@@ -257,7 +257,7 @@ def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
         until(lambda: len(got) >= 30)
         os.killpg(server.pid, signal.SIGKILL)
         for one in clients:
-            one.join(30)
+            one.join(900)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
@@ -273,7 +273,7 @@ def test_killed_in_the_middle_no_answer_that_a_client_has_is_lost(tmp_path):
 def test_connections_that_never_begin_a_request_are_closed(policy):
     with serving({"m": policy}, ServerSettings(port=0, body_s=0.3)) as address:
         place = (httpx.URL(address).host, httpx.URL(address).port)
-        silent, slow, long = (socket.create_connection(place, timeout=120) for _ in range(3))
+        silent, slow, long = (socket.create_connection(place, timeout=900) for _ in range(3))
         with httpx.Client() as kept, silent, slow, long:
             assert kept.get(f"{address}/models").status_code == 200
             slow.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")

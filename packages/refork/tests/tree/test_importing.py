@@ -88,7 +88,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
     tree = tmp_path / "tree.db"
     command = [sys.executable, "-c", MAIN, "tree", "import", str(tree), str(source), "--json"]
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     wait_for_part(tree, started, deadline)
     started.kill()
     killed = started.wait() == -signal.SIGKILL

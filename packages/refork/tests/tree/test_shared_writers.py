@@ -197,7 +197,7 @@ def test_a_deadlock_is_tried_again(three):
             digests[tree] = digests.get(tree, 0) + 1
             tree._db.write(sql, [(first, b"")])
             if digests[tree] == 1:
-                barrier.wait(120)
+                barrier.wait(900)
             tree._db.write(sql, [(second, b"")])
 
         tree._db.commit(body)
@@ -298,7 +298,7 @@ def test_a_writer_killed_within_a_transaction_leaves_nothing(three, address):
     told = FORK.Event()
     writer = FORK.Process(target=dies, args=(address, told))
     writer.start()
-    assert told.wait(120)
+    assert told.wait(900)
     other = Aside(one.append, step("action", "mine", root.id, key="d"))
     await_waiting(reader)
     os.kill(writer.pid, signal.SIGKILL)

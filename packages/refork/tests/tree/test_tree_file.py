@@ -254,7 +254,7 @@ def _start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 def _end(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=900)
         assert process.returncode == 0, errors
 
 

@@ -52,7 +52,7 @@ def join() -> None:
     """In a worker process: watch its units as part of the run that began it, if that one is watched."""
     global _joined  # noqa: PLW0603
     folder = os.environ.get(PARTS)
-    if _joined is not None or not (folder or _asked()):
+    if _joined is not None or not (folder or telemetry_asked()):
         return
     try:
         telemetry = open_telemetry()
@@ -72,7 +72,14 @@ def join() -> None:
     Attachment(unit).attach()
 
 
-def _asked() -> bool:
+def leave() -> None:
+    """In a worker process that was told to end: send what a slow collector has not been sent yet."""
+    if _joined is not None and _joined.telemetry is not None:
+        _joined.telemetry.close()
+
+
+def telemetry_asked() -> bool:
+    """Whether the environment asks for traces or metrics, of this process and of its workers."""
     return bool(exporters("traces", os.environ) or exporters("metrics", os.environ))
 
 

@@ -30,7 +30,7 @@ WAYS: tuple[Way, ...] = ("namespaces", "landlock")
 #: The kernel's Landlock is taken for no newer than this; for tests of older ones.
 NEWEST = 99
 #: Seconds beyond a command's own until its guard is taken for lost.
-GRACE = 20.0
+GRACE = 60.0
 
 
 @final

@@ -29,7 +29,7 @@ Ended: TypeAlias = Literal["exit", "time", "output", "lost"]
 #: What every command finds in its environment; HOME and TMPDIR come from the sandbox.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "TERM": "dumb"}
 #: Seconds beyond a command's own until its process is taken for lost.
-GRACE = 10.0
+GRACE = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     finally:
         head.terminate()
         try:
-            head.wait(120)
+            head.wait(900)
         finally:
             # What Ray began is of its session: nothing of it outlives the test.
             with contextlib.suppress(ProcessLookupError):
@@ -84,7 +84,7 @@ def grown(out: Path, backend: str, env: dict[str, str]) -> bytes:
         str(SCRIPTS / "refork"), "grow", "--world", "specialists", "--policy", "scripted:specialist@0",
         "--set", "tasks.count=3", "--draws", "8", "--out", str(out), "--backend", backend,
     ]  # fmt: skip
-    subprocess.run(command, env=env, check=True, capture_output=True, timeout=240)
+    subprocess.run(command, env=env, check=True, capture_output=True, timeout=900)
     with Tree.open(out / "tree.db") as tree:
         return exported(tree)
 

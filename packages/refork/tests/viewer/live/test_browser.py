@@ -83,7 +83,7 @@ def ready(page):
 
 def until(page, expression):
     """Wait until an expression holds; the page's own policy forbids what Playwright waits with."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 900
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(30)

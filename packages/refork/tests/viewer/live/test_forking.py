@@ -30,7 +30,7 @@ def wish(tree, **changed):
     return replace(Wish("tree.db", tree.guess, 1, ("replace:1: think",), 20), **changed)
 
 
-def over(desk, job, within=120.0):
+def over(desk, job, within=900.0):
     end = time.monotonic() + within
     while desk.job(job.id).state == "running":
         assert time.monotonic() < end, "the fork does not end"
@@ -81,7 +81,7 @@ class Slow:
 
     def sample(self, requests, settings):
         self.asked.set()
-        assert self.go.acquire(timeout=120)
+        assert self.go.acquire(timeout=900)
         return self.inner.sample(requests, settings)
 
     def __getattr__(self, name):
@@ -92,7 +92,7 @@ def test_it_stops_and_keeps_what_is_drawn(tree):
     actor = Slow()
     desk = forking(tree, actor)
     job = desk.begin(wish(tree, changes=("force: think",), draws=512))
-    assert actor.asked.wait(120)
+    assert actor.asked.wait(900)
     with pytest.raises(CannotDo, match="another fork"):
         desk.begin(wish(tree))
     assert desk.stop(job.id).state == "running"
@@ -107,7 +107,7 @@ def test_closing_stops_what_runs(tree):
     actor = Slow()
     desk = forking(tree, actor)
     job = desk.begin(wish(tree, changes=("force: think",), draws=512))
-    assert actor.asked.wait(120)
+    assert actor.asked.wait(900)
     actor.go.release(8)
     desk.close()
     assert desk.job(job.id).state == "stopped"

@@ -17,6 +17,8 @@ from typing import Final, final
 
 from refork.forking.backend.pool import Died, Event, Starts, UnitAnswer
 from refork.forking.backend.worker import SIGN
+from refork.runs.join import telemetry_asked
+from refork.runs.otel import PATIENCE
 from refork.runs.workers import Sign
 from refork.types import Json
 
@@ -148,7 +150,9 @@ class ProcessPool:
         return UnitAnswer(number, line)
 
     def close(self) -> None:
-        """Kill all processes."""
+        """End all processes: at once, unless what they measured is still to be sent."""
+        if telemetry_asked():
+            self._let_idle_end()
         for member in self._members.values():
             # What a world began there ends too: each worker leads a session of its own.
             with contextlib.suppress(ProcessLookupError):
@@ -158,6 +162,19 @@ class ProcessPool:
             _close(member)
         self._members.clear()
         self._said = queue.SimpleQueue()
+
+
+    def _let_idle_end(self) -> None:
+        """Tell who waits for work that there is none, and give it the time that sending may take."""
+        idle = [self._members[number].process for number in self.idle()]
+        for process in idle:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        end = time.monotonic() + 2 * PATIENCE
+        for process in idle:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
 
 
 def _close(member: _Member) -> None:

@@ -27,7 +27,7 @@ from refork.forking.run_on import Branch, run_to, world_producer
 from refork.policies.base import Policy, Sampling
 from refork.policies.open import open_policy
 from refork.registry import Kind, resolve
-from refork.runs.join import join
+from refork.runs.join import join, leave
 from refork.runs.record import BEAT
 from refork.sampling.noise import NoiseKey
 from refork.tree.node import NewNode, Node, Step, Trajectory, node_id
@@ -298,3 +298,4 @@ def main(threads: int) -> None:
     show_only()
     join()
     serve(threads, sys.stdin, answers)
+    leave()
