@@ -128,14 +128,6 @@ def test_a_tracker_is_told_of_a_run(home):
     assert list((home / "curves").iterdir())
 
 
-def test_a_damaged_marker_of_a_tracker_is_said_before_the_work(home):
-    pytest.importorskip("tensorboard")
-    (home / "a").mkdir()
-    (home / "a" / ".track-tensorboard.json").write_text("{")
-    done = refork(*WALK, "--out", "a", "--track", "tensorboard")
-    assert done.stderr.index("cannot be read") < done.stderr.index("rollouts")
-
-
 def test_a_password_in_an_address_is_not_written_down():
     refork("grow", "--world", "lock", "--policy", "opensesame:http://me:pw@host/v1#m", "--out", "a", status=2)
     (record,) = records()

@@ -1,7 +1,8 @@
 import pytest
 
 from refork.errors import BadInput
-from refork.report.data import EffectData, RateData, read
+from refork.plain import from_json
+from refork.report.data import EffectData, RateData
 
 
 @pytest.mark.parametrize(
@@ -14,11 +15,11 @@ from refork.report.data import EffectData, RateData, read
 )
 def test_the_field_that_does_not_fit_is_named(given, named):
     with pytest.raises(BadInput, match=named):
-        read(EffectData, given)
+        from_json(EffectData, given)
 
 
 def test_unknown_keys_are_passed_over():
-    assert read(EffectData, {"what": "remove", "looks": 3}).what == "remove"
+    assert from_json(EffectData, {"what": "remove", "looks": 3}).what == "remove"
 
 
 def test_figures_outside_zero_to_one_are_means_unless_said():

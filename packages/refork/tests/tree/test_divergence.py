@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
+from refork.report.diff import pieces
 from refork.tree import NewNode, Tree
-from refork.tree.divergence import divergence, stretches
+from refork.tree.divergence import divergence
 
 
 @pytest.fixture
@@ -68,19 +69,19 @@ def test_other_tasks_are_refused(tree):
 
 
 def test_stretches_by_words():
-    before, after = stretches("open the red door now", "open the blue window now")
+    before, after = pieces("open the red door now", "open the blue window now")
     assert marks(before) == [("open the ", "same"), ("red door", "gone"), (" now", "same")]
     assert marks(after) == [("open the ", "same"), ("blue window", "new"), (" now", "same")]
 
 
 def test_very_long_middles_are_shown_whole():
-    before, after = stretches("a " + "b " * 3000, "a " + "c " * 3000)
+    before, after = pieces("a " + "b " * 3000, "a " + "c " * 3000)
     assert [len(before), len(after)] == [3, 3]  # the space at the end is the same
 
 
 @given(st.text("ab \n", max_size=30), st.text("ab \n", max_size=30))
 def test_nothing_of_the_texts_is_lost(old, new):
-    before, after = stretches(old, new)
+    before, after = pieces(old, new)
     assert "".join(one.text for one in before) == old
     assert "".join(one.text for one in after) == new
     assert {one.mark for one in before} <= {"same", "gone"}

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from refork.report import palette, sentences, words
 from refork.report.charts import ACCENT, Across, Dot, Figure, Line, Plane, Row, curves, intervals
 from refork.report.data import EffectData, RateData
-from refork.report.diff import pieces
+from refork.report.diff import short_pieces
 from refork.report.page import environment
 from refork.report.value_chart import policy_tokens, value_figure
 from refork.types import Json
@@ -45,7 +45,7 @@ def _drawn(data: ReportData) -> Json:
         "forest": _forest(data.effect) if data.effect else None,
         "effect_words": sentences.effect_sentence(data.effect) if data.effect else "",
         "pairing": sentences.pairing_sentence(data.effect) if data.effect else "",
-        "diff": pieces(data.effect.before_text, data.effect.after_text) if data.effect else ((), ()),
+        "diff": short_pieces(data.effect.before_text, data.effect.after_text) if data.effect else ((), ()),
         "bars": _bars(data),
         "notes": {
             "Policy": dict(_flat(data.policy)),

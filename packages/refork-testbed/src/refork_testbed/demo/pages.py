@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from refork import __version__, stats
 from refork.forking import Effect, Sweep, trace_report
-from refork.report.data import EffectData, Gain, RateData, Trace, read
+from refork.plain import from_json
+from refork.report.data import EffectData, Gain, RateData, Trace
 from refork.tree.node import Trajectory
 from refork.types import Json
 from refork_methods.credit.segments import walk_tree
@@ -61,8 +62,8 @@ def report_data(
             method=f"{gain.interval.method}, tasks paired",
         ),
         tree=_tree(demo, result),
-        trace=read(Trace, trace_report(result)),
-        effect=read(EffectData, _effect(effect)),
+        trace=from_json(Trace, trace_report(result)),
+        effect=from_json(EffectData, _effect(effect)),
         stages=tuple(Stage(title=s.title, detail=s.detail, seconds=s.seconds) for s in demo.stages),
         code=CODE.format(token=cliff.keep + 1, draws=recipe.effect_draws),
     )

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from refork.cli.cards import WIDTH
+from refork.plain import from_json
 from refork.report import sentences, words
-from refork.report.data import Gain, RateData, read
+from refork.report.data import Gain, RateData
 
 
 def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
@@ -37,7 +38,7 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
         lines.add_row("why", Text(f"{change}: {words.points(effect.difference)} (95 % interval {ends})"))
     lines.add_row("learned", Text(sentences.gain_sentence(before, after, gain)))
     lines.add_row("", "")
-    seconds = read(RateData, {"rate": summary.get("seconds")}).rate
+    seconds = from_json(RateData, {"rate": summary.get("seconds")}).rate
     lines.add_row("time", words.duration(seconds))
     for key, name in (("report", "report"), ("summary", "figures"), ("tree", "tree"), ("command", "again")):
         if summary.get(key):
@@ -48,9 +49,9 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
 
 
 def _figures(summary: Mapping[str, Any]) -> tuple[RateData, RateData, Gain, Gain]:
-    before = read(RateData, {"rate": summary.get("success_before")})
-    after = read(RateData, {"rate": summary.get("success_after")})
-    gain = read(
+    before = from_json(RateData, {"rate": summary.get("success_before")})
+    after = from_json(RateData, {"rate": summary.get("success_after")})
+    gain = from_json(
         Gain,
         {
             "difference": summary.get("gain"),
@@ -60,7 +61,7 @@ def _figures(summary: Mapping[str, Any]) -> tuple[RateData, RateData, Gain, Gain
             "n": summary.get("tasks"),
         },
     )
-    effect = read(
+    effect = from_json(
         Gain,
         {"difference": summary.get("effect"), "low": summary.get("ci_low"), "high": summary.get("ci_high")},
     )

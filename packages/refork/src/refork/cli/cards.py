@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from refork.cli.live import LiveProgress
+from refork.plain import from_json
 from refork.report import sentences, words
-from refork.report.data import EffectData, Token, Trace, read
-from refork.report.diff import pieces
+from refork.report.data import EffectData, Token, Trace
+from refork.report.diff import short_pieces
 from refork.report.palette import LIGHT
 
 __all__ = ["LiveProgress", "effect_card", "trace_strip"]
@@ -30,7 +31,7 @@ def effect_card(effect: Mapping[str, Any]) -> RenderableType:
 
     ``effect`` has the fields of the viewer's Effect. Raises: BadInput where one does not fit.
     """
-    data = read(EffectData, effect)
+    data = from_json(EffectData, effect)
     parts: list[RenderableType] = [Text(sentences.effect_sentence(data), style="bold")]
     if data.before_text or data.after_text:
         parts += [Text(), _diff(data)]
@@ -56,13 +57,13 @@ def _facts(data: EffectData) -> str:
 
 def _diff(data: EffectData) -> Text:
     """The change as a line gone and a line come, the touched words underlined."""
-    old, new = pieces(data.before_text, data.after_text)
+    old, new = short_pieces(data.before_text, data.after_text)
     text = Text()
     for sign, line, colour, touched in (("−", old, "red", "gone"), ("+", new, "cyan", "new")):
         text.append(f"{sign} ", style=f"bold {colour}")
         for piece in line:
             shown = piece.text.replace("\n", "↵").replace("\t", "⇥")
-            text.append(shown, style=f"{colour} underline" if piece.kind == touched else "")
+            text.append(shown, style=f"{colour} underline" if piece.mark == touched else "")
         if not line:
             text.append("nothing", style="dim italic")
         text.append("\n" if sign == "−" else "")
@@ -154,7 +155,7 @@ def trace_strip(trace: Mapping[str, Any]) -> RenderableType:
 
     ``trace`` has the fields of the viewer's Trace. Raises: BadInput where one does not fit.
     """
-    data = read(Trace, trace)
+    data = from_json(Trace, trace)
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, with_config
 
-from refork.errors import BadInput
 from refork.types import NodeKind
-
-T = TypeVar("T")
 
 _finite = with_config(ConfigDict(allow_inf_nan=False))
 
@@ -124,16 +120,3 @@ class EffectData:
         """How its figures are written: as percentages, or as they are."""
         known = [arm.rate for arm in (self.base, self.other) if arm.rate is not None]
         return self.scale or ("rate" if all(0 <= rate <= 1 for rate in known) else "mean")
-
-
-def read(kind: type[T], data: Mapping[str, Any]) -> T:
-    """``data`` as one of the classes of this module; unknown keys are passed over.
-
-    Raises: BadInput naming the first field that does not fit.
-    """
-    try:
-        return TypeAdapter(kind).validate_python(dict(data))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{kind.__name__}: {first['msg']}", where=where) from error

@@ -22,11 +22,13 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, final, runtime_checkable
 
 from refork import registry
 from refork.errors import BadInput, MissingExtra
+from refork.plain import from_json
 from refork.types import Json
 
 #: Files in which runs keep a line for every step.
@@ -230,15 +232,39 @@ def open_tracker(asked: str, out: Path, handle: str | None = None) -> Tracker:
 
 
 @final
+@dataclass(slots=True)
+class _Told:
+    """Who was told of a run's curves, what it calls the run, and the last step of each file."""
+
+    asked: str
+    handle: str | None = None
+    told: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path, asked: str) -> _Told:
+        """What an earlier process kept; nothing where there was none, or it told somebody else."""
+        try:
+            known = from_json(cls, json.loads(file.read_bytes()))
+        except FileNotFoundError:
+            return cls(asked)
+        except (OSError, ValueError, BadInput) as error:
+            hint = "without it the whole curve is told again, to a new run where the tracker has runs"
+            raise BadInput(
+                f"what {asked} was told cannot be read: {error}", where=str(file), hint=hint
+            ) from error
+        return known if known.asked == asked else cls(asked)
+
+
+@final
 class Follower:
     """Tells a tracker what a run writes of its steps, so that the run itself knows of no tracker.
 
     It reads the lines of the run's curve files as they come. Where a run has none, it is told progress.
-    What it has told is kept beside them, so that a resumed run goes on where it stopped. ``notes`` says what
-    the user should know of: files that are damaged.
+    What it has told is kept beside them, so that a resumed run goes on where it stopped. ``notes`` names
+    damaged lines.
 
     Raises:
-        BadInput, MissingExtra: no such tracker, or it is not installed.
+        BadInput, MissingExtra: no such tracker, it is not installed, or what it was told cannot be read.
     """
 
     def __init__(self, asked: str, out: Path) -> None:
@@ -247,37 +273,12 @@ class Follower:
         self.notes: list[str] = []
         # A tracker of a file has slashes and a colon in its name.
         self._marker = out / f".track-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json"
-        known = self._known(asked)
+        self._known = _Told.read(self._marker, asked)
         self.asked = asked
         self._out = out
-        self._told: dict[str, int] = known["told"]
+        self._told = self._known.told
         self._read: dict[str, int] = {}
-        self.tracker = open_tracker(asked, out, known["handle"])
-
-    def _known(self, asked: str) -> Json:
-        """What an earlier one kept; nothing where there was none, or it told somebody else."""
-        nothing: Json = {"asked": asked, "handle": None, "told": {}}
-        try:
-            known = _checked(json.loads(self._marker.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return nothing
-        except (OSError, ValueError) as error:
-            self._damaged(asked, error.strerror if isinstance(error, OSError) else str(error))
-            return nothing
-        return known if known["asked"] == asked else nothing
-
-    def _damaged(self, asked: str, why: str | None) -> None:
-        """Keep a marker that cannot be read, since it may name the run that the curve was told to."""
-        kept = self._marker.with_suffix(".damaged")
-        try:
-            self._marker.replace(kept)
-            said = f"it is kept as {kept}"
-        except OSError as error:
-            said = f"it cannot be kept ({error.strerror})"
-        self.notes.append(
-            f"{self._marker} cannot be read ({why}): {asked} is told the whole curve again, as a new run "
-            f"where it has runs; {said}"
-        )
+        self.tracker = open_tracker(asked, out, self._known.handle)
 
     def poll(self, progress: Mapping[str, Any] | None = None) -> None:
         """Tell what is new; ``progress`` where the run writes no curve."""
@@ -308,9 +309,9 @@ class Follower:
         self._told[file.name] = told
 
     def _keep(self) -> None:
-        known = {"asked": self.asked, "handle": self.tracker.handle, "told": self._told}
+        self._known.handle = self.tracker.handle
         part = self._marker.with_suffix(".part")
-        part.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(asdict(self._known)) + "\n", encoding="utf-8")
         part.replace(self._marker)
 
     def close(self) -> None:
@@ -319,17 +320,6 @@ class Follower:
             self.poll()
         finally:
             self.tracker.close()
-
-
-def _checked(known: Any) -> Json:
-    """A marker's content; ValueError where it is none."""
-    if not isinstance(known, dict) or not isinstance(known.get("asked"), str):
-        raise ValueError("it says not who was told")
-    handle, told = known.get("handle"), known.get("told")
-    fits = isinstance(told, dict) and all(type(step) is int for step in told.values())
-    if not fits or not (handle is None or isinstance(handle, str)):
-        raise ValueError("it says not what was told")
-    return known
 
 
 def _rows(file: Path) -> tuple[list[Json], str]:

@@ -16,8 +16,9 @@ from refork.forking.arm import Fork
 from refork.forking.effect import Effect, compare
 from refork.forking.recorded import Pair, change_in_words, pairs, recorded_arm
 from refork.forking.report import arm_summary
+from refork.report.diff import Piece
 from refork.tree.browse import Filter, Order
-from refork.tree.divergence import DiffRow, Segment, divergence
+from refork.tree.divergence import DiffRow, divergence
 from refork.tree.node import Node
 from refork.tree.view import LineView, Subtree, TreeView
 from refork.tree.window import Lines
@@ -220,7 +221,7 @@ def _diff_row(one: DiffRow) -> Json:
     return told
 
 
-def _stretches(found: Iterable[Segment]) -> list[Json]:
+def _stretches(found: Iterable[Piece]) -> list[Json]:
     """Stretches, the text of a very long one cut."""
     told = []
     for one in found:
