@@ -54,7 +54,6 @@ PICTURES: dict[str, Drawn | Bars] = {
     "stance-variance": Drawn("methods/stance.md", "**/variance.svg"),
     "judge-stringency": Drawn("methods/judge-evolution.md", "**/stringency.svg"),
     "theory-dial": Drawn("methods/theory.md", "shown/dial.svg"),
-    "memory-gate": Drawn("methods/memory.md", "gate.svg"),
     "speculate-load": Drawn("methods/speculate-scheduling.md", "load.svg"),
     "world-model-fidelity": Drawn("methods/world-model-fidelity.md", "fidelity.svg"),
     "forensics-dose": Drawn("methods/forensics.md", "cases/planted/report.html"),

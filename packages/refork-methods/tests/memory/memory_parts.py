@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from refork.plain import to_json
 from refork_methods.memory.admission import Admission, fingerprints
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
@@ -72,3 +75,8 @@ class Everybody:
 
     def fingerprints(self, tool):
         return fingerprints(tool, CATALOGUE)
+
+
+def write_runs(file, runs):
+    """Runs as our own JSON lines."""
+    file.write_text("".join(json.dumps(to_json(run)) + "\n" for run in runs))

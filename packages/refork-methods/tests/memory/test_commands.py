@@ -4,11 +4,10 @@ import json
 
 from typer.testing import CliRunner
 
-from memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run
+from memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run, write_runs
 from refork.errors import UserError
 from refork_methods.memory.commands import app
 from refork_methods.memory.events import FILE
-from refork_methods.memory.sources import write_runs
 
 
 def memory(*arguments, status=0):
@@ -90,27 +89,6 @@ def test_eager_code_and_openai_schemas(tmp_path):
     assert json.loads(memory("codify", store, "--catalogue", functions, "--eager", "--json"))[0]["tools"]
 
 
-def test_the_gate_as_a_picture(tmp_path):
-    store, runs, _ = prepared(tmp_path)
-    memory("ingest", store, runs)
-    told = json.loads(memory("gate", store, "--svg", tmp_path / "gate.svg", "--json"))["thetas"]
-    assert [(row["tools"], row["never_called"], row["met"]) for row in told[:5]] == [
-        (1, 0, 3), (1, 0, 2), (1, 0, 1), (1, 1, 0), (0, 0, 0),
-    ]  # fmt: skip
-    assert [row["expected"] for row in told[:5]] == [1, 1, 1, 1, 0]
-    drawn = (tmp_path / "gate.svg").read_text()
-    assert drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-    assert "1 plans, 4 tasks" in drawn
-    assert "100\u00a0%" in drawn
-
-
-def test_a_memory_without_plans_has_no_picture(tmp_path):
-    store, runs, _ = prepared(tmp_path)
-    runs.write_text('{"task": "a", "messages": [{"role": "user", "content": "hello"}]}')
-    memory("ingest", store, runs)
-    assert "no plan" in memory("gate", store, "--svg", tmp_path / "gate.svg", status=2)
-
-
 def test_secrets_are_named_unless_they_are_to_be_kept(tmp_path):
     store, runs, functions = prepared(tmp_path)
     memory("ingest", store, runs)
@@ -144,9 +122,3 @@ def test_replay_compares_arms():
     assert set(told) == {"none", "text"}
     assert "scenarios done" in memory(*given)
     assert "no arm" in memory("replay", "--arm", "wild", status=2)
-
-
-def test_the_schema_has_a_line_per_field():
-    told = memory("schema")
-    assert "observe.called: names of the tools it called" in told
-    assert json.loads(memory("schema", "--json"))["schema"] == 1

@@ -13,7 +13,6 @@ from refork_methods.memory.queries import (
     template,
     tokens_of,
     two_different,
-    type_of,
 )
 from refork_methods.memory.skeleton import Slot
 
@@ -28,7 +27,6 @@ def test_tokens_have_kinds():
         ("email", "a.b@c.co"), ("number", "-3.5"),
     ]  # fmt: skip
     assert masked(OWN) == "send <number> dollars to <name> for <quoted>"
-    assert [type_of(t) for t in tokens_of("1 1.5 2024-01-02 x")] == ["integer", "number", "date", "string"]
 
 
 def test_a_capital_at_the_start_makes_no_name():

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import numpy as np
 import pytest
 
-from refork.errors import BadInput, MissingExtra, ServerError
-from refork.policies.remote.endpoint import Endpoint
+from refork.errors import BadInput, MissingExtra
 from refork_methods.memory.retrieve import (
     Document,
-    EndpointEmbedder,
     Retriever,
     SentenceEmbedder,
     bm25_scores,
@@ -118,54 +112,3 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match="sentence-transformers"):
         SentenceEmbedder("x")
-
-
-class Server:
-    """An endpoint that answers with the given data."""
-
-    server, model = "http://x/v1", "m"
-
-    def __init__(self, data):
-        self.data = data
-
-    def embeddings(self, texts):
-        return self.data
-
-
-def test_an_endpoint_gives_vectors_in_order():
-    rows = [{"index": 1, "embedding": [0, 1]}, {"index": 0, "embedding": [1, 0]}]
-    assert EndpointEmbedder(Server({"data": rows})).embed(["a", "b"]).tolist() == [[1, 0], [0, 1]]
-    for data in ({}, {"data": rows[:1]}, {"data": [{"index": 0, "embedding": "x"}]}):
-        with pytest.raises(ServerError, match="vectors"):
-            EndpointEmbedder(Server(data)).embed(["a", "b"])
-
-
-def test_a_real_request_goes_over_the_wire():
-    asked = []
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, body["model"], body["input"], body["encoding_format"]))
-            rows = [
-                {"object": "embedding", "index": n, "embedding": [n, 1.0]} for n in range(len(body["input"]))
-            ]
-            data = json.dumps({"object": "list", "model": "m", "data": rows, "usage": {}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}/v1", "m", api_key="k")
-        embedder = EndpointEmbedder(endpoint)
-        assert embedder.embed(["a", "b"]).tolist() == [[0, 1], [1, 1]]
-        assert embedder.name.endswith("#m")
-        endpoint.close()
-        server.shutdown()
-    assert asked == [("/v1/embeddings", "m", ["a", "b"], "float")]

@@ -100,5 +100,5 @@ def test_a_tool_tells_its_needs_apart():
     assert made.digest != tool().digest
     with pytest.raises(BadInput, match="no name of a function"):
         tool(needs=("send",))
-    with pytest.raises(BadInput, match="lacks"):
+    with pytest.raises(BadInput, match="Tool name: Field required"):
         Tool.from_json({"id": "t"})

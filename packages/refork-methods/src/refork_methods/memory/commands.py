@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import AsJson, existing, print_json
+from refork.cli.screen import print_table
 
 if TYPE_CHECKING:
     from refork_methods.memory.gate import RecurrenceGate
@@ -101,21 +102,6 @@ def show(
 
 
 @app.command()
-def schema(as_json: AsJson = False) -> None:
-    """Print the events of the log, one line per field.
-
-    Example: refork memory schema
-    """
-    from refork_methods.memory.events import EVENTS, SCHEMA, schema_lines
-
-    if as_json:
-        print_json({"schema": SCHEMA, "events": {kind: dict(fields) for kind, fields in EVENTS.items()}})
-        return
-    for line in schema_lines():
-        typer.echo(line)
-
-
-@app.command()
 def select(
     store: Store,
     query: Annotated[str, typer.Option(help="What the task asks for.")],
@@ -145,26 +131,16 @@ def gate(
     theta: Theta = 3,
     build_cost: BuildCost = None,
     saving: Saving = None,
-    picture: Annotated[
-        Path | None, typer.Option("--svg", help="Write what every theta would have built on this log.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say of every plan how many distinct tasks selected it, and which are due. Builds nothing.
 
-    Example: refork memory gate memories/pay --build-cost 12000 --saving 2500 --svg gate.svg
+    Example: refork memory gate memories/pay --build-cost 12000 --saving 2500
     """
-    from refork_methods.memory.report import gate_rows, theta_rows
+    from refork_methods.memory.report import gate_rows
 
     memory = open_memory(store, gate=_gate(theta, build_cost, saving), new=False)
     told = gate_rows(memory)
-    if picture is not None:
-        from refork_methods.memory.gate_picture import gate_figure
-
-        rows = theta_rows(memory.state)
-        told["thetas"] = [row.to_json() for row in rows]
-        title = f"{len(memory.state.texts('plan'))} plans, {len(memory.state.observed)} tasks: tools built"
-        picture.write_text(gate_figure(rows, memory.gate.theta, title).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return
@@ -188,6 +164,7 @@ def codify(
 
     Example: refork memory codify memories/pay --catalogue functions.json
     """
+    from refork.plain import to_json
     from refork_methods.memory.admission import AdmissionGuard
     from refork_methods.memory.catalogue import read_catalogue
     from refork_methods.memory.memory import codify_due
@@ -196,7 +173,7 @@ def codify(
     guard = AdmissionGuard(read_catalogue(catalogue), repairer=_repairer(model))
     built = codify_due(memory, guard)
     if as_json:
-        print_json([one.to_json() for one in built])
+        print_json([to_json(one) for one in built])
         return
     for one in built:
         for tool in one.tools:
@@ -218,13 +195,14 @@ def audit(
 
     Example: refork memory audit memories/pay --catalogue functions.json
     """
+    from refork.plain import to_json
     from refork_methods.memory.catalogue import read_catalogue
     from refork_methods.memory.usage import audit as look
 
     functions = None if catalogue is None else read_catalogue(catalogue)
     found = look(open_memory(store, new=False).state, idle=idle, catalogue=functions)
     if as_json:
-        print_json([one.to_json() for one in found])
+        print_json([to_json(one) for one in found])
     else:
         for one in found:
             typer.echo(f"{one.kind}: {one.name}: {one.words}")
@@ -361,18 +339,12 @@ def replay(
 
 
 def _print_arms(told: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from refork.cli.screen import open_console
-
-    grid = Table(box=None, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for column in ("arm", "tasks done", "scenarios done", "steps a task", "tools", "called"):
-        grid.add_column(column)
+    rows = []
     for name, one in told.items():
         figures = one["figures"]
         called = {tool for row in figures["rows"] for tool in row["called"]}
-        grid.add_row(
+        rows.append([
             name, f"{figures['completed']:.0%}", f"{figures['families_completed']:.0%}",
             f"{figures['steps']:.1f}", str(len(one.get("tools", ()))), str(len(called)),
-        )  # fmt: skip
-    open_console().print(grid)
+        ])  # fmt: skip
+    print_table(("arm", "tasks done", "scenarios done", "steps a task", "tools", "called"), rows)

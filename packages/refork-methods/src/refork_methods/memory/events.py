@@ -91,11 +91,6 @@ def checked_event(kind: str, body: Json, where: str | None = None) -> Json:
     return body
 
 
-def schema_lines() -> list[str]:
-    """The schema as text, one line per field."""
-    return [f"{kind}.{field}: {told}" for kind, fields in EVENTS.items() for field, told in fields.items()]
-
-
 def open_log(store: Path | None) -> Journal:
     """The log of a folder, begun where there is none; in memory for None.
 
@@ -125,18 +120,3 @@ def cost_of(body: Mapping[str, Any]) -> Cost:
     """The cost that an event tells."""
     told = body.get("cost") or {}
     return Cost(**{key: told.get(key) for key in ("tokens_in", "tokens_out", "seconds", "money")})
-
-
-def added(*costs: Cost) -> Cost:
-    """Costs together; a part that one of them does not know is not known."""
-
-    def total(name: str) -> Any:
-        parts = [getattr(cost, name) for cost in costs]
-        return None if any(part is None for part in parts) else sum(parts)
-
-    return Cost(
-        tokens_in=total("tokens_in"),
-        tokens_out=total("tokens_out"),
-        seconds=total("seconds"),
-        money=total("money"),
-    )

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, final
 
 from refork.errors import BadInput, ServerError
-from refork.policies.base import Cost
+from refork.policies.base import Cost, total_cost
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.memory.admission import Guard
 from refork_methods.memory.codifier import codifier_input
-from refork_methods.memory.events import added, checked_event, open_log
+from refork_methods.memory.events import checked_event, open_log
 from refork_methods.memory.gate import Recurrence, RecurrenceGate
 from refork_methods.memory.item import ItemKind, MemoryItem
 from refork_methods.memory.registry import ToolRegistry
@@ -276,7 +276,7 @@ class ExperienceMemory:
     def spent(self, began: float, *costs: Cost) -> Json:
         """Costs of roles together, and the seconds since ``began``."""
         seconds = round(self.clock() - began, 6)
-        return replace(added(*costs), seconds=seconds).to_json()
+        return replace(total_cost(costs), seconds=seconds).to_json()
 
     def _made(self, lessons: Sequence[Lesson], query: str) -> list[MemoryItem]:
         items: list[MemoryItem] = []
@@ -335,16 +335,6 @@ class Built:
     tools: tuple[Tool, ...] = ()
     reasons: tuple[str, ...] = ()
     failed: bool = False
-
-    def to_json(self) -> Json:
-        """Plan, tasks, tools whole, reasons."""
-        return {
-            "plan": self.plan,
-            "tasks": list(self.tasks),
-            "tools": [tool.to_json() for tool in self.tools],
-            "reasons": list(self.reasons),
-            "failed": self.failed,
-        }
 
 
 def codify_due(memory: ExperienceMemory, guard: Guard) -> list[Built]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
-from refork_methods.memory.skeleton import Slot, SlotType
+from refork_methods.memory.skeleton import Slot
 
 TokenKind: TypeAlias = Literal["word", "number", "date", "time", "email", "quoted", "name"]
 
@@ -69,13 +69,6 @@ def tokens_of(query: str) -> tuple[QueryToken, ...]:
 def masked(query: str) -> str:
     """The query with its slots masked: what is left when all that is filled in is taken out."""
     return " ".join(token.mask for token in tokens_of(query))
-
-
-def type_of(token: QueryToken) -> SlotType:
-    """The JSON schema type of a slot."""
-    if token.kind == "number":
-        return "number" if "." in token.text else "integer"
-    return "date" if token.kind == "date" else "string"
 
 
 def place_of(text: str, tokens: Sequence[QueryToken]) -> tuple[int, int] | None:

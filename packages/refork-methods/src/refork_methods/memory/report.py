@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork.types import Json
-from refork_methods.memory.gate import Recurrence, expected_tools
+from refork_methods.memory.gate import Recurrence
 from refork_methods.memory.memory import ExperienceMemory
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.state import MemoryState
@@ -25,7 +23,7 @@ def overview(state: MemoryState) -> Json:
             {"name": t.name, "doc": t.doc, "plan": t.plan, "needs": list(t.needs)} for t in state.live_tools()
         ],
         "demoted": dict(state.demoted),
-        "uses": [use.to_json() for use in ledger(state)],
+        "uses": [to_json(use) for use in ledger(state)],
         "accounts": state.accounts.to_json(),
     }
 
@@ -48,49 +46,6 @@ def gate_rows(memory: ExperienceMemory) -> Json:
             }
         )
     return {"theta": memory.gate.theta, "plans": rows}
-
-
-@dataclass(frozen=True, slots=True)
-class ThetaRow:
-    """What one theta would have built on a log: tools, and those that no later task of the log would meet.
-
-    ``met`` tasks would have met code; ``expected`` tools is the closed form for random tasks of these shares.
-    """
-
-    theta: int
-    tools: int
-    never_called: int
-    met: int
-    expected: float
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "theta": self.theta, "tools": self.tools, "never_called": self.never_called, "met": self.met,
-            "expected": self.expected,
-        }  # fmt: skip
-
-
-def theta_rows(state: MemoryState, most: int = 8) -> list[ThetaRow]:
-    """Every theta from 0 to ``most`` on the memory's own plans and the tasks that selected them.
-
-    Every plan counts as codable. Raises BadInput where there is no plan.
-    """
-    if not (plans := state.texts("plan")):
-        raise BadInput("the memory has no plan", hint="read runs first: refork memory ingest")
-    counts = np.array([len(state.recurrence.get(plan.id, Recurrence()).counted) for plan in plans])
-    tasks = int((counts + 1).sum())  # the task that a plan was made from is one more
-    shares = (counts + 1) / tasks
-    return [
-        ThetaRow(
-            theta,
-            int((counts >= theta).sum()),
-            int((counts == theta).sum()),
-            int(np.maximum(0, counts - theta).sum()),
-            expected_tools(tasks, shares, theta),
-        )
-        for theta in range(most + 1)
-    ]
 
 
 def export(

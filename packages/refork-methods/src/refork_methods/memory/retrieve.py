@@ -15,8 +15,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from refork.errors import BadInput, MissingExtra, ServerError
-from refork.policies.remote.endpoint import Endpoint
+from refork.errors import BadInput, MissingExtra
 
 #: The constant of reciprocal-rank fusion; the usual value.
 FUSION = 60
@@ -83,31 +82,6 @@ class SentenceEmbedder:
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
         """One row per text."""
         return np.asarray(self._model.encode(list(texts), show_progress_bar=False), dtype=np.float64)
-
-
-@final
-class EndpointEmbedder:
-    """The ``/embeddings`` of an OpenAI-compatible server."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-
-    @property
-    def name(self) -> str:
-        """Server and model."""
-        return f"{self._endpoint.server}#{self._endpoint.model}"
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
-        """One row per text. Raises ServerError where the answer is no list of vectors."""
-        answer = self._endpoint.embeddings(list(texts))
-        try:
-            rows = sorted(answer["data"], key=lambda one: int(one["index"]))
-            vectors = np.array([row["embedding"] for row in rows], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ServerError("the answer holds no vectors", where=self.name) from error
-        if vectors.ndim != 2 or len(vectors) != len(texts):
-            raise ServerError(f"{len(vectors)} vectors came for {len(texts)} texts", where=self.name)
-        return vectors
 
 
 def words_of(text: str) -> list[str]:

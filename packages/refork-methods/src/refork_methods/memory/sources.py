@@ -10,14 +10,13 @@ from typing import Any
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.jsonl import json_objects
-from refork.plain import from_json, to_json
-from refork.policies.base import Cost
+from refork.plain import from_json
+from refork.policies.base import Cost, total_cost
 from refork.tree.address import is_address
 from refork.tree.node import Node, Trajectory
 from refork.tree.sqlite import is_database
 from refork.tree.tree import Tree
 from refork.types import Json, Message
-from refork_methods.memory.events import added
 from refork_methods.memory.grammar import read_turn
 from refork_methods.memory.trajectory import RunStep, RunTrajectory
 
@@ -153,7 +152,7 @@ def runs_of_spans(spans: Iterable[tuple[str, Json]]) -> Iterator[RunTrajectory]:
         tools = [one for one in attributes if one.get("gen_ai.operation.name") == "execute_tool"]
         steps = tuple(_step(f"s{number}", one) for number, one in enumerate(tools, 1))
         chats = [one for one in attributes if "gen_ai.usage.input_tokens" in one]
-        cost = added(*(_cost(one) for one in chats)) if chats else Cost()
+        cost = total_cost([_cost(one) for one in chats])
         yield RunTrajectory(name, query, steps, None, cost)
 
 
@@ -227,7 +226,7 @@ def _run_of_leaf(walk: Trajectory, success: dict[str, float]) -> RunTrajectory:
         f"{task.get('id') or walk.root.id}/{walk.leaf.id[:12]}",
         query=str(query) if query else None,
         success=None if value is None else value >= 1.0,
-        cost=added(*(node.cost for node in actions)) if actions else Cost(),
+        cost=total_cost([node.cost for node in actions]),
     )
 
 
@@ -294,10 +293,3 @@ def _success(body: Json) -> bool | None:
         return bool(body["success"])
     reward = body.get("reward")
     return None if reward is None else float(reward) >= 1.0
-
-
-def write_runs(path: Path, runs: Iterable[RunTrajectory]) -> None:
-    """Trajectories as our own JSON lines."""
-    path.write_text(
-        "".join(json.dumps(to_json(run), ensure_ascii=False) + "\n" for run in runs), encoding="utf-8"
-    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from refork.errors import BadInput
+from refork.plain import to_json
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.memory.admission import Guard
@@ -64,15 +65,6 @@ class StreamAgent(Protocol):
         ...
 
 
-@runtime_checkable
-class Teacher(Protocol):
-    """Makes candidate items of a finished run: a model's reflector, or a rule."""
-
-    def lessons(self, run: RunTrajectory) -> tuple[MemoryItem, ...]:
-        """Candidate items; their ids are given by the memory."""
-        ...
-
-
 # Streams of tasks with and without a memory: one agent, five arms, learning from the same runs.
 #
 # Source: the arms are those that arXiv:2606.24151 compares; the runner is ours, over any agent that takes
@@ -120,13 +112,6 @@ class Row:
     tools: int
     called: tuple[str, ...]
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "task": self.task, "family": self.family, "success": self.success, "steps": self.steps,
-            "texts": self.texts, "tools": self.tools, "called": list(self.called),
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
@@ -158,7 +143,7 @@ class StreamReport:
         return {
             "arm": self.arm, "tasks": len(self.rows), "completed": self.completed,
             "families_completed": self.families, "steps": self.steps,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": [to_json(row) for row in self.rows],
         }  # fmt: skip
 
 

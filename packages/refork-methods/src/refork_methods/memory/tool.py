@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refork.errors import BadInput
+from refork.plain import from_json, to_json
 from refork.types import Json
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -60,30 +61,9 @@ class Tool:
 
     def to_json(self) -> Json:
         """Plain fields."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "source": self.source,
-            "doc": self.doc,
-            "parameters": self.parameters,
-            "needs": list(self.needs),
-            "plan": self.plan,
-            "queries": list(self.queries),
-        }
+        return dict(to_json(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tool:
         """Inverse of :meth:`to_json`. Raises BadInput for a field that is missing."""
-        try:
-            return cls(
-                id=str(data["id"]),
-                name=str(data["name"]),
-                source=str(data["source"]),
-                doc=str(data["doc"]),
-                parameters=dict(data["parameters"]),
-                needs=tuple(data["needs"]),
-                plan=str(data["plan"]),
-                queries=tuple(data["queries"]),
-            )
-        except KeyError as error:
-            raise BadInput(f"a tool lacks {error}") from error
+        return from_json(cls, dict(data))

@@ -32,13 +32,6 @@ class Use:
     succeeded: int
     last: str | None
 
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {
-            "name": self.name, "kind": self.kind, "given": self.given, "called": self.called,
-            "judged": self.judged, "succeeded": self.succeeded, "last": self.last,
-        }  # fmt: skip
-
 
 def ledger(state: MemoryState) -> list[Use]:
     """The use of every item and tool there ever was, in order."""
@@ -140,10 +133,6 @@ class Concern:
     kind: str
     name: str
     words: str
-
-    def to_json(self) -> Json:
-        """Plain fields."""
-        return {"kind": self.kind, "name": self.name, "words": self.words}
 
 
 def audit(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from memory.memory_parts import PEOPLE, asks, pay_run
+from memory.memory_parts import PEOPLE, asks, pay_run, write_runs
 from refork.errors import BadInput
 from refork_methods.memory.induce import skeleton_of
-from refork_methods.memory.sources import function_name, read_runs, refuses, run_of_messages, write_runs
+from refork_methods.memory.sources import function_name, read_runs, refuses, run_of_messages
 
 
 def called(number, name, arguments, result):

@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refork.chat import ChatModel
 from refork.errors import BadInput, ServerError
-from refork.policies.base import Cost
+from refork.policies.base import Cost, total_cost
 from refork.types import Json, Message
 from refork_methods.memory.codifier import Codified, CodifierInput
-from refork_methods.memory.events import added
 from refork_methods.memory.item import MemoryItem
 from refork_methods.memory.queries import free_literals, masked, tokens_of
 from refork_methods.memory.retrieve import Candidate
@@ -67,7 +66,7 @@ def ask(
         except BadInput as error:
             wrong = error.what
         else:
-            return found, added(*costs)
+            return found, total_cost(costs)
         asked += [
             {"role": "assistant", "content": reply.text},
             {"role": "user", "content": f"That cannot be used: {wrong}. Reply with the JSON object alone."},
@@ -187,7 +186,7 @@ class ModelReflector:
             found, cost = ask(self._model, "reflector", messages, _Reflected, check)
             costs.append(cost)
             if found.lessons is not None:
-                return Reflection(tuple(map(_lesson, found.lessons)), added(*costs))
+                return Reflection(tuple(map(_lesson, found.lessons)), total_cost(costs))
             opened = "\n\n".join(full_view(run.step(name)) for name in found.open or ())
             messages += [
                 {"role": "assistant", "content": json.dumps({"open": found.open})},
