@@ -47,7 +47,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_an_audit_prints_judges_and_writes_files(run: Path, tmp_path: Path) -> None:
     said = called(evolve, "audit", run, "--out", tmp_path / "audit")
     assert said.startswith("the log replays\n")
-    assert "judges.svg" in said
+    assert "audit.json" in said
     told = json.loads(called(evolve, "audit", run, "--json"))
     assert (told["outcomes"], told["replays"], told["tree"]) == (90, True, [])
 

@@ -126,10 +126,10 @@ def test_no_anchor_item_is_in_any_file_of_a_run(done):
         assert not any(secret in text for secret in secrets), file.name
 
 
-def test_an_audit_writes_the_ledger_and_pictures(done, tmp_path):
+def test_an_audit_writes_the_ledger_and_the_picture(done, tmp_path):
     found = audit(done[0])
     names = [file.name for file in write_audit(found, tmp_path)]
-    assert names == ["audit.json", "ledger.jsonl", "stringency.svg", "judges.svg"]
+    assert names == ["audit.json", "ledger.jsonl", "stringency.svg"]
     told = json.loads((tmp_path / "audit.json").read_text())
     ledger = (tmp_path / "ledger.jsonl").read_text().splitlines()
     assert told["erased"] == len(ledger) == len(found.archive.erased)

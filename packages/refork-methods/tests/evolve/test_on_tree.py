@@ -5,16 +5,22 @@ from refork.errors import BadInput
 from refork.tree import NewNode, Producer, Score, Tree
 from refork_methods.evolve.erase import selective_erasure
 from refork_methods.evolve.on_tree import (
-    erase_on_tree,
     live_outcomes,
     record_producer,
     score_name,
     slot_producer,
-    would_erase,
+    would_retire,
     write_records,
 )
 from refork_methods.evolve.records import Cell
 from refork_methods.evolve.search import Settings, run
+
+
+def displaced(tree, slots):
+    """The slots after the style judge was replaced, and what that took out of sight."""
+    (old,) = (slot for slot in slots if slot.name == "style")
+    lost = tree.retire(tree.add_producer(slot_producer(old)), "judge replaced")
+    return [slot.replaced("j9") if slot == old else slot for slot in slots], lost
 
 
 @pytest.fixture
@@ -36,14 +42,13 @@ def test_erasing_on_the_tree_is_the_pure_erasure(grown):
     assert write_records(tree, archive.records, places) == 60
     assert write_records(tree, archive.records, places) == 0
     before = list(archive.slots.values())
-    after = [s.replaced("j9") if s.name == "style" else s for s in before]
-    split = selective_erasure(archive.records, after)
     everything = live_outcomes(tree, archive.cells, places)
     assert everything == {(r.artifact, r.cell): r.outcome for r in archive.records}
-    assert would_erase(tree, before, after) == split.by_slot == {"style": len(split.erased)}
-    gone = erase_on_tree(tree, before, after)
-    assert [(g.slot, g.judge, g.epoch) for g in gone] == [("style", "j5", 0)]
-    assert sum(gone[0].lost.scores.values()) == len(split.erased) > 0
+    foretold = would_retire(tree, slot_producer(archive.slots["style"]).id)
+    after, lost = displaced(tree, before)
+    split = selective_erasure(archive.records, after)
+    assert (foretold.scores, foretold.producers) == (lost.scores, lost.producers)
+    assert sum(lost.scores.values()) == len(split.erased) > 0
     assert live_outcomes(tree, archive.cells, places) == {
         (r.artifact, r.cell): r.outcome for r in split.remaining
     }
@@ -59,8 +64,7 @@ def test_every_reader_loses_an_erased_score_and_what_was_derived_from_it(grown):
     node = places[record.artifact]
     tree.add_scores([Score(node, "mean", 0.5, other.id)])
     kept = next(r for r in archive.records if r.cell.slot is None)
-    before = list(archive.slots.values())
-    erase_on_tree(tree, before, [s.replaced("j9") if s.name == "style" else s for s in before])
+    displaced(tree, archive.slots.values())
     assert list(tree.scores(node)) == []
     assert tree.score_map("mean", [node]) == tree.score_map(score_name(record.cell), [node]) == {}
     assert list(tree.scores(producer=slot_producer(slot).id)) == []
@@ -72,9 +76,8 @@ def test_rescored_artifacts_stand_beside_the_erased_ones(grown):
     tree, archive, places = grown
     write_records(tree, archive.records, places)
     before = list(archive.slots.values())
-    after = [s.replaced("j9") if s.name == "style" else s for s in before]
-    erase_on_tree(tree, before, after)
-    assert erase_on_tree(tree, before, after)[0].lost.scores == {}
+    after, _ = displaced(tree, before)
+    assert displaced(tree, before)[1].scores == {}
     stale = next(r for r in archive.records if r.cell.slot == "style")
     with pytest.raises(BadInput, match="retired"):
         write_records(tree, [stale], places)
@@ -89,10 +92,7 @@ def test_rescored_artifacts_stand_beside_the_erased_ones(grown):
 
 
 def test_what_has_no_place_is_refused(grown):
-    tree, archive, places = grown
+    tree, archive, _ = grown
     with pytest.raises(BadInput, match="no node in the tree"):
         write_records(tree, archive.records, {})
-    with pytest.raises(BadInput, match="not the same"):
-        erase_on_tree(tree, SLOTS, SLOTS[:1])
     assert score_name(Cell("a/b", "c")) == "utility/a//b/c"
-    assert places

@@ -11,7 +11,6 @@ from refork_methods.evolve.records import (
     Cell,
     EvaluatorSlot,
     UtilityRecord,
-    check_once,
     epoch_vector,
     own_counts,
 )
@@ -79,7 +78,6 @@ def test_only_records_of_changed_slots_are_erased():
     split = selective_erasure(records, [SLOTS[0], SLOTS[1].replaced("C")])
     assert [r.n for r in split.erased] == [0, 3]
     assert all(a is b for a, b in zip(split.remaining, (records[1], records[2]), strict=True))
-    assert split.by_slot == {"s": 2}
     assert split.to_rescore == ((0, records[0].cell, "a0"), (0, records[3].cell, "a3"))
 
 
@@ -130,12 +128,6 @@ def test_records_that_cannot_be_are_refused():
         UtilityRecord(0, 0, cell, 1, "A", (("s", 0), ("r", 0)), "a")
     with pytest.raises(BadInput, match="epochs are counted"):
         EvaluatorSlot("s", "A", -1)
-
-
-def test_one_artifact_counts_once_per_judge_and_epoch():
-    check_once([record(0), record(1), record(0, epoch=1)])
-    with pytest.raises(BadInput, match="counts twice"):
-        check_once([record(0), record(0)])
 
 
 def test_counts_by_node_and_role():

@@ -7,14 +7,14 @@ from evolve.toy_search import SLOTS, START, runtime
 from refork.errors import BadInput
 from refork_methods.evolve.scripted.world import SETTINGS, first_judge
 from refork_methods.evolve.scripted.world import open_world as open_scripted
-from refork_methods.evolve.worlds import Plan, open_plan, read_plan, with_settings
+from refork_methods.evolve.worlds import Plan, open_plan, read_plan
 
 
 def test_a_recipe_is_a_world_with_options_and_settings(tmp_path):
     file = tmp_path / "r.toml"
     settings = "[settings]\nbudget = 600\n[settings.gate]\nrate = 0.01\n"
     file.write_text(f'world = "scripted"\n[options]\nfirst = "strict"\n{settings}')
-    plan = read_plan(str(file), {"seed": 4})
+    plan = read_plan(str(file), ["options.seed=4"])
     assert plan == Plan("scripted", {"first": "strict", "seed": 4}, {"budget": 600, "gate": {"rate": 0.01}})
     ready = open_plan(plan)
     assert (ready.settings.budget, ready.settings.first) == (600, SETTINGS.first)
@@ -23,10 +23,10 @@ def test_a_recipe_is_a_world_with_options_and_settings(tmp_path):
 
 
 def test_settings_on_top():
-    plan = with_settings(Plan("scripted"), ["budget=70", "gate.rule=paired", "options.traps=false"])
+    plan = read_plan("scripted", ["budget=70", "gate.rule=paired", "options.traps=false"])
     assert plan == Plan("scripted", {"traps": False}, {"budget": 70, "gate": {"rule": "paired"}})
     with pytest.raises(BadInput, match="no '='"):
-        with_settings(plan, ["budget"])
+        read_plan("scripted", ["budget"])
 
 
 def test_a_world_of_ones_own_by_import_path(monkeypatch):
@@ -67,7 +67,11 @@ def test_what_cannot_be_opened_is_refused(tmp_path):
         open_plan(Plan("scripted", {}, {"gate": {"rle": 1}}))
     with pytest.raises(BadInput, match="no such recipe"):
         read_plan(str(tmp_path / "none.toml"))
-    for text, words in (("x = ", "not TOML"), ("budget = 3", "unknown key 'budget'"), ("", "names no world")):
+    for text, words in (
+        ("x = ", "not TOML"),
+        ("budget = 3\nworld = 'x'", "'budget'"),
+        ("", "'world' is missing"),
+    ):
         (tmp_path / "r.toml").write_text(text)
         with pytest.raises(BadInput, match=words):
             read_plan(str(tmp_path / "r.toml"))

@@ -17,7 +17,7 @@ from refork_methods.evolve.erase import selective_erasure
 from refork_methods.evolve.folder import TREE, open_journal, read_facts
 from refork_methods.evolve.history import JudgeHistory, judge_history
 from refork_methods.evolve.on_tree import live_outcomes, slot_producer, would_retire
-from refork_methods.evolve.pictures import judges_picture, stringency_figure
+from refork_methods.evolve.pictures import stringency_figure
 from refork_methods.evolve.records import EvaluatorSlot
 from refork_methods.evolve.replay import replay
 from refork_methods.evolve.search import Settings
@@ -26,7 +26,6 @@ from refork_methods.journal import Journal
 AUDIT: Final = "audit.json"
 LEDGER: Final = "ledger.jsonl"
 STRINGENCY: Final = "stringency.svg"
-JUDGES: Final = "judges.svg"
 
 
 @final
@@ -153,7 +152,7 @@ def _compared(out: Path, archive: Archive) -> tuple[str, ...]:
 
 
 def write_audit(result: Audit, out: Path) -> list[Path]:
-    """Write an audit as JSON, the ledger of erased records, and the pictures; the files."""
+    """Write an audit as JSON, the ledger of erased records, and the picture; the files."""
     out.mkdir(parents=True, exist_ok=True)
     history = result.history
     ledger = "".join(canonical(to_json(record)) + "\n" for record in result.archive.erased)
@@ -162,7 +161,6 @@ def write_audit(result: Audit, out: Path) -> list[Path]:
         AUDIT: json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n",
         LEDGER: ledger,
         STRINGENCY: None if stringency is None else stringency.svg(),
-        JUDGES: judges_picture(history),
     }
     written = []
     for name, text in texts.items():

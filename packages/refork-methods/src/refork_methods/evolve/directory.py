@@ -14,19 +14,12 @@ from refork.policies.open import open_policy
 from refork.sandbox.shell import Shell, ShellLimits
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
-from refork_methods.evolve.editors import (
-    Artifacts,
-    Bench,
-    ChatDrafter,
-    ChatRunner,
-    CommandDrafter,
-    Example,
-    FolderEditor,
-    ShellRunner,
-    Task,
-    open_folder,
-    read_lines,
-)
+from refork_methods.evolve.editors.by_chat import ChatDrafter
+from refork_methods.evolve.editors.by_command import CommandDrafter
+from refork_methods.evolve.editors.edits import FolderEditor
+from refork_methods.evolve.editors.judges import ChatRunner, ShellRunner
+from refork_methods.evolve.editors.material import Artifacts, Example, Task, read_lines
+from refork_methods.evolve.editors.world import Bench, open_folder
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.records import Cell, EvaluatorSlot
 from refork_methods.evolve.search import Runtime, Settings

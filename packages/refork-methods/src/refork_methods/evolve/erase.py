@@ -19,15 +19,6 @@ class Erasure:
     erased: tuple[UtilityRecord, ...]
 
     @property
-    def by_slot(self) -> dict[str, int]:
-        """How many records each slot lost; slots that lost none are not named."""
-        lost: dict[str, int] = {}
-        for record in self.erased:
-            assert record.cell.slot is not None
-            lost[record.cell.slot] = lost.get(record.cell.slot, 0) + 1
-        return dict(sorted(lost.items()))
-
-    @property
     def to_rescore(self) -> tuple[tuple[int, Cell, str], ...]:
         """(node, cell, artifact) of what lost its verdict: cached work, to judge again when asked for."""
         held = {(record.node, record.cell) for record in self.remaining}

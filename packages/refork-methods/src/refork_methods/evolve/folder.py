@@ -12,6 +12,7 @@ from typing import Final, final
 
 from refork.errors import BadInput, DiskFull, Mismatch, TreeBusy
 from refork.interrupt import Interrupt
+from refork.jsonl import write_whole
 from refork.plain import canonical, content_hash, from_json, to_json
 from refork.progress import Progress, silent
 from refork.tree import NewNode, Producer, Score, Tree
@@ -261,10 +262,8 @@ def _agree(out: Path, facts: Json) -> None:
     """Write the facts, or see that the folder holds the same ones."""
     file = out / RUN
     if not file.exists():
-        half = file.with_suffix(".part")
         with _writing(out):
-            half.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            half.replace(file)
+            write_whole(file, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
         return
     before, now = read_facts(out), json.loads(canonical(facts))
     differ = [key for key in sorted(now) if before.get(key) != now[key] and key != "plan"]

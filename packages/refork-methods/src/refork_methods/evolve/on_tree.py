@@ -6,9 +6,7 @@ earlier scores stay retired. What a producer derived from a judge's scores dies 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterable, Mapping
 
 from refork.errors import BadInput
 from refork.tree import Producer, Retirement, Score, Tree
@@ -71,57 +69,6 @@ def write_records(tree: Tree, records: Iterable[UtilityRecord], node_ids: Mappin
         )
         for record in given
     )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Displaced:
-    """A slot that changed hands, and what its retirement took out of sight."""
-
-    slot: str
-    judge: str
-    epoch: int
-    lost: Retirement
-
-
-def erase_on_tree(
-    tree: Tree,
-    before: Sequence[EvaluatorSlot],
-    after: Sequence[EvaluatorSlot],
-    reason: str = "judge replaced",
-) -> tuple[Displaced, ...]:
-    """Retire the producers of slots that changed hands: their scores vanish for every reader at once.
-
-    Unchanged slots and fixed cells are not touched. Doing it again loses nothing more.
-
-    Raises: BadInput where the two do not name the same slots.
-    Source: arXiv:2606.26294 (selective erasure); by producers, ours.
-    """
-    now = {slot.name: slot for slot in after}
-    if sorted(now) != sorted(slot.name for slot in before) or len(now) != len(after):
-        raise BadInput("slots before and after are not the same ones")
-    gone: list[Displaced] = []
-    for slot in sorted(before):
-        if slot == now[slot.name]:
-            continue
-        producer = tree.add_producer(slot_producer(slot))
-        gone.append(Displaced(slot.name, slot.judge, slot.epoch, tree.retire(producer, reason)))
-    return tuple(gone)
-
-
-def would_erase(
-    tree: Tree, before: Sequence[EvaluatorSlot], after: Sequence[EvaluatorSlot]
-) -> dict[str, int]:
-    """How many scores of each changed slot :func:`erase_on_tree` would take; writes nothing.
-
-    Scores derived from them, which would go as well, are not counted.
-    """
-    now = {slot.name: slot for slot in after}
-    return {
-        slot.name: sum(1 for _ in tree.scores(producer=slot_producer(slot).id))
-        for slot in sorted(before)
-        if slot != now.get(slot.name)
-    }
 
 
 def would_retire(tree: Tree, producer: str) -> Retirement:

@@ -99,22 +99,6 @@ def epoch_vector(slots: Iterable[EvaluatorSlot]) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def check_once(records: Iterable[UtilityRecord]) -> None:
-    """Refuse two verdicts of one judge, in one epoch, on one artifact: the second is no new evidence.
-
-    Raises: BadInput naming both.
-    """
-    seen: dict[tuple[str, Cell, str, int | None], int] = {}
-    for record in records:
-        key = (record.artifact, record.cell, record.judge, record.epoch)
-        if key in seen:
-            raise BadInput(
-                f"artifact {record.artifact!r} counts twice: outcomes {seen[key]} and {record.n}",
-                hint="one artifact under one judge is one outcome, however often it is read",
-            )
-        seen[key] = record.n
-
-
 def own_counts(
     records: Iterable[UtilityRecord], nodes: int, role: str | None = None
 ) -> tuple[Int[Array, "nodes"], Int[Array, "nodes"]]:

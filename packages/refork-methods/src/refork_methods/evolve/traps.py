@@ -35,12 +35,6 @@ class TrapSet:
     train: tuple[Trap, ...]
     held_out: tuple[Trap, ...]
 
-    @property
-    def balanced(self) -> bool:
-        """Whether the held-out part has as many controls as traps: a judge gains nothing by refusing more."""
-        controls = sum(item.is_control for item in self.held_out)
-        return 2 * controls == len(self.held_out)
-
 
 def trap_set(
     accepted: Iterable[tuple[str, str]],
@@ -54,8 +48,8 @@ def trap_set(
 
     ``accepted``: (artifact key, digest of its content); one content counts once. ``truth``: labels that a
     person gave, by key, 0 or 1. Good work becomes a control, all else a trap, unverified work too. Where
-    there are controls, each side keeps as many traps as controls; without any, it keeps traps alone and
-    :attr:`TrapSet.balanced` is false. At most ``cap`` items are held out (the anchor's size, so that they
+    there are controls, each side keeps as many traps as controls; without any, it keeps traps alone. At
+    most ``cap`` items are held out (the anchor's size, so that they
     weigh no more than it), and as many shown.
 
     Which side an item is on, and which items a cap keeps, is a pure function of ``seed`` and content:

@@ -9,15 +9,17 @@ none are named.
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+from pydantic import Field
+
 from refork.errors import BadInput
 from refork.plain import from_json, to_json
+from refork.runs.recipe import RecipePart, resolve
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.records import Cell, EvaluatorSlot
@@ -29,7 +31,6 @@ WORLDS: Final[Mapping[str, str]] = {
     "reviewer": "refork_methods.evolve.reviewer.world:open_world",
     "directory": "refork_methods.evolve.directory:open_world",
 }
-_KEYS: Final = ("world", "options", "settings")
 
 
 class Opened(Protocol):
@@ -75,54 +76,25 @@ class Ready:
         return key if tell is None else tell(archive, cell, key)
 
 
-def read_plan(world: str, options: Mapping[str, Any] | None = None) -> Plan:
+class _Recipe(RecipePart):
+    world: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+def read_plan(world: str, given: Iterable[str] = ()) -> Plan:
     """The plan of a world's name, of an import path ``module:function``, or of a recipe file (TOML).
 
-    A recipe holds ``world``, and tables ``options`` and ``settings``; given ``options`` come on top.
+    A recipe holds ``world``, and tables ``options`` and ``settings``. On top come ``key=value`` items: a
+    setting, ``gate.KEY``, or ``options.KEY`` of the world; values are read as TOML where they are, else as
+    text.
 
-    Raises: BadInput for a file that is not there, is not TOML, or has other keys.
+    Raises: BadInput for a file that is not there, is not TOML, or has other keys; an item without ``=``.
     """
-    if not world.endswith(".toml"):
-        return Plan(world, dict(options or {}))
-    file = Path(world)
-    try:
-        told = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise BadInput("there is no such recipe", where=world) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"the recipe is not TOML: {error}", where=world) from error
-    unknown = told.keys() - set(_KEYS)
-    if unknown or not isinstance(told.get("world"), str):
-        raise BadInput(
-            f"unknown key {min(unknown)!r}" if unknown else "it names no world", where=world,
-            hint="world = \"scripted\", and tables [options] and [settings]",
-        )  # fmt: skip
-    plan = from_json(Plan, told, world)
-    return Plan(plan.world, plan.options | dict(options or {}), plan.settings)
-
-
-def with_settings(plan: Plan, given: Iterable[str]) -> Plan:
-    """The plan with ``key=value`` items on top: a setting, ``gate.KEY``, or ``options.KEY`` of the world.
-
-    Values are read as TOML where they are, else as text. Raises BadInput for an item without ``=``.
-    """
-    told: dict[str, Any] = {"options": dict(plan.options), "settings": dict(plan.settings)}
-    for item in given:
-        key, sign, text = item.partition("=")
-        if not sign:
-            raise BadInput(f"--set {item!r} has no '='", hint="write --set budget=600")
-        try:
-            value = tomllib.loads(f"v = {text}")["v"]
-        except tomllib.TOMLDecodeError:
-            value = text
-        home, dot, rest = key.strip().partition(".")
-        if dot and home == "options":
-            told["options"][rest] = value
-        elif dot and home == "gate":
-            told["settings"]["gate"] = told["settings"].get("gate", {}) | {rest: value}
-        else:
-            told["settings"][key.strip()] = value
-    return Plan(plan.world, told["options"], told["settings"])
+    file = Path(world) if world.endswith(".toml") else None
+    items = [item if item.startswith("options.") else f"settings.{item}" for item in given]
+    told = resolve(_Recipe, file, items, {}, world=None if file else world)
+    return Plan(told.world, told.options, told.settings)
 
 
 def open_plan(plan: Plan, home: Path | None = None) -> Ready:

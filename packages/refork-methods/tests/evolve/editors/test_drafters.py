@@ -44,9 +44,9 @@ def shell():
 def test_an_editor_sees_its_own_line_and_its_scores(archive):
     told = editor_view(archive, 1)
     assert told.files["agent.md"] == "Answer well.\n"
-    assert [(one.node, one.diff) for one in told.lineage] == [(0, ""), (1, "the diff")]
-    assert [(s.passed, s.measured) for s in told.lineage[0].scores] == [(1, 2)]
-    assert [(s.passed, s.measured) for s in told.scores] == [(1, 1)]
+    assert [(one["node"], one["diff"]) for one in told.lineage] == [(0, ""), (1, "the diff")]
+    assert [*told.lineage[0]["scores"].values()] == [{"passed": 1, "measured": 2}]
+    assert [*told.lineage[-1]["scores"].values()] == [{"passed": 1, "measured": 1}]
     assert len(editor_view(archive, 1, generations=1).lineage) == 1
 
 

@@ -8,7 +8,7 @@ from refork.errors import BadInput
 from refork.plain import canonical
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.edits import FolderEditor
-from refork_methods.evolve.editors.folder import files_of, write_folder
+from refork_methods.evolve.editors.folder import files_of
 from refork_methods.evolve.editors.judges import ChatRunner
 from refork_methods.evolve.editors.material import Artifacts, Example, Task, check_material, read_lines
 from refork_methods.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_folder, part_of
@@ -23,6 +23,12 @@ EXAMPLES = [Example(f"e{i}", f"{'shiny ' * (i % 3 == 0)}work {i} is {'true' if i
             for i in range(24)]  # fmt: skip
 ANCHOR = [Example(f"a{i}", f"{'shiny ' * (i % 3 == 0)}secret {i} is {'true' if i % 2 else 'false'}", i % 2)
           for i in range(60)]  # fmt: skip
+
+
+def write_folder(files, folder):
+    folder.mkdir()
+    for path, text in files.items():
+        (folder / path).write_text(text)
 
 
 def agent(messages):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refork.cli.common import AsJson, DryRun, existing, print_json
+from refork.cli.screen import print_table
+from refork_methods.evolve.commands import span
 
 if TYPE_CHECKING:
-    from refork.stats import Interval
     from refork_methods.evolve.audit import Audit, WouldErase
     from refork_methods.evolve.folder import Finished
 
@@ -42,9 +43,9 @@ def run(out: Out, world: World = "scripted", given: Set = None, as_json: AsJson 
     """
     from refork.cli.live import LiveProgress
     from refork_methods.evolve.folder import evolve
-    from refork_methods.evolve.worlds import read_plan, with_settings
+    from refork_methods.evolve.worlds import read_plan
 
-    plan = with_settings(read_plan(world), given or ())
+    plan = read_plan(world, given or ())
     with LiveProgress() as live:
         found = evolve(plan, out, live)
     _print(found, as_json)
@@ -68,7 +69,7 @@ def resume(folder: Folder, as_json: AsJson = False) -> None:
 def audit(
     folder: Folder,
     out: Annotated[
-        Path | None, typer.Option(help="Write audit.json, ledger.jsonl and the pictures here.")
+        Path | None, typer.Option(help="Write audit.json, ledger.jsonl and the picture here.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,19 +148,19 @@ def _print_audit(found: Audit) -> None:
         f"{costs.edits} edits valid; {len(archive.erased):,} records erased; {costs.anchor_queries:,} anchor "
         "answers read"
     )
-    typer.echo(f"{'slot':<12} {'epoch':>5}  {'judge':<10} {'outcomes':>13}  {'anchor':<20} machine/human")
-    for one in found.history.tenures:
-        typer.echo(
-            f"{one.slot:<12} {one.epoch:5d}  {one.judge[:8]:<10} {f'{one.since}-{one.until}':>13}  "
-            f"{_span(one.anchor):<20} {_span(one.stringency)}"
-        )
+    print_table(
+        ("slot", "epoch", "judge", "outcomes", "anchor", "machine/human"),
+        [
+            (
+                one.slot, str(one.epoch), one.judge[:8], f"{one.since}-{one.until}",
+                span(one.anchor), span(one.stringency),
+            )
+            for one in found.history.tenures
+        ],
+    )  # fmt: skip
     apart = sum(one.differs for one in found.history.examinations)
     if apart:
         typer.echo(f"at {apart} of {len(found.history.examinations)} examinations the two rules differ")
-
-
-def _span(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _print_erase(found: WouldErase, dry_run: bool) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refork.cli.common import AsJson, existing, print_json
+from refork.cli.screen import print_table
+from refork_methods.evolve.commands import span
 
 if TYPE_CHECKING:
-    from refork.stats import Interval
     from refork_methods.evolve.compare import Comparison
     from refork_methods.evolve.swap import Stale, SwapReport
 
@@ -109,10 +110,6 @@ def compare(
         _print_comparison(found)
 
 
-def _span(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
 def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
     from refork.plain import to_json
 
@@ -127,16 +124,17 @@ def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
 def _print_report(found: SwapReport) -> None:
     typer.echo(f"{found.answer.upper()}: {found.reason}")
     both = (found.old, found.new)
-    typer.echo(f"{'':<16} {found.old.judge[:28]:<28} {found.new.judge[:28]}")
-    for name, cells in (
-        ("accuracy", [one.accuracy for one in both]),
-        ("false accepts", [one.false_accepts for one in both]),
-        ("false refusals", [one.false_refusals for one in both]),
-        ("machine/human", [found.stringency.get(one.judge) for one in both]),
-    ):
-        typer.echo(f"{name:<16} {_span(cells[0]):<28} {_span(cells[1])}")
+    rows = {
+        "accuracy": [one.accuracy for one in both],
+        "false accepts": [one.false_accepts for one in both],
+        "false refusals": [one.false_refusals for one in both],
+        "machine/human": [found.stringency.get(one.judge) for one in both],
+    }
+    print_table(
+        ("", found.old.judge, found.new.judge), [(name, *map(span, cells)) for name, cells in rows.items()]
+    )
     typer.echo(
-        f"{found.new.items} anchor items; the two disagree on {_span(found.flipped)} of all they judged"
+        f"{found.new.items} anchor items; the two disagree on {span(found.flipped)} of all they judged"
     )
     _print_stale(found.stale)
 
@@ -150,19 +148,27 @@ def _print_stale(found: Stale) -> None:
 
 
 def _print_comparison(found: Comparison) -> None:
-    typer.echo(f"{'judge':<16} {'items':>7}  {'accepts':<18} {'anchor':<18} machine/human")
-    for row in found.judges:
-        right = None if row.anchor is None else row.anchor.accuracy
-        typer.echo(
-            f"{row.judge[:16]:<16} {row.items:7,d}  {_span(row.acceptance):<18} {_span(right):<18} "
-            f"{_span(row.stringency)}"
-        )
-    if found.pairs:
-        typer.echo(f"\n{'second - first':<16} {'both':>7}  {'disagree':<18} {'anchor':<20} p (Holm)")
-    for pair in found.pairs:
-        gap = None if pair.difference is None else pair.difference.interval
-        p = "-" if pair.p is None else f"{pair.p:.2g}"
-        name = f"{pair.other} - {pair.one}"
-        # A long pair has a line of its own.
-        start = f"{name:<16}" if len(name) <= 16 else f"{name}\n{'':<16}"
-        typer.echo(f"{start} {pair.shared:7,d}  {_span(pair.disagree):<18} {_span(gap):<20} {p}")
+    print_table(
+        ("judge", "items", "accepts", "anchor", "machine/human"),
+        [
+            (
+                row.judge, f"{row.items:,d}", span(row.acceptance),
+                span(None if row.anchor is None else row.anchor.accuracy), span(row.stringency),
+            )
+            for row in found.judges
+        ],
+    )  # fmt: skip
+    if not found.pairs:
+        return
+    typer.echo("")
+    print_table(
+        ("second - first", "both", "disagree", "anchor", "p (Holm)"),
+        [
+            (
+                f"{pair.other} - {pair.one}", f"{pair.shared:,d}", span(pair.disagree),
+                span(None if pair.difference is None else pair.difference.interval),
+                "-" if pair.p is None else f"{pair.p:.2g}",
+            )
+            for pair in found.pairs
+        ],
+    )  # fmt: skip

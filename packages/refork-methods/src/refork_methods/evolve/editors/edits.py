@@ -10,7 +10,7 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.editors.editor_view import EditorView, editor_view
-from refork_methods.evolve.editors.folder import Files, FolderLimits, check_files, diff, workspace
+from refork_methods.evolve.editors.folder import Files, check_files, diff, workspace
 
 
 @final
@@ -69,11 +69,10 @@ class FolderEditor:
         self,
         drafter: Drafter,
         *,
-        limits: FolderLimits | None = None,
         fixed: frozenset[str] = frozenset(),
         listener: Listener = ignore,
     ) -> None:
-        self._drafter, self._limits, self._fixed, self._listener = drafter, limits, fixed, listener
+        self._drafter, self._fixed, self._listener = drafter, fixed, listener
 
     def edit(self, archive: Archive, parent: int, step: int) -> Json | None:
         """A child of a node's directory; None where the edit is invalid."""
@@ -82,7 +81,7 @@ class FolderEditor:
         refused, changed = draft.refused, ""
         if draft.files is not None and not refused:
             try:
-                child = check_files(draft.files, self._limits)
+                child = check_files(draft.files)
                 refused = self._touched(told.files, child)
                 changed = diff(told.files, child)
             except BadInput as error:

@@ -6,9 +6,8 @@ import difflib
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias, final
+from typing import Final, TypeAlias
 
 from refork.errors import BadInput
 from refork.types import Json
@@ -17,29 +16,21 @@ from refork.types import Json
 Files: TypeAlias = Mapping[str, str]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class FolderLimits:
-    """How many files a workspace may have, bytes of one, bytes of all, and parts of a path."""
-
-    files: int = 64
-    bytes_each: int = 64 << 10
-    bytes_all: int = 256 << 10
-    depth: int = 6
-
-    def __post_init__(self) -> None:
-        if min(self.files, self.bytes_each, self.bytes_all, self.depth) < 1:
-            raise BadInput("the limits of a workspace are at least 1")
+#: Files that a workspace may have, bytes of one, bytes of all, and parts of a path.
+MOST_FILES: Final = 64
+MOST_BYTES: Final = 64 << 10
+MOST_BYTES_IN_ALL: Final = 256 << 10
+DEEPEST: Final = 6
 
 
-def check_path(path: str, depth: int = FolderLimits().depth) -> str:
+def check_path(path: str) -> str:
     """``path`` itself; raises BadInput for one that is absolute, hidden, no name, or leads outside."""
     parts = path.split("/")
     bad = (
         not path
         or path != str(PurePosixPath(path))
         or PurePosixPath(path).is_absolute()
-        or len(parts) > depth
+        or len(parts) > DEEPEST
         or any(part.startswith(".") or part != part.strip() for part in parts)
         or any(ord(letter) < 32 or letter in '\\:*?"<>|' or letter == "\x7f" for letter in path)
         or not path.isprintable()
@@ -49,51 +40,50 @@ def check_path(path: str, depth: int = FolderLimits().depth) -> str:
     return path
 
 
-def check_files(files: Files, limits: FolderLimits | None = None) -> dict[str, str]:
+def check_files(files: Files) -> dict[str, str]:
     """The files, sorted by path.
 
     Raises: BadInput for none, a path that is refused, a name that is both file and folder or differs from
         another by case alone, text that is no UTF-8 or has a NUL, or more than the limits allow.
     """
-    terms, found = limits or FolderLimits(), dict(sorted(files.items()))
-    if not 1 <= len(found) <= terms.files:
-        raise BadInput(f"{len(found)} files; a workspace has 1 to {terms.files}")
+    found = dict(sorted(files.items()))
+    if not 1 <= len(found) <= MOST_FILES:
+        raise BadInput(f"{len(found)} files; a workspace has 1 to {MOST_FILES}")
     seen: dict[str, str] = {}
     total = 0
     for path, text in found.items():
-        check_path(path, terms.depth)
+        check_path(path)
         other = seen.setdefault(path.lower(), path)
         if other != path:
             raise BadInput(f"{other!r} and {path!r} are one file on some systems")
-        total += _size(path, text, terms.bytes_each)
+        total += _size(path, text)
     folders = {str(up) for path in found for up in PurePosixPath(path).parents}
     both = sorted(folders & found.keys())
     if both:
         raise BadInput("it is a file and a folder", where=both[0])
-    if total > terms.bytes_all:
-        raise BadInput(f"{total} bytes; a workspace has at most {terms.bytes_all}")
+    if total > MOST_BYTES_IN_ALL:
+        raise BadInput(f"{total} bytes; a workspace has at most {MOST_BYTES_IN_ALL}")
     return found
 
 
-def _size(path: str, text: str, most: int) -> int:
+def _size(path: str, text: str) -> int:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise BadInput("it is no UTF-8 text", where=path) from error
     if "\0" in text:
         raise BadInput("it has a NUL in it: binary files cannot be evolved", where=path)
-    if size > most:
-        raise BadInput(f"it has {size} bytes, and may have {most}", where=path)
+    if size > MOST_BYTES:
+        raise BadInput(f"it has {size} bytes, and may have {MOST_BYTES}", where=path)
     return size
 
 
-def read_folder(folder: Path, limits: FolderLimits | None = None) -> dict[str, str]:
+def read_folder(folder: Path) -> dict[str, str]:
     """Every file of a directory as text, by path; hidden names are left out.
 
     Raises: BadInput for what is no directory, a link or another special file in it, or what
         :func:`check_files` refuses. A link is refused, not followed: it may lead anywhere.
     """
-    terms = limits or FolderLimits()
     if folder.is_symlink() or not folder.is_dir():
         raise BadInput("this is no directory", where=str(folder))
     found: dict[str, str] = {}
@@ -111,38 +101,24 @@ def read_folder(folder: Path, limits: FolderLimits | None = None) -> dict[str, s
                     "it is a link or a special file", where=name, hint="copy the file in its place"
                 )
             else:
-                found[name] = _text(path, name, terms.bytes_each)
-            if len(found) > terms.files or len(name.split("/")) > terms.depth:
+                found[name] = _text(path, name)
+            if len(found) > MOST_FILES or len(name.split("/")) > DEEPEST:
                 raise BadInput(
-                    f"more than {terms.files} files, or folders deeper than {terms.depth}", where=str(folder)
+                    f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}", where=str(folder)
                 )
-    return check_files(found, terms)
+    return check_files(found)
 
 
-def _text(path: Path, name: str, most: int) -> str:
+def _text(path: Path, name: str) -> str:
     # Opened without following, should a link have taken the file's place since it was looked at.
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise BadInput(f"it has more than {most} bytes", where=name)
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise BadInput(f"it has more than {MOST_BYTES} bytes", where=name)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise BadInput("it is no UTF-8 text", where=name, hint="only text can be evolved") from error
-
-
-def write_folder(files: Files, folder: Path) -> None:
-    """Write a workspace into a directory that does not exist, or is empty.
-
-    Raises: BadInput for another directory, or what :func:`check_files` refuses.
-    """
-    checked = check_files(files)
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise BadInput("there is something here already", where=str(folder), hint="name a new directory")
-    for path, text in checked.items():
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(text.encode())
 
 
 def diff(before: Files, after: Files) -> str:
