@@ -83,14 +83,8 @@ def test_collect_alone(folder):
     assert list(read_table(out / "outcomes.csv").queries) == ids
 
 
-def test_explain_a_table_a_log_and_a_tree(folder, tmp_path):
+def test_explain_a_log_and_a_tree(folder, tmp_path):
     collect(folder)
-    table = folder / "labels" / "outcomes.csv"
-    made = json.loads(route("explain", table, "--last", 3, "--json"))
-    assert made == json.loads(route("explain", table, "--table", "--last", 3, "--json"))
-    assert len(made) == 3
-    assert route("explain", table, "--table", "--query", made[0]["query"]).count("with probability") == 1
-    assert "no decision about 'nobody'" in route("explain", table, "--table", "--query", "nobody", status=2)
     pool = WorkerPool.of("a", "b")
     log = DecisionLog(tmp_path / "log.jsonl")
     log.append(decide("q1", [0.9, 0.1], pool), money=None, seconds=0.25, error=None)
@@ -99,6 +93,11 @@ def test_explain_a_table_a_log_and_a_tree(folder, tmp_path):
     assert "a with probability 0.900, 0.800 ahead of b" in shown
     assert "took 0.25 s and cost unknown" in shown
     assert "the call failed: nobody answers" in shown
+    assert route("explain", tmp_path / "log.jsonl", "--last", 1).count("with probability") == 1
+    assert route("explain", tmp_path / "log.jsonl", "--query", "q1").startswith("q1: a with")
+    assert "no decision about 'nobody'" in route(
+        "explain", tmp_path / "log.jsonl", "--query", "nobody", status=2
+    )
     assert json.loads(route("explain", folder / "labels" / "tree.db", "--json")) == []
 
 
@@ -160,4 +159,3 @@ def test_rewards_of_another_range_are_said_to_be_so(tmp_path):
     assert "outside 0 .. 1" in route("frontier", tmp_path / "t.csv", status=2)
     span = ("--low", -1, "--high", 3)
     assert "best-of-2 of" in route("frontier", tmp_path / "t.csv", "--calls", 2, *span)
-    assert "b with probability" in route("explain", tmp_path / "t.csv", "--table", *span)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, Mismatch
-from refork_methods.route.decision import Decision, DecisionLog, decide, decisions_of_table
+from refork_methods.route.decision import Decision, DecisionLog, decide
 from refork_methods.route.pool import WorkerPool
-from refork_methods.route.table import Outcome, OutcomeTable
 
 POOL = WorkerPool.of("a", "b", "c")
 P = np.array([0.5, 0.3, 0.2])
@@ -98,20 +97,3 @@ def test_the_log_keeps_decisions_in_order_and_notices_changes(tmp_path):
     file.write_text(file.read_text().replace("q1", "q9"))
     with pytest.raises(Mismatch, match="changed"):
         DecisionLog(file)
-
-
-def test_a_table_decides_by_its_own_outcomes():
-    rows = [
-        Outcome("q", "a", 1.0, 0.3),
-        Outcome("q", "b", 0.5, 0.1),
-        Outcome("r", "b", 0.0),
-        Outcome("r", "c", 1.0),
-    ]
-    first, second = decisions_of_table(OutcomeTable.of(rows), tau=0.25)
-    assert first.chosen == "a"
-    assert first.probabilities[0] == pytest.approx(1 / (1 + math.exp(-2)))
-    assert first.opted_out == ("c",)  # never tried on that query
-    assert first.pays_above == pytest.approx(0.4)
-    assert (second.chosen, second.price) == ("c", None)
-    with pytest.raises(BadInput, match="tau"):
-        decisions_of_table(OutcomeTable.of(rows), tau=0)

@@ -29,7 +29,7 @@ FOLDER = Path(cli.__file__).parent
 WORLD = ["--world", "maze:2,2,2", "--policy", "scripted:walker"]
 WALK = ["grow", *WORLD, "--draws", "3", "--set", "tasks.count=1"]
 #: They show progress while they open what they serve, and then live on.
-SERVERS = {"serve", "view", "simulate serve", "route serve"}
+SERVERS = {"serve", "view", "simulate serve"}
 
 
 @pytest.fixture(autouse=True)

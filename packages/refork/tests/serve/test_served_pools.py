@@ -138,14 +138,13 @@ def test_the_log_of_a_server_does_not_grow_in_memory(tmp_path):
 def test_ctrl_c_ends_the_command_after_the_running_answers(tmp_path):
     (tmp_path / "pool.toml").write_text(
         "".join(f'[[worker]]\nname = "w{i}"\npolicy = "scripted:specialist@{i}"\n' for i in range(2))
+        + '[serve]\nlog = "calls.jsonl"\n'
     )
     log = tmp_path / "calls.jsonl"
     call = "import sys; from refork.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", call, "route", "serve", "pool.toml", "--worker", "w1", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--log", str(log)], stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    ) as server:
-        address = server.stderr.readline().split()[-1]
+    command = [sys.executable, "-c", call, "serve", "--pool", "pool.toml", "--worker", "w1", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        address = server.stderr.readline().split()[2]  # serving at ADDRESS (...)
         with client(address) as asked:
             assert ask(asked, "hello").choices[0].refork["worker"] == "w1"
         server.send_signal(signal.SIGINT)

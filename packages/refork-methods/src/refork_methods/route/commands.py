@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refork.cli.common import (
-    AllowHost,
-    AllowOrigin,
     AsJson,
-    Port,
     SamplingSettings,
     existing,
     print_json,
     settings_for,
 )
 from refork.cli.recipe import Keys
+from refork.cli.screen import print_table
 from refork.errors import BadInput
+from refork.jsonl import write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from refork.growing import Group
     from refork.serve.opening import Opened
     from refork.tree.node import Trajectory
-    from refork_methods.route.backbone import RouterBackbone
+    from refork_methods.route.backbone import RouterBackbone, StateFormat
     from refork_methods.route.collect import Swaps
-    from refork_methods.route.conduct.conductor import Conducted
-    from refork_methods.route.decision import Chooser, Decision
+    from refork_methods.route.conduct.conductor import Conducted, Conductor
+    from refork_methods.route.decision import Decision
     from refork_methods.route.pool import WorkerPool
     from refork_methods.route.runs import Labels
 
@@ -94,15 +93,19 @@ def frontier_command(
 
 def _print_report(report: FrontierReport, *, fitted: bool) -> None:
     typer.echo(f"{report.queries} queries of {report.tasks} tasks; intervals are 95 %, over tasks")
-    typer.echo(f"{'':28} reward                   cost       seconds   unbeaten")
-    for option, on in zip(report.options, report.on_frontier, strict=True):
-        q = option.quality
-        cost = "unknown" if option.cost is None else f"{option.cost:.4g}"
-        seconds = "unknown" if option.latency is None else f"{option.latency:.3g}"
-        mark = {True: "yes", False: "", None: "-"}[on]
-        typer.echo(
-            f"{option.name:28} {q.estimate:.3f} [{q.low:.3f}, {q.high:.3f}]   {cost:10} {seconds:9} {mark}"
-        )
+    print_table(
+        ("", "reward", "cost", "seconds", "unbeaten"),
+        [
+            (
+                option.name,
+                f"{option.quality.estimate:.3f} [{option.quality.low:.3f}, {option.quality.high:.3f}]",
+                "unknown" if option.cost is None else f"{option.cost:.4g}",
+                "unknown" if option.latency is None else f"{option.latency:.3g}",
+                {True: "yes", False: "", None: "-"}[on],
+            )
+            for option, on in zip(report.options, report.on_frontier, strict=True)
+        ],
+    )
     if report.split_oracle is not None:
         typer.echo(f"oracle chosen on one half of the repeats, paid by the other: {report.split_oracle:.3f}")
     if not fitted:
@@ -175,8 +178,6 @@ def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested:
 
 
 def _read(head: object, spec: str | None, table: OutcomeTable) -> Shares:
-    from refork.policies.open import open_policy
-    from refork_methods.route.backbone import RouterBackbone
     from refork_methods.route.head import SelectionHead
 
     assert isinstance(head, SelectionHead)
@@ -184,15 +185,22 @@ def _read(head: object, spec: str | None, table: OutcomeTable) -> Shares:
     texts = [text for text in table.texts or () if text is not None]
     if spec is None or len(texts) != len(table.queries):
         raise BadInput("the head reads texts: give --backbone and a table with a text for every query")
-    told = head.format
-    reader = RouterBackbone(
-        open_policy(spec), rendering=told.rendering, token_index=told.token_index,
-        layer=told.layer, window=told.window,
-    )  # fmt: skip
+    reader = _reader(spec, head.format)
     head.require(reader)
     if head.offsets is not None:
         reader.settle(head.offsets, head.matrices)
     return reader.states(texts)
+
+
+def _reader(spec: str, form: StateFormat) -> RouterBackbone:
+    """A model read just as it was when a head was fitted on it."""
+    from refork.policies.open import open_policy
+    from refork_methods.route.backbone import RouterBackbone
+
+    return RouterBackbone(
+        open_policy(spec), rendering=form.rendering, token_index=form.token_index, layer=form.layer,
+        window=form.window,
+    )  # fmt: skip
 
 
 # Verbs of ``refork route`` about outcomes: collect them, explain choices, compare with baselines.
@@ -328,29 +336,21 @@ def _bill(told: dict[str, Any]) -> None:
 
 def explain_command(
     source: Annotated[
-        Path, typer.Argument(help="A decision log (.jsonl), a tree (.db), or an outcome table.")
+        Path, typer.Argument(help="A decision log (.jsonl), or a tree that a routed policy acted on.")
     ],
     query: Annotated[
         str | None, typer.Option("--query", help="Only decisions of this query or node.")
     ] = None,
     last: Annotated[int, typer.Option("--last", help="At most so many, the newest.")] = 10,
-    table: Annotated[bool, typer.Option("--table", help="The .jsonl file is an outcome table.")] = False,
-    tau: Annotated[float, typer.Option("--tau", help="With --table: temperature of the targets.")] = 0.2,
-    value: Annotated[
-        float | None, typer.Option("--value", help="With --table: what a reward is worth.")
-    ] = None,
-    low: Low = 0.0,
-    high: High = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Why each worker was chosen: probabilities, margin, expected reward, price, runner-up.
 
-    Example: refork route explain outcomes.csv --query q17
+    Example: refork route explain decisions.jsonl --last 3
     """
     from refork.errors import BadInput
 
-    told = table or source.suffix in (".csv", ".parquet")
-    found = _decisions(existing(source), (low, high) if told else None, tau, value)
+    found = _decisions(existing(source))
     if query is not None:
         found = [(where, one, call) for where, one, call in found if query in (one.query, where)]
         if not found:
@@ -370,17 +370,11 @@ def explain_command(
             typer.echo(f"  the call took {call['seconds']:.3g} s and cost {money}")
 
 
-def _decisions(
-    source: Path, rewards: tuple[float, float] | None, tau: float, value: float | None
-) -> list[tuple[str, Decision, dict[str, Any]]]:
+def _decisions(source: Path) -> list[tuple[str, Decision, dict[str, Any]]]:
     from refork.tree import Tree
     from refork.tree.address import is_address
-    from refork_methods.route.decision import DecisionLog, decisions_of_table, decisions_on
-    from refork_methods.route.table import read_table
+    from refork_methods.route.decision import DecisionLog, decisions_on
 
-    if rewards is not None:
-        outcomes = read_table(source, low=rewards[0], high=rewards[1])
-        return [(one.query, one, {}) for one in decisions_of_table(outcomes, tau, value=value)]
     if source.suffix == ".db" or is_address(source):
         with Tree.open(source, "r") as tree:
             return [(node[:12], one, {}) for node, one in decisions_on(tree)]
@@ -470,7 +464,6 @@ def evolve_command(
     test: Annotated[int, typer.Option("--test", min=2, help="Held-out tasks of the trial.")] = 200,
     rival: Rival = False,
     settings: SamplingSettings = [],  # noqa: B006
-    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the run as a picture.")] = None,
     token_index: TokenIndex = -2,
     window: Window = None,
     seed: Seed = 42,
@@ -485,7 +478,6 @@ def evolve_command(
     from refork.cli.live import LiveProgress
     from refork.policies.base import Sampling
     from refork_methods.route.evolve import EvolveSettings
-    from refork_methods.route.pictures import evolution_figure
     from refork_methods.route.pool import read_pool
     from refork_methods.route.rollouts import open_rollouts, starting_head
     from refork_methods.route.training import train_route
@@ -505,8 +497,6 @@ def evolve_command(
             head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live
         )
     told["folder"] = str(out)
-    if svg is not None:
-        svg.write_text(evolution_figure(told).svg(), encoding="utf-8")
     if as_json:
         print_json(told)
         return
@@ -602,7 +592,6 @@ Out = Annotated[
     typer.Option("--out", "-o", help="Tree file that the run is recorded on; --train: the folder."),
 ]
 SavePlan = Annotated[Path | None, typer.Option("--save-plan", help="Write the workflow (JSON) here.")]
-Picture = Annotated[Path | None, typer.Option("--picture", help="Draw the workflow (SVG) here.")]
 
 
 def conduct_command(
@@ -620,7 +609,6 @@ def conduct_command(
     draw: Annotated[int, typer.Option("--draw", help="Number of a repeated run.", min=0)] = 0,
     out: Out = None,
     save_plan: SavePlan = None,
-    picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a query by a workflow: who does what, in which order, and who sees whose answer.
@@ -646,11 +634,7 @@ def conduct_command(
     )
     told = done.to_json()
     if save_plan is not None and done.plan is not None:
-        _save(save_plan, json.dumps(done.plan.to_json(), indent=2) + "\n")
-    if picture is not None and done.execution is not None:
-        from refork_methods.route.workflow_picture import workflow_picture
-
-        _save(picture, workflow_picture(done.execution, query or ""))
+        write_whole(save_plan, json.dumps(done.plan.to_json(), indent=2) + "\n")
     if out is not None and done.execution is not None:
         told["node"] = _record(out, query or "", done, conductor, draw)
     print_json(told) if as_json else _show(done)
@@ -676,21 +660,28 @@ def _written(
     temperature: float,
     draw: int,
 ) -> Conducted:
-    from refork.chat import PolicyChat
-    from refork.cli.live import LiveProgress
     from refork.errors import BadInput
-    from refork.policies.base import Sampling
-    from refork.policies.open import open_policy, spell
-    from refork_methods.route.conduct.conductor import Conductor
 
     if query is None or conductor is None:
         raise BadInput(
             "there is nothing to run", hint="give a query and --conductor, --plan FILE, or --train"
         )
+    return _conductor(conductor, pool, temperature, rounds=rounds, most=most).run(query, draw=draw)
+
+
+def _conductor(
+    spec: str, pool: WorkerPool, temperature: float, *, rounds: int = 1, most: int = 5
+) -> Conductor:
+    """Who writes a workflow for every query."""
+    from refork.chat import PolicyChat
+    from refork.cli.live import LiveProgress
+    from refork.policies.base import Sampling
+    from refork.policies.open import open_policy, spell
+    from refork_methods.route.conduct.conductor import Conductor
+
     with LiveProgress() as live:
-        policy = open_policy(spell(conductor, live))
-    writer = PolicyChat(policy, Sampling(temperature=temperature))
-    return Conductor(writer, pool, rounds=rounds, most=most).run(query, draw=draw)
+        policy = open_policy(spell(spec, live))
+    return Conductor(PolicyChat(policy, Sampling(temperature=temperature)), pool, rounds=rounds, most=most)
 
 
 def _record(file: Path, query: str, done: Conducted, author: str | None, draw: int) -> str:
@@ -701,12 +692,6 @@ def _record(file: Path, query: str, done: Conducted, author: str | None, draw: i
     with Tree.open(file) as tree:
         text = done.text or None
         return record(tree, query, done.execution, text=text, author=author, planning=done.cost, draw=draw).id
-
-
-def _save(file: Path, text: str) -> None:
-    part = file.with_suffix(file.suffix + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
 
 
 def _show(done: Conducted) -> None:
@@ -758,152 +743,49 @@ def _train(
     typer.echo(f"policy: {summary['policy']}")
 
 
-# ``refork route serve``: a pool behind one model name, as an OpenAI-compatible server.
-
-
-def serve_command(
-    pool: Annotated[Path, typer.Argument(help="The pool file (TOML).")],
-    head: Annotated[Path | None, typer.Option("--head", help="Folder of a fitted selection head.")] = None,
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", help="The local model (hf:DIR) that the head reads.")
-    ] = None,
-    worker: Annotated[
-        str | None, typer.Option("--worker", help="Always this worker, without a head.")
-    ] = None,
-    conductor: Annotated[
-        str | None,
-        typer.Option("--conductor", help="A policy that writes workflows for the pool, in place of a head."),
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="The one model name that clients see.")] = "refork",
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; only this machine by default.")
-    ] = "127.0.0.1",
-    port: Port = 8000,
-    lanes: Annotated[int, typer.Option("--lanes", min=1, help="Calls at the same time.")] = 1,
-    retries: Annotated[
-        int, typer.Option("--retries", min=0, help="Next best workers to try where one gives no answer.")
-    ] = 1,
-    log: Annotated[
-        Path | None, typer.Option("--log", help="File for the decisions; see route explain.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            envvar=["REFORK_SERVER_KEY", "RAMIFY_SERVER_KEY"],
-            help="API key that clients must send; none: open.",
-        ),
-    ] = None,
-    hosts: AllowHost = [],  # noqa: B006
-    origins: AllowOrigin = [],  # noqa: B006
-) -> None:
-    """Serve a pool of workers under one model name; each call goes to the worker that the head picks.
-
-    Any OpenAI client can ask it, at http://HOST:PORT/v1; each choice says under ``refork`` who answered and
-    why. With --conductor each call is a workflow. Ctrl-C ends it once running answers are given.
-
-    Example: refork route serve pool.toml --head heads/first --backbone hf:models/qwen3-0.6b --log calls.jsonl
-    """
-    from refork.serve import serve
-    from refork.serve.settings import ServerSettings
-    from refork_methods.route.pool import read_pool
-
-    if sum(one is not None for one in (head, worker, conductor)) != 1:
-        raise BadInput(
-            "say who picks the worker",
-            hint="one of --head DIR --backbone hf:DIR, --worker NAME, or --conductor POLICY",
-        )
-    if conductor is not None and log is not None:
-        raise BadInput("a conductor makes no decisions to log", hint="what ran is in each answer")
-    workers = read_pool(existing(pool))
-    if conductor is not None:
-        model = conductor_for(workers, conductor)
-    else:
-        model = router_for(workers, head, backbone, worker, name, retries, log)
-
-    def ready(address: str) -> None:
-        typer.echo(f"{len(workers.open)} workers behind {name!r} at {address}", err=True)
-
-    keys = frozenset() if key is None else frozenset({key})
-    settings = ServerSettings(
-        host=host, port=port, keys=keys, hosts=frozenset(hosts), origins=frozenset(origins), lanes=lanes
-    )
-    serve({name: model}, settings, ready=ready)
-
-
-def conductor_for(pool: WorkerPool, spec: str) -> ChatModel:
-    """Who writes a workflow for every call."""
-    from refork.chat import PolicyChat
-    from refork.cli.live import LiveProgress
-    from refork.policies.base import Sampling
-    from refork.policies.open import open_policy, spell
-    from refork_methods.route.conduct.conductor import Conductor
-
-    with LiveProgress() as live:
-        policy = open_policy(spell(spec, live))
-    return Conductor(PolicyChat(policy, Sampling(temperature=0.0)), pool)
-
-
-def router_for(
-    pool: WorkerPool,
-    head: Path | None,
-    backbone: str | None,
-    worker: str | None,
-    name: str,
-    retries: int,
-    log: Path | None,
-) -> ChatModel:
-    """The pool as one model that logs its decisions."""
-    from refork_methods.route.decision import DecisionLog, RoutedChat
-
-    chooser = chooser_for(pool, head, backbone, worker)
-    return RoutedChat(pool, chooser, name=name, retries=retries, log=DecisionLog(log))
-
-
-def chooser_for(pool: WorkerPool, head: Path | None, backbone: str | None, worker: str | None) -> Chooser:
-    """Who picks: a head with its backbone, or always one worker."""
-    from refork_methods.route.decision import always, head_chooser
-
-    if worker is not None:
-        return always(pool, worker)
-    assert head is not None
-    from refork.policies.open import open_policy
-    from refork_methods.route.backbone import RouterBackbone
-    from refork_methods.route.head import load_head
-
-    if backbone is None:
-        raise BadInput("a head reads a model's hidden state", hint="--backbone hf:DIR")
-    fitted, card = load_head(head)
-    if card.format is None:
-        raise BadInput(
-            "this head was fitted on a table's features, which a live conversation does not have",
-            where=str(head),
-            hint="fit one on texts: refork route fit TABLE --backbone hf:DIR",
-        )
-    form = card.format
-    reader = RouterBackbone(
-        open_policy(backbone), rendering=form.rendering, token_index=form.token_index, layer=form.layer,
-        window=form.window,
-    )  # fmt: skip
-    return head_chooser(fitted, reader, pool)
+# A pool as one of the models of ``refork serve``.
 
 
 def pool_for(item: str, head: Path | None, backbone: str | None, worker: str | None) -> Opened:
-    """The pool of ``[NAME=]FILE`` as one of a server's models.
+    """The pool of ``[NAME=]FILE`` as one of a server's models; its file may name a log and a conductor.
 
     Raises:
         BadInput: no such pool, or not one way of choosing its worker.
     """
     from refork.serve.opening import Opened, named
-    from refork_methods.route.pool import read_pool
+    from refork_methods.route.decision import DecisionLog, RoutedChat, always, head_chooser
+    from refork_methods.route.head import load_head
+    from refork_methods.route.pool import read_pool, read_pool_file
 
-    if (head is None) == (worker is None):
-        raise BadInput("say who picks the worker", hint="--head DIR --backbone hf:DIR, or --worker NAME")
     name, file = named(item)
-    workers = read_pool(existing(Path(file)))
+    workers, serving = read_pool(existing(Path(file))), read_pool_file(Path(file)).serve
     called = name or "refork"
-    model = router_for(workers, head, backbone, worker, called, 1, None)
-    who = f"always {worker}" if worker is not None else f"chosen by {head}"
+    log = None if serving.log is None else Path(file).parent / serving.log
+    if sum(one is not None for one in (head, worker, serving.conductor)) != 1:
+        raise BadInput(
+            "say who picks the worker",
+            hint="--head DIR --backbone hf:DIR, --worker NAME, or a conductor in the pool file",
+        )
+    if serving.conductor is not None:
+        if log is not None:
+            raise BadInput("a conductor makes no decisions to log", hint="what ran is in each answer")
+        model: ChatModel = _conductor(serving.conductor, workers, 0.0)
+        who = f"workflows by {serving.conductor}"
+    else:
+        if worker is not None:
+            chooser, who = always(workers, worker), f"always {worker}"
+        else:
+            fitted, card = load_head(Path(str(head)))
+            if backbone is None:
+                raise BadInput("a head reads a model's hidden state", hint="--backbone hf:DIR")
+            if card.format is None:
+                raise BadInput(
+                    "this head was fitted on a table's features, which a live conversation does not have",
+                    where=str(head),
+                    hint="fit one on texts: refork route fit TABLE --backbone hf:DIR",
+                )
+            chooser, who = head_chooser(fitted, _reader(backbone, card.format), workers), f"chosen by {head}"
+        model = RoutedChat(workers, chooser, name=called, log=DecisionLog(log))
     return Opened(called, model, f"{file}, {len(workers.open)} workers, {who}")
 
 
@@ -916,4 +798,3 @@ app.command("frontier")(frontier_command)
 app.command("fit")(fit_command)
 app.command("evolve")(evolve_command)
 app.command("conduct")(conduct_command)
-app.command("serve")(serve_command)

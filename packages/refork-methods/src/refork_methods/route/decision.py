@@ -26,7 +26,6 @@ from refork_methods.journal import Journal
 from refork_methods.route.pool import WorkerPool
 from refork_methods.route.relay import NextSpeaker, Relay
 from refork_methods.route.runs import relay
-from refork_methods.route.table import OutcomeTable
 
 if TYPE_CHECKING:
     from refork_methods.route.backbone import RouterBackbone
@@ -229,32 +228,6 @@ class DecisionLog:
         """Every decision and its call, oldest first."""
         for entry in self._journal:
             yield Decision.from_json(entry.body["decision"]), dict(entry.body["call"])
-
-
-def decisions_of_table(
-    table: OutcomeTable, tau: float = 0.2, *, value: float | None = None
-) -> list[Decision]:
-    """What the table's own outcomes would decide for each query: softmax of mean rewards over ``tau``.
-
-    Prices are mean costs; untried workers count as opted out. This is hindsight: what a perfect fit would
-    choose, and by how much.
-
-    Raises: BadInput for a tau that is not positive, or as :func:`decide`.
-    Source: arXiv:2606.21228 (the targets).
-    """
-    if not (math.isfinite(tau) and tau > 0):
-        raise BadInput(f"tau is {tau!r}; it must be positive")
-    means, _ = table.means()
-    prices = table.mean_of(table.cost)
-    whole = WorkerPool.of(*table.workers)
-    made = []
-    for query, rewards, costs in zip(table.queries, means, prices, strict=True):
-        untried = [name for name, reward in zip(table.workers, rewards, strict=True) if np.isnan(reward)]
-        raised = np.exp((rewards - np.nanmax(rewards)) / tau)
-        chances = np.nan_to_num(raised, nan=0.0)
-        pool = whole.without(*untried)
-        made.append(decide(query, chances, pool, expected=rewards, prices=costs, value=value))
-    return made
 
 
 def decisions_on(tree: Tree) -> Iterator[tuple[str, Decision]]:

@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
+from scipy.stats import hypergeom
 
 from refork.errors import BadInput
 from refork.stats import Interval, mean_interval
@@ -190,18 +191,13 @@ def majority(table: OutcomeTable, worker: str, k: int) -> Option:
 
     Raises: BadInput for rewards other than the two ends of their range, or fewer than k repeats.
     """
-    wins = np.array([_majority(int(c), int(n), k) for c, n in _successes(table, worker, k)])
+    right, tried = _successes(table, worker, k).T
+    # Right ones among k drawn without replacement are hypergeometric; of an even k a tie counts half.
+    wins = hypergeom.sf(k // 2, tried, right, k)
+    if k % 2 == 0:
+        wins += hypergeom.pmf(k // 2, tried, right, k) / 2
     quality = table.low + (table.high - table.low) * wins
     return _repeated(table, worker, k, quality, f"majority@{k} of {worker}", attainable=True)
-
-
-def _majority(right: int, repeats: int, k: int) -> float:
-    """Chance that more than half of k draws without replacement are right; a tie counts half."""
-    total = 0.0
-    for hits in range(max(0, k - (repeats - right)), min(k, right) + 1):
-        share = math.comb(right, hits) * math.comb(repeats - right, k - hits) / math.comb(repeats, k)
-        total += share * (1.0 if 2 * hits > k else 0.5 if 2 * hits == k else 0.0)
-    return total
 
 
 def _successes(table: OutcomeTable, worker: str, k: int) -> Int[np.ndarray, "queries two"]:

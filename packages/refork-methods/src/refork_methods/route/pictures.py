@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from refork.report import palette
 from refork.report.charts import (
     Across,
-    Dot,
     Figure,
     Level,
-    Line,
     Plane,
     Row,
     Spot,
     Trail,
-    bars,
-    curves,
     intervals,
     scatter,
 )
@@ -98,41 +93,3 @@ def _spot(option: Option, routers: set[str]) -> Spot:
     return Spot(
         option.cost or 0.0, option.quality.estimate, _kind(option, routers), option.name, low, high, told
     )
-
-
-def evolution_figure(report: dict[str, Any], title: str = "Evolution of the selection head") -> Figure:
-    """Reward against rollouts, as ``improve`` reports it, and below the rewards on held-out tasks.
-
-    Thin: mean reward of all candidates of a generation, who share their few tasks and so their luck. Thick:
-    that over the last five generations.
-    """
-    made, rival, trial = report["evolved"], report["rival"], report["trial"]
-    name = "candidates, mean over five generations"
-    lines = [Line(name, _curve(_running(made["reward"]), made["rollouts"]), colour=_BLUE, marks=False)]
-    if rival:
-        own = _curve(rival["reward"], rival["rollouts"])
-        lines.append(Line("REINFORCE, batch by batch", own, colour=_BRICK, marks=False))
-    lines.append(Line(name, _curve(made["reward"], made["rollouts"]), faint=True))
-    figure = curves(lines, name=title, plane=Plane("rollouts", "reward", "count", "number", bottom=0.0))
-    ends = {"evolved": trial["mean"], **_compared_means(trial["means"])}
-    order = sorted(ends.items(), key=lambda pair: -pair[1])
-    return replace(figure, more=(bars(order, name=f"Reward on {trial['runs']} held-out tasks"),))
-
-
-def _compared_means(means: dict[str, float]) -> dict[str, float]:
-    """The start, the rival, and of the single workers only the best."""
-    alone = {name: mean for name, mean in means.items() if name.startswith("always ")}
-    best = max(alone, key=lambda name: alone[name])
-    return {name: mean for name, mean in means.items() if name not in alone} | {best: alone[best]}
-
-
-def _curve(values: Sequence[float], rollouts: int) -> list[Dot]:
-    """Each value stands where its generation ends."""
-    step = rollouts / len(values)
-    return [Dot((i + 1) * step, value) for i, value in enumerate(values)]
-
-
-def _running(values: Sequence[float], over: int = 5) -> list[float]:
-    """The mean of each value and those before it, ``over`` at most."""
-    parts = [values[max(0, i + 1 - over) : i + 1] for i in range(len(values))]
-    return [sum(part) / len(part) for part in parts]

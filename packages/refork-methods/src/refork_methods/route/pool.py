@@ -7,13 +7,15 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
+from pydantic import BaseModel, ConfigDict, Field
 
 from refork.chat import ChatModel, PolicyChat, Reply
 from refork.errors import BadInput, CannotDo
+from refork.plain import from_json
 from refork.policies.base import Cost, Policy, Sampling
 from refork.policies.open import open_policy
 from refork.stats.results import Array
@@ -227,6 +229,54 @@ class WorkerPool:
 # The pool file: workers, their prices and who has opted out, as TOML.
 
 
+class _Part(BaseModel):
+    # Strict: a price that is a text, or true, is a slip of the pen and not a number.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PriceFile(_Part):
+    """A worker's price; what is left out is unknown."""
+
+    million_in: float | None = None
+    million_out: float | None = None
+    call: float | None = None
+
+
+class WorkerFile(_Part):
+    """One worker."""
+
+    name: str
+    policy: str | None = None
+    price: PriceFile | None = None
+    settings: dict[str, Any] | None = None
+
+
+class ServeFile(_Part):
+    """How the pool is served: the decision log, from the file's folder, and who writes workflows for it."""
+
+    log: str | None = None
+    conductor: str | None = None
+
+
+class PoolFile(_Part):
+    """A pool file."""
+
+    worker: list[WorkerFile] = Field(default_factory=list)
+    opted_out: list[str] = Field(default_factory=list)
+    serve: ServeFile = ServeFile()
+
+
+def read_pool_file(path: Path) -> PoolFile:
+    """What a pool file says, nothing opened. Raises: BadInput for what is no such file."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error}", where=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"this is not TOML: {error}", where=str(path)) from error
+    return from_json(PoolFile, data, str(path))
+
+
 def read_pool(path: Path, opener: Callable[..., Policy] = open_policy) -> WorkerPool:
     """The pool of a TOML file.
 
@@ -244,50 +294,19 @@ def read_pool(path: Path, opener: Callable[..., Policy] = open_policy) -> Worker
 
     Raises: BadInput for what is no such file, and as :class:`WorkerPool`; the opener's own errors.
     """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error}", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"this is not TOML: {error}", where=str(path)) from error
-    _only(data, {"worker", "opted_out"}, str(path))
-    listed, out = data.get("worker", []), data.get("opted_out", [])
-    if (
-        not isinstance(listed, list)
-        or not isinstance(out, list)
-        or not all(isinstance(w, dict) for w in listed)
-    ):
-        raise BadInput("write [[worker]] tables, and opted_out as a list of names", where=str(path))
-    plain = [_worker(body, f"{path}: worker {number}") for number, body in enumerate(listed, 1)]
-    pool = WorkerPool(tuple(plain), frozenset(str(name) for name in out))
+    told = read_pool_file(path)
+    plain = [
+        Worker(
+            one.name,
+            price=None if one.price is None else Price(**one.price.model_dump()),
+            spec=one.policy,
+            settings=None if one.settings is None else Sampling.from_json(one.settings),
+        )
+        for one in told.worker
+    ]
+    pool = WorkerPool(tuple(plain), frozenset(told.opted_out))
     opened = [
-        Worker(w.name, opener(w.spec), None, w.price, w.spec, w.settings)
-        if w.spec is not None and w.name not in pool.opted_out
-        else w
-        for w in plain
+        replace(one, policy=opener(one.spec)) if one.spec is not None and one.name in pool.open else one
+        for one in plain
     ]
     return WorkerPool(tuple(opened), pool.opted_out)
-
-
-def _worker(body: Json, where: str) -> Worker:
-    _only(body, {"name", "policy", "price", "settings"}, where)
-    name, spec, price = body.get("name"), body.get("policy"), body.get("price")
-    if not isinstance(name, str) or not (spec is None or isinstance(spec, str)):
-        raise BadInput("a worker has a name and a policy, both texts", where=where)
-    if price is not None:
-        if not isinstance(price, dict):
-            raise BadInput(
-                "price is a table: { million_in = ..., million_out = ..., call = ... }", where=where
-            )
-        _only(price, {"million_in", "million_out", "call"}, where)
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for v in price.values()):
-            raise BadInput("prices are numbers", where=where)
-    settings = body.get("settings")
-    law = None if settings is None else Sampling.from_json(settings)
-    return Worker(name, None, None, None if price is None else Price(**price), spec, law)
-
-
-def _only(body: Json, known: set[str], where: str) -> None:
-    unknown = sorted(set(body) - known)
-    if unknown:
-        raise BadInput(f"unknown key {unknown[0]!r}", where=where, hint=f"known: {', '.join(sorted(known))}")

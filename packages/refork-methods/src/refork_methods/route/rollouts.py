@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from refork.errors import BadInput, CannotDo, UserError
+from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
 from refork.policies.base import Request, Sampling
@@ -188,35 +188,6 @@ class Episode:
     reward: float
     used: tuple[int, ...]
     cost: float | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OneByOne:
-    """An environment made of any function of (router, task, place in the batch, seed).
-
-    An error that the function raises is that rollout's outcome: reward 0, counted, the first reason kept.
-    """
-
-    function: Callable[[Router, int, int, int], Episode]
-    workers: tuple[str, ...]
-    size: int
-    max_turns: int
-    name: str = "function"
-    open: Collection[str] | None = None
-    unpriced: Collection[str] = ()
-
-    def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
-        """Run them in order. Raises CannotDo where all of them fail."""
-        found: list[Episode | None] = []
-        reason: str | None = None
-        for place, task in enumerate(tasks.tolist()):
-            try:
-                found.append(self.function(router, task, place, seed))
-            except UserError as error:
-                found.append(None)
-                reason = reason or f"task {task}: {error.what}"
-        return gather(found, len(self.workers), reason)
 
 
 def gather(result: list[Episode | None], workers: int, reason: str | None = None) -> Episodes:

@@ -161,10 +161,6 @@ class SvfAdapter:
         first = next(iter(self._factors.values())).sigma
         return torch.zeros(self.count, dtype=first.dtype, device=first.device)
 
-    def bounded(self, offsets: Float[np.ndarray, "offsets"]) -> Float[np.ndarray, "offsets"]:
-        """Proposed offsets, those below ``LEAST_OFFSET`` raised to it."""
-        return np.asarray(np.maximum(offsets, LEAST_OFFSET))
-
     def weights(self, offsets: Float[Tensor, "offsets"]) -> dict[str, Tensor]:
         """The adapted matrices by parameter name; differentiable in the offsets.
 

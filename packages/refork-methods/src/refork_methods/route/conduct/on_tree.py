@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 from refork.policies.base import Cost
 from refork.tree.node import NewNode, Node
-from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.route.conduct.execute import Execution, StepRun
-
-GRADER_VERSION = "1"
 
 
 def record(
@@ -28,34 +26,31 @@ def record(
     author: str | None = None,
     planning: Cost | None = None,
     draw: int = 0,
-    under: Node | None = None,
 ) -> Node:
     """Store a run and return the node of its last answer; the same run again is found, not doubled.
 
     ``text`` is the plan as it was written, ``author`` who wrote it (None: given by hand), ``planning`` what
-    that cost. ``under`` is the node that holds the plan where it is on the tree already (a rollout's
-    action); the workflow then hangs below it.
+    that cost.
     """
     written = text if text is not None else json.dumps(execution.plan.to_json())
     # Seconds differ between two runs of the same calls, and are no part of what a run is.
     said = [(step.worker, step.output, step.error) for step in execution.steps]
     mark = _digest([query, written, said, draw])
-    if under is None:
-        task = NewNode(
-            kind="task", key=f"conduct/{_digest(query)}", text=query,
-            message={"role": "user", "content": query}, origin="real",
-        )  # fmt: skip
-        under = tree.append([task])[0]
-        plan = NewNode(
-            kind="action", parent=under.id, key=f"conduct/{_digest([written, author, draw])}/plan",
-            text=written, message={"role": "assistant", "content": written}, policy=author, origin="real",
-            cost=planning or Cost(), extra={"workflow": execution.plan.to_json()},
-        )  # fmt: skip
-        under = tree.append([plan])[0]
+    task = NewNode(
+        kind="task", key=f"conduct/{_digest(query)}", text=query,
+        message={"role": "user", "content": query}, origin="real",
+    )  # fmt: skip
+    (asked,) = tree.append([task])
+    plan = NewNode(
+        kind="action", parent=asked.id, key=f"conduct/{_digest([written, author, draw])}/plan",
+        text=written, message={"role": "assistant", "content": written}, policy=author, origin="real",
+        cost=planning or Cost(), extra={"workflow": execution.plan.to_json()},
+    )  # fmt: skip
+    (under,) = tree.append([plan])
     for step in execution.steps:
         context, answer = _drafts(step, under.id, f"conduct/{mark}/{step.step}")
         (given,) = tree.append([context])
-        (under,) = tree.append([_below(answer, given.id)])
+        (under,) = tree.append([replace(answer, parent=given.id)])
     return under
 
 
@@ -84,32 +79,6 @@ def _drafts(step: StepRun, parent: str, key: str) -> tuple[NewNode, NewNode]:
         finish="error" if step.output is None else "stop", error=step.error, cost=cost, extra=extra,
     )  # fmt: skip
     return context, answer
-
-
-def _below(draft: NewNode, parent: str) -> NewNode:
-    from dataclasses import replace
-
-    return replace(draft, parent=parent)
-
-
-def grade(
-    tree: Tree, last: Node, reward: float | None, quality: float | None, grader: str, config: Json
-) -> Node:
-    """The verdict below a recorded run, with its scores ``reward`` and ``quality``; None is not scored.
-
-    ``grader`` names who said how right the answer is; ``config`` is what the reward was made of.
-    """
-    producer = Producer(f"conduct:{grader}", GRADER_VERSION, config)
-    tree.add_producer(producer)
-    text = "ungraded" if reward is None else f"reward {reward:g}"
-    draft = NewNode(
-        kind="verdict", parent=last.id, key=f"conduct/{producer.id}", text=text,
-        extra={"reward": reward, "quality": quality},
-    )  # fmt: skip
-    (verdict,) = tree.append([draft])
-    given = {"reward": reward, "quality": quality}
-    tree.add_scores([Score(verdict.id, k, float(v), producer.id) for k, v in given.items() if v is not None])
-    return verdict
 
 
 def _digest(value: object) -> str:

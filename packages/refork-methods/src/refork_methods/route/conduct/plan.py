@@ -30,7 +30,12 @@ _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL)
 _KEYED = {key: re.compile(rf"[\"']?\b{key}s?\b[\"']?\s*[:=]\s*(?=\[)") for key in KEYS}
 _ALL = re.compile(r"\s*[\"']?\ball\b[\"']?", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+\Z")
-_BARE = re.compile(r"[^\[\],\"']+")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<sign>[\[\],])|"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>(?:\\.|[^'\\])*)'"""
+    r"""|(?P<bare>[^\[\],"']+))""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -110,75 +115,37 @@ def _at_the_end(text: str) -> tuple[list[Item], list[Item], list[Item] | str] | 
 
 
 def _whole_list(text: str, start: int) -> tuple[list[Item], int] | None:
-    try:
-        return _Reader(text, start).read()
-    except BadInput:
-        return None
-
-
-@final
-class _Reader:
-    """A list literal: brackets, commas, quoted texts, bare words and numbers."""
-
-    def __init__(self, text: str, start: int) -> None:
-        self._text, self._at = text, start
-
-    def read(self) -> tuple[list[Item], int]:
-        """The list that begins here, and where it ends. Raises BadInput where it is broken."""
-        return self._list(0), self._at
-
-    def _list(self, depth: int) -> list[Item]:
-        if depth > DEEPEST:
-            raise BadInput("these lists are nested too deep")
-        self._at += 1
-        items: list[Item] = []
-        self._space()
-        while self._now() != "]":
-            items.append(self._item(depth))
-            self._space()
-            if self._now() == ",":
-                self._at += 1
-                self._space()
-            elif self._now() != "]":
-                raise BadInput("a list goes on without a comma")
-        self._at += 1
-        return items
-
-    def _item(self, depth: int) -> Item:
-        sign = self._now()
-        if sign == "[":
-            return self._list(depth + 1)
-        if sign in "\"'":
-            return self._quoted(sign)
-        found = _BARE.match(self._text, self._at)
-        if found is None:
-            raise BadInput("a list has an empty item")
-        self._at = found.end()
-        word = found.group().strip()
-        if not word:
-            raise BadInput("a list has an empty item")
-        return int(word) if _NUMBER.match(word) and len(word) < 10 else word
-
-    def _quoted(self, mark: str) -> str:
-        said: list[str] = []
-        self._at += 1
-        while (sign := self._now()) != mark:
-            if sign == "\\":
-                self._at += 1
-                sign = _ESCAPE.get(self._now(), self._now())
-            said.append(sign)
-            self._at += 1
-        self._at += 1
-        return "".join(said)
-
-    def _space(self) -> None:
-        while self._at < len(self._text) and self._text[self._at].isspace():
-            self._at += 1
-
-    def _now(self) -> str:
-        if self._at >= len(self._text):
-            raise BadInput("a list does not end")
-        return self._text[self._at]
+    """The list that begins at a bracket, and where it ends; None where it is broken, or nested too deep."""
+    whole: list[Item] = []
+    within: list[list[Item]] = []
+    due = True  # after a bracket or a comma an item may come, and nowhere else
+    while (token := _TOKEN.match(text, start)) is not None:
+        start = token.end()
+        sign, quoted, bare = token["sign"], token["double"] or token["single"] or "", token["bare"]
+        if sign == "]":
+            due = False
+            whole = within.pop()
+            if not within:
+                return whole, start
+        elif sign == ",":
+            if due:
+                return None
+            due = True
+        elif not due or (sign == "[" and len(within) > DEEPEST):
+            return None
+        elif sign == "[":
+            inner: list[Item] = []
+            if within:
+                within[-1].append(inner)
+            within.append(inner)
+        else:
+            due = False
+            word = _ESCAPED.sub(lambda m: _ESCAPE.get(m[1], m[1]), quoted) if bare is None else bare.strip()
+            if bare is not None and not word:
+                return None
+            number = bare is not None and _NUMBER.match(word) and len(word) < 10
+            within[-1].append(int(word) if number else word)
+    return None
 
 
 # A workflow as a model writes it: who does what, in order, and who sees whose answer.
