@@ -12,6 +12,7 @@ from refork.cli.screen import print_table
 from refork_methods.evolve.commands import span
 
 if TYPE_CHECKING:
+    from refork.stats import Interval
     from refork_methods.evolve.compare import Comparison
     from refork_methods.evolve.swap import Stale, SwapReport
 
@@ -124,7 +125,7 @@ def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
 def _print_report(found: SwapReport) -> None:
     typer.echo(f"{found.answer.upper()}: {found.reason}")
     both = (found.old, found.new)
-    rows = {
+    rows: dict[str, list[Interval | None]] = {
         "accuracy": [one.accuracy for one in both],
         "false accepts": [one.false_accepts for one in both],
         "false refusals": [one.false_refusals for one in both],
