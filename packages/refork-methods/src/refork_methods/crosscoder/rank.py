@@ -89,9 +89,6 @@ def rank_features(
     model: CrossCoder,
     positive: Float[NDArray[np.floating], "n f"],
     negative: Float[NDArray[np.floating], "m f"],
-    *,
-    fires: float = FIRES,
-    quiet: float = QUIET,
 ) -> list[FeatureRow]:
     """Every feature of a crosscoder, by Cohen's d, largest first.
 
@@ -130,7 +127,7 @@ def rank_features(
                     float(off[i]),
                     float(x[:, i].mean()),
                     float(y[:, i].mean()),
-                    bool(on[i] >= fires and off[i] <= quiet),
+                    bool(on[i] >= FIRES and off[i] <= QUIET),
                 )
             )
     return sorted(rows, key=lambda row: (-row.d, row.feature))

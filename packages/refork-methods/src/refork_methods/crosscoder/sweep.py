@@ -143,24 +143,10 @@ def same_norm(deltas: Float[Floats, "n d"], direction: Float[Floats, "d"]) -> Fl
 def above_random(
     top: Float[Floats, "n"],
     randoms: Float[Floats, "m n"],
-    *,
-    quantile: float = 0.95,
-    level: float = 0.95,
-    resamples: int = 4_000,
-    seed: int = 0,
 ) -> stats.Interval:
-    """Mean score of an intervention minus a quantile of the mean scores of random ones, over prompts.
+    """Mean score of an intervention on held-out prompts minus the 95th percentile of those of random ones.
 
-    The interval resamples whole prompts (percentile bootstrap): the random directions are the control as
-    drawn.
-
-    Args:
-        top: scores of the intervention on held-out prompts.
-        randoms: scores of each random direction on the same prompts.
-        quantile: of the random directions' means.
-        level: of the interval.
-        resamples: of the prompts.
-        seed: of the resampling.
+    The interval (95 %) resamples whole prompts, 4,000 times: the random directions are the control as drawn.
 
     Raises:
         BadInput: other prompts, fewer than 20 random directions (their 95th percentile would be their
@@ -171,18 +157,15 @@ def above_random(
             f"scores {top.shape} and {randoms.shape} are not of the same prompts", where="controls"
         )
     if len(randoms) < 20:
-        raise BadInput(
-            f"{len(randoms)} random directions have no {quantile:.0%} quantile", where="controls", hint="50"
-        )
-    rng = np.random.default_rng(seed)
+        raise BadInput(f"{len(randoms)} random directions have no 95% quantile", where="controls", hint="50")
+    rng = np.random.default_rng(0)
     both = np.vstack([top[None], randoms])
-    weights = rng.multinomial(len(top), np.full(len(top), 1 / len(top)), size=resamples) / len(top)
+    weights = rng.multinomial(len(top), np.full(len(top), 1 / len(top)), size=4_000) / len(top)
     means = weights @ both.T
-    drawn = means[:, 0] - np.quantile(means[:, 1:], quantile, axis=1)
-    tail = (1 - level) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    estimate = float(top.mean() - np.quantile(randoms.mean(axis=1), quantile))
-    return stats.Interval(estimate, float(low), float(high), level, "bootstrap over prompts")
+    drawn = means[:, 0] - np.quantile(means[:, 1:], 0.95, axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    estimate = float(top.mean() - np.quantile(randoms.mean(axis=1), 0.95))
+    return stats.Interval(estimate, float(low), float(high), 0.95, "bootstrap over prompts")
 
 
 def cells_of(

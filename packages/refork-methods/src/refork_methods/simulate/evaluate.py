@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeAlias, final, runtime_checkable
@@ -16,12 +16,12 @@ from refork.sampling.noise import NoiseKey, stream_of
 from refork.types import Json
 from refork.worlds.environment import EnvTrajectory
 from refork_methods.journal import Journal
-from refork_methods.simulate.data import Thresholds, classify, turn_stats
+from refork_methods.simulate.data import classify, turn_stats
 from refork_methods.simulate.fidelity import Comparison, Fidelity, Grade, JudgedTurn, summarise
 from refork_methods.simulate.prompt import NO_TAG, Asked, Prediction, Target, bare, matches, pick, targets
 from refork_methods.simulate.refusals import refuse_same, refuse_trained_on
 from refork_methods.simulate.reward import DIMENSIONS, Rater
-from refork_methods.simulate.rules import RULES, Rule, check
+from refork_methods.simulate.rules import check
 
 # Predictions and grades on disk, so that an evaluation goes on where it stopped.
 #
@@ -169,8 +169,6 @@ def evaluate(
     judge: Rater | None = None,
     turns: Chosen = "all",
     seed: int = 0,
-    rules: Mapping[str, Sequence[Rule]] = RULES,
-    thresholds: Thresholds | None = None,
     batch: int = 32,
     folder: Path | None = None,
     model_folder: Path | None = None,
@@ -196,9 +194,8 @@ def evaluate(
     done = len(said) if judge is None else len(grades)
     if not done:
         raise KeyboardInterrupt
-    use = thresholds or Thresholds()
     judged = tuple(
-        _judged(target, prediction, grade, rules, use)
+        _judged(target, prediction, grade)
         for target, prediction, grade in zip(due[:done], said, grades or [None] * done, strict=False)
     )
     fidelity = summarise(judged, model.name, model.identity, judge=None if judge is None else judge.name)
@@ -274,8 +271,6 @@ def _judged(
     target: Target,
     said: Prediction,
     grade: Grade | None,
-    rules: Mapping[str, Sequence[Rule]],
-    thresholds: Thresholds,
 ) -> JudgedTurn:
     return JudgedTurn(
         key=target.key,
@@ -283,14 +278,14 @@ def _judged(
         source=target.trajectory.source,
         domain=target.domain,
         turn=target.index + 1,
-        turn_class=classify(turn_stats(target.action, target.truth), thresholds),
+        turn_class=classify(turn_stats(target.action, target.truth)),
         action=target.action,
         observation=target.truth,
         prediction=said.text,
         padded=said.text is not None and said.raw != said.text and not bare(said.raw),
         exact=matches(said.text, target.truth),
         deterministic=target.turn.exact,
-        rule=check(said.text, target, rules),
+        rule=check(said.text, target),
         grade=None if grade is None else grade.score,
         rubric=None if grade is None else grade.rubric,
         error=said.error,

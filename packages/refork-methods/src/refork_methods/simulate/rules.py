@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from refork_methods.simulate.prompt import Target
@@ -106,14 +106,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
-def check(
-    prediction: str | None, target: Target, rules: Mapping[str, Sequence[Rule]] = RULES
-) -> float | None:
+def check(prediction: str | None, target: Target) -> float | None:
     """1.0 where every rule of the target's domain that applies is kept, else 0.0; None where none applies.
 
     No prediction keeps no rule.
     """
-    mine = rules.get(target.domain, rules.get("other", ()))
+    mine = RULES.get(target.domain, RULES["other"])
     if prediction is None:
         return 0.0 if any(rule("", target) is not None for rule in mine) else None
     found = [kept for rule in mine if (kept := rule(prediction, target)) is not None]

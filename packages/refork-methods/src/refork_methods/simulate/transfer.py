@@ -15,7 +15,6 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, UserError
-from refork.progress import Progress, silent
 from refork.stats.clustered import cluster_values
 from refork.stats.results import Array, check_level, paired
 from refork.worlds.base import Task, World
@@ -150,9 +149,7 @@ def replay(run: SimulatedRun, world: World) -> Replayed:
     return Replayed(run.task.id, run.reward, 0.0 if reward is None else reward, turn + 1, diverged)
 
 
-def sim_to_real(
-    runs: Sequence[SimulatedRun], world: World, *, level: float = 0.95, progress: Progress = silent
-) -> SimToReal:
+def sim_to_real(runs: Sequence[SimulatedRun], world: World) -> SimToReal:
     """Success inside the simulator against success of the same actions in the world.
 
     A run that the simulator never graded counts as not solved there; the world's errors are counted and left
@@ -160,14 +157,10 @@ def sim_to_real(
 
     Raises: BadInput for fewer than two runs, or tasks, that the world could replay.
     """
-    replays = []
-    for number, run in enumerate(runs):
-        progress("replaying", number, len(runs))
-        replays.append(replay(run, world))
-    progress("replaying", len(runs), len(runs))
+    replays = [replay(run, world) for run in runs]
     good = [one for one in replays if one.error is None]
     inside = np.array([0.0 if one.inside is None else one.inside for one in good])
     real = np.array([one.real for one in good], dtype=np.float64)
-    ratio = success_ratio(inside, real, [one.task for one in good], level)
+    ratio = success_ratio(inside, real, [one.task for one in good])
     ungraded = sum(run.reward is None for run in runs)
     return SimToReal(ratio, tuple(replays), len(replays) - len(good), ungraded)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.policies.base import NextDistribution, Policy, Request, Sampling, sample_all
-from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.stats import holm
 from refork.stats.results import Array
@@ -458,6 +457,7 @@ def _cut(cut: float) -> float:
 Counts: TypeAlias = Counter[Prefix]
 LEAST_EXPECTED = 5.0
 """Cells that expect fewer samples are pooled, so that the statistic is near its law."""
+LEVEL = 0.001
 POWER = 0.9
 _MOST_PREFIXES = 4096
 _AT_ONCE = 8192
@@ -473,17 +473,14 @@ def check_decoder(
     tokens: int = 2,
     greedy: Sequence[IntArray] = (),
     greedy_tokens: int = 32,
-    level: float = 0.001,
     seed: int = 0,
-    progress: Progress = silent,
 ) -> Certificate:
     """Sample tokens after every prefix under every setting; compare their law with that of plain decoding.
 
     Where the plain policy can say the law of the next token and there are few enough continuations, the
     samples are held against the exact law; else against as many samples of the plain policy. ``samples`` is
     per setting, shared out among the prefixes. ``greedy`` prompts are also answered at temperature 0 by
-    both. The certificate's ``error_rate`` is ``level``: so often is an exact decoder refused (Holm over all
-    cases).
+    both. The certificate's ``error_rate`` is how often an exact decoder is refused (Holm over all cases).
 
     Raises:
         BadInput: nothing to compare, or settings at temperature 0 (those belong in ``greedy``).
@@ -494,11 +491,9 @@ def check_decoder(
         raise BadInput("samples at temperature 0 are all equal", hint="give those prompts as greedy")
     cases: list[Case] = []
     each = max(1, samples // max(len(prefixes), 1))
-    total = len(settings) * len(prefixes)
     for name, given in settings.items():
         setting = given.but(max_tokens=tokens, ignore_eos=True)
         for place, prefix in enumerate(prefixes):
-            progress("sampling", len(cases), total)
             stream = stream_of("check-lossless", name, place)
             seen = _counts(speculative, prefix, setting, each, seed, stream)
             expected = exact_distribution(plain, prefix, setting)
@@ -510,10 +505,10 @@ def check_decoder(
                 cases.append(against_samples(label, seen, _counts(plain, prefix, setting, each, seed, other)))
     mismatches = _greedy(plain, speculative, greedy, greedy_tokens) if greedy else None
     ps = [case.p for case in cases if case.p is not None]
-    least = float(np.min(holm(np.array(ps), level).p)) if ps else None
-    lossless = (least is None or least > level) and not mismatches
+    least = float(np.min(holm(np.array(ps), LEVEL).p)) if ps else None
+    lossless = (least is None or least > LEVEL) and not mismatches
     return Certificate(
-        speculative.card.name, "chi-square", lossless, None, least, level, tuple(cases), mismatches
+        speculative.card.name, "chi-square", lossless, None, least, LEVEL, tuple(cases), mismatches
     )
 
 
@@ -597,7 +592,7 @@ def _pooled(expected: np.ndarray, observed: np.ndarray, least: float) -> tuple[n
     )
 
 
-def _detectable(samples: float, cells: int, level: float = 0.001) -> float:
+def _detectable(samples: float, cells: int) -> float:
     """A total variation between the pooled laws that is found with 90 % chance, whatever its shape.
 
     The statistic's noncentrality is at least 4 n TV^2, by the inequality of Cauchy and Schwarz.
@@ -606,7 +601,7 @@ def _detectable(samples: float, cells: int, level: float = 0.001) -> float:
     from scipy.stats import chi2, ncx2
 
     freedom = cells - 1
-    cut = float(chi2.isf(level, freedom))
+    cut = float(chi2.isf(LEVEL, freedom))
     needed = brentq(lambda x: float(ncx2.sf(cut, freedom, x)) - POWER, 1e-6, 40.0 * (cut + 10.0))
     return float(min(1.0, 0.5 * np.sqrt(needed / samples)))
 

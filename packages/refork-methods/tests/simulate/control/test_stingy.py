@@ -87,12 +87,11 @@ def test_it_acts_on_searches_alone_and_says_what_it_did():
     assert "1893" in stingy.instruction(Moment(mine, [], "search: velora", NOISE))
     assert Stingy(tell=False).instruction(Moment(mine, [], "search: velora", NOISE)) == ""
     # What is given goes before what the task says; the record holds it all.
-    given = Stingy(("oberg",), {"oberg": ["o"]}, needs=("x",), teaser="[more]")
-    assert told(given, mine, [], "search: v", "1 v : Oberg , o , 1893") == "1 v : [more] , [more] , 1893"
+    given = Stingy(("oberg",), needs=("x",), teaser="[more]")
+    assert told(given, mine, [], "search: v", "1 v : Oberg , 1893") == "1 v : [more] , 1893"
     assert told(given, mine, [], "search: x", LIST) == LIST
     assert json.loads(json.dumps(given.to_json())) == {
-        "control": "stingy", "answer": ["oberg"], "aliases": {"oberg": ["o"]}, "needs": ["x"],
-        "teaser": "[more]", "tell": True,
+        "control": "stingy", "answer": ["oberg"], "needs": ["x"], "teaser": "[more]", "tell": True,
     }  # fmt: skip
 
 

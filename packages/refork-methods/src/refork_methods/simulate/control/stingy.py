@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from refork.errors import BadInput
@@ -164,7 +163,6 @@ class Stingy:
     """
 
     answer: str | Sequence[str] | None = None
-    aliases: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
     needs: Sequence[str] | None = None
     teaser: str = MORE
     tell: bool = True
@@ -184,7 +182,6 @@ class Stingy:
         return {
             "control": self.name,
             "answer": None if answer is None else list(answer),
-            "aliases": {item: list(ways) for item, ways in sorted(self.aliases.items())},
             "needs": None if self.needs is None else list(self.needs),
             "teaser": self.teaser,
             "tell": self.tell,
@@ -192,7 +189,7 @@ class Stingy:
 
     def _given(self) -> Secret:
         items = (self.answer,) if isinstance(self.answer, str) else tuple(self.answer or ())
-        return Secret(items, dict(self.aliases), tuple(self.needs or ()))
+        return Secret(items, needs=tuple(self.needs or ()))
 
     def secret(self, task: Task) -> Secret:
         """What must not be told in a task; raises BadInput where neither it nor the settings say."""
@@ -204,7 +201,7 @@ class Stingy:
                 "the task names no reference answer", where=f"task {task.id}", hint="give Stingy(answer=...)"
             )
         needs = found.needs if self.needs is None else tuple(self.needs)
-        return Secret(found.items, dict(found.aliases) | dict(self.aliases), needs)
+        return replace(found, needs=needs)
 
     def _withheld(self, at: Moment) -> tuple[Secret, tuple[str, ...]] | None:
         query = query_of(at.action)
