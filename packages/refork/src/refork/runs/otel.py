@@ -244,15 +244,10 @@ def _fail(span: Span, error: BaseException, *, content: bool) -> None:
 
 def _content(asked: Iterable[Mapping[str, Any]], said: str, finish: str) -> Json:
     """Messages in the conventions' form."""
-    given = [_message(str(m.get("role")), m.get("content")) for m in asked]
-    return {
-        "gen_ai.input.messages": json.dumps(given),
-        "gen_ai.output.messages": json.dumps([_message("assistant", said) | {"finish_reason": finish}]),
-    }
+    from refork.formats.otlp.messages import INPUT, OUTPUT, parts_of_message
 
-
-def _message(role: str, text: object) -> Json:
-    return {"role": role, "parts": [{"type": "text", "content": str(text)}] if text else []}
+    answer = parts_of_message({"role": "assistant", "content": said}) | {"finish_reason": finish}
+    return {INPUT: json.dumps([parts_of_message(dict(one)) for one in asked]), OUTPUT: json.dumps([answer])}
 
 
 def open_telemetry(environment: Mapping[str, str] | None = None) -> Telemetry | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from refork.errors import BadInput, MissingExtra
-from refork.serve.exchange import Choice, Exchange, Timeline
+from refork.serve.exchange import Exchange, Timeline
 from refork.serve.metrics import harmless
 from refork.serve.served import ActiveRequest, Asked
-from refork.types import Json, Message
+from refork.types import Json
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -166,40 +166,12 @@ def _answered(exchange: Exchange, times: Timeline) -> Json:
 
 def _contents(exchange: Exchange) -> Json:
     """Input and output in the conventions' form: messages of parts, as JSON."""
+    from refork.formats.otlp.messages import INPUT, OUTPUT, parts_of_message
+
     asked = exchange.messages or ({"role": "user", "content": exchange.text},)
-    return {
-        "gen_ai.input.messages": json.dumps([_message(m) for m in asked]),
-        "gen_ai.output.messages": json.dumps([_output_message(c) for c in exchange.choices]),
-    }
-
-
-def _message(message: Message) -> Json:
-    parts: list[Json] = []
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        parts.append({"type": "text", "content": content})
-    elif isinstance(content, list):
-        parts += [
-            {"type": "text", "content": part["text"]}
-            for part in content
-            if isinstance(part, dict) and isinstance(part.get("text"), str)
-        ]
-    for call in message.get("tool_calls") or ():
-        function: Any = call.get("function") or {}
-        parts.append(
-            {
-                "type": "tool_call",
-                "id": call.get("id"),
-                "name": function.get("name"),
-                "arguments": function.get("arguments"),
-            }
-        )
-    return {"role": str(message.get("role")), "parts": parts}
-
-
-def _output_message(choice: Choice) -> Json:
-    message = choice.message or {"role": "assistant", "content": choice.text}
-    return {
-        **_message(message),
-        "finish_reason": "tool_call" if choice.finish == "tool_calls" else choice.finish,
-    }
+    answers = []
+    for choice in exchange.choices:
+        message = choice.message or {"role": "assistant", "content": choice.text}
+        finish = "tool_call" if choice.finish == "tool_calls" else choice.finish
+        answers.append(parts_of_message(message) | {"finish_reason": finish})
+    return {INPUT: json.dumps([parts_of_message(one) for one in asked]), OUTPUT: json.dumps(answers)}
