@@ -32,7 +32,6 @@ from refork_methods.localize.mask import mask_code
 from refork_methods.localize.metrics import Scores, mean_scores, score_locations
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.transfer import SettingTransfer, transfer_report
-from refork_methods.localize.trial_table import TrialRow, break_evens, trial_table
 from refork_testbed.trials.localize_repairs import (
     ForkedTask,
     Investigated,
@@ -44,6 +43,7 @@ from refork_testbed.trials.localize_repairs import (
     repair_runs,
     task_spectrum,
 )
+from refork_testbed.trials.planted_repairs import TrialRow, break_evens, trial_table
 from refork_testbed.worlds.repair.projects import project_names, shared_runner, split_of_project
 from refork_testbed.worlds.repair.tasks import RepairTask, renamed_task, repair_tasks
 

@@ -15,10 +15,10 @@ from refork.stats import Interval, Test
 from refork.types import Json
 from refork_methods.localize.loop import Localizer
 from refork_methods.localize.metrics import score_locations
-from refork_methods.localize.planted import PlantedReader
 from refork_methods.localize.session import LoopSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
+from refork_testbed.trials.planted_reader import PlantedReader
 from refork_testbed.worlds.repair.tasks import RepairTask, repair_tasks
 
 CAP = 6

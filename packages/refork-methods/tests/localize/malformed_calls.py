@@ -60,7 +60,7 @@ REFUSED: list[tuple[str, Any, str, Any]] = [
      "stop", "malformed"),
     ("given twice, differently", '{"tool": "view_file", "arguments": {"path": "a.py", "file": "b.py"}}',
      "stop", "malformed"),
-    ("lone optional argument", '{"tool": "symbols", "arguments": "parse"}', "stop", "malformed"),
+    ("no argument", '{"tool": "search", "arguments": {}}', "stop", "malformed"),
     ("cut in the middle", '{"tool": "search", "arguments": {"text": "par', "length", "length"),
     ("only thought of", '<think>{"tool": "search", "arguments": {"text": "a"}}</think> Hm.',
      "stop", "silent"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.localize import index as module
-from refork_methods.localize import reader
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.lexing import FIELDS
 from refork_methods.localize.snapshot import Snapshot
@@ -184,38 +182,6 @@ def test_postings_are_in_order(index: RepoIndex) -> None:
             assert np.all(counts > 0)
 
 
-def same(first: RepoIndex, second: RepoIndex) -> bool:
-    arrays = all(
-        np.array_equal(getattr(first.postings[f], a), getattr(second.postings[f], a))
-        for f in FIELDS
-        for a in ("indptr", "symbols", "counts", "lengths")
-    )
-    return (
-        arrays
-        and dict(first.files) == dict(second.files)
-        and first.words == second.words
-        and sorted(first.calls.edges(data="weight")) == sorted(second.calls.edges(data="weight"))
-        and sorted(first.imports.edges) == sorted(second.imports.edges)
-    )
-
-
-def test_two_processes_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = Snapshot(FOLDER)
-    one = RepoIndex.build(snapshot, workers=1)
-    assert same(one, RepoIndex.build(snapshot, workers=2))
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    assert same(one, RepoIndex.build(snapshot, workers=2)), "a process that cannot start is done without"
-    with pytest.raises(BadInput, match="1 or 2"):
-        RepoIndex.build(snapshot, workers=3)
-
-
-def test_a_second_process_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = Snapshot.from_files({f"f{i}.py": f"def f{i}(): return {i}\n" for i in range(6)})
-    one = RepoIndex.build(snapshot, workers=1)
-    monkeypatch.setattr(reader, "_CHILD", "raise SystemExit(3)")
-    assert same(one, RepoIndex.build(snapshot, workers=2))
-
-
 BROKEN = (
     "import os, sys as system\n"
     "from a.b import c as d, e\n"
@@ -269,12 +235,7 @@ def test_odd_files_never_stop_the_index(raw: bytes) -> None:
         assert b"def f" in raw.split(b"\n")[symbol.start - 1]
 
 
-def test_names_and_near_names(index: RepoIndex) -> None:
-    assert [s.qualified for s in index.named("HttpServer.handleRequest")] == ["HttpServer.handleRequest"]
-    assert [s.qualified for s in index.named("pkg.server.outer.inner")] == ["outer.inner"]
-    assert len(index.named("fallback")) == 2
-    assert index.named("Server.handleRequest") == ()
-    assert index.near("handleReqest") == ("handleRequest",)
+def test_no_symbol_of_a_name(index: RepoIndex) -> None:
     with pytest.raises(BadInput, match="no symbol"):
         index.number("pkg/server.py::nothing")
 
@@ -288,5 +249,5 @@ def test_an_index_without_words() -> None:
 def test_patterns_that_match_a_singleton_are_read() -> None:
     source = "def f(x):\n    match x:\n        case True | None:\n            return g(x)\n\n"
     source += "def g(x):\n    return x\n"
-    index = RepoIndex.build(Snapshot.from_files({"a.py": source}), workers=1)
+    index = RepoIndex.build(Snapshot.from_files({"a.py": source}))
     assert list(index.calls.edges) == [("a.py::f", "a.py::g")]

@@ -7,7 +7,6 @@ import pytest
 
 import localize.language_fixtures as fixtures
 from refork.errors import install_command
-from refork_methods.localize.facts import Span
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.languages import grammar
 from refork_methods.localize.snapshot import Snapshot
@@ -217,12 +216,9 @@ def test_the_tools_work_there_too(name: str) -> None:
     for path in tools.snapshot.files:
         assert tools.view_file(path).error is None
         assert tools.connected(path).error is None
-        assert tools.symbols(path).error is None
     for symbol in tools.index.symbols:
         assert 1 <= symbol.start <= symbol.end <= max(1, tools.snapshot.length(symbol.path))
         if symbol.kind != "module":
-            found = tools.symbols(name=symbol.qualified)
-            assert Span(symbol.path, symbol.start, symbol.start) in found.spans
             assert symbol.name in "\n".join(tools.snapshot.lines(symbol.path)[symbol.start - 1 : symbol.end])
 
 
@@ -256,7 +252,7 @@ def test_without_the_grammars_files_are_plain_text(monkeypatch: pytest.MonkeyPat
     facts = index.files["main.go"]
     assert facts.parse == "none"
     assert facts.error == f"tree-sitter-go is not installed: {install_command('languages')}"
-    assert "tree-sitter-go>=" in RepoTools(index).symbols("main.go").text
+    assert "tree-sitter-go>=" in RepoTools(index).connected("main.go").text
 
 
 SCRIPTS = {

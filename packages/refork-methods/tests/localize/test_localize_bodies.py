@@ -100,7 +100,7 @@ def test_broken_values_are_passed_over(text: str) -> None:
 
 
 def test_values_find_a_body_that_shares_no_word() -> None:
-    index = RepoIndex.build(Snapshot.from_files({"pack/tools.py": SOURCE}), workers=1)
+    index = RepoIndex.build(Snapshot.from_files({"pack/tools.py": SOURCE}))
     case = investigate(index, "tools: for 'a;b' I get 'x' but expected [['a', 'b']]")
     assert case.locations[0].symbol == "rows"
     assert "kind of its result" in case.locations[0].explanation
@@ -111,7 +111,7 @@ def test_values_find_a_body_that_shares_no_word() -> None:
 
 
 def test_shares_sum_to_one_and_code_words_alone_are_no_evidence() -> None:
-    index = RepoIndex.build(Snapshot.from_files({"pack/tools.py": SOURCE}), workers=1)
+    index = RepoIndex.build(Snapshot.from_files({"pack/tools.py": SOURCE}))
     ranking = rank_symbols(index, issue_terms("the rows of a text"), InvestigateSettings())
     assert ranking.total.sum() == pytest.approx(1.0)
     assert np.all(ranking.total >= 0)

@@ -79,14 +79,14 @@ SNAPSHOT = Snapshot.from_files(FILES)
 
 @pytest.fixture(scope="module")
 def index() -> RepoIndex:
-    return RepoIndex.build(SNAPSHOT, workers=1)
+    return RepoIndex.build(SNAPSHOT)
 
 
 def test_a_case_is_valid_explained_and_the_same_every_time(index: RepoIndex) -> None:
     case = investigate(index, ISSUE)
     assert case_problems(case, SNAPSHOT) == []
     assert {one.symbol for one in case.locations[:2]} == {"cart_total", "discount"}
-    assert case.dumps() == investigate(RepoIndex.build(Snapshot.from_files(FILES), workers=1), ISSUE).dumps()
+    assert case.dumps() == investigate(RepoIndex.build(Snapshot.from_files(FILES)), ISSUE).dumps()
     assert not [one for one in case.locations if one.path.startswith("tests/")]
     rates = next(one for one in case.locations if one.symbol == "discount")
     assert "euros (documentation)" in rates.explanation

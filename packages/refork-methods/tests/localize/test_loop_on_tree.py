@@ -19,10 +19,10 @@ from refork_methods.localize.agreement import agreement, cause_similarity, place
 from refork_methods.localize.casefile import CaseFile, Location
 from refork_methods.localize.loop import Localizer
 from refork_methods.localize.on_tree import agree_on_tree, fork_runs, record_runs, trace_of
-from refork_methods.localize.planted import PlantedReader
 from refork_methods.localize.session import LoopSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
+from refork_testbed.trials.planted_reader import PlantedReader
 
 ISSUE = "Coupons give a wrong rebate: the discount of a member is taken twice from the price of the basket."
 FILES = {

@@ -18,12 +18,12 @@ from refork.types import Json, Message
 from refork_methods.localize.casefile import CaseFile, Location, case_problems
 from refork_methods.localize.loop import Localizer
 from refork_methods.localize.metrics import score_locations
-from refork_methods.localize.planted import PlantedReader
 from refork_methods.localize.prompts import FINAL
 from refork_methods.localize.session import LoopSettings
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Trace
+from refork_testbed.trials.planted_reader import PlantedReader
 from refork_testbed.worlds.repair.tasks import repair_tasks
 
 ISSUE = "The rebate of a coupon is off by one cent."
@@ -121,7 +121,7 @@ def test_tools_are_withdrawn_on_the_last_turn() -> None:
             return Reply({"role": "assistant", "content": text}, cost=Cost(10, 2, 0.5, 0.25))
 
     trace = Localizer(Counting(), TOOLS, LoopSettings(max_turns=4)).trace(ISSUE)
-    assert offered == [5, 5, 5, 0]
+    assert offered == [4, 4, 4, 0]
     assert trace.case.status == "forced"
     assert trace.ledger.tokens == 48
     assert trace.case.meta["ledger"]["money"] == 1.0

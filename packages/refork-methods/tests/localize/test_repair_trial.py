@@ -10,19 +10,22 @@ import pytest
 
 from refork.errors import BadInput
 from refork_methods.decide import break_even
-from refork_methods.localize.repair_trial import (
+from refork_testbed.trials.planted_repairs import (
     AGENTS,
     NONE,
+    TrialRow,
     TrialRules,
     attempt,
+    break_evens,
     draw_tasks,
     drawn_findings,
     right_findings,
     shuffled_findings,
     sweep,
+    trial_gate,
+    trial_table,
     zero_of,
 )
-from refork_methods.localize.trial_table import TrialRow, break_evens, trial_gate, trial_table
 
 
 def expected_trial(nats: float, *, spent: int = 0) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork_methods.localize.snapshot import Snapshot, near_names, near_paths, why_not_path
+from refork_methods.localize.snapshot import Snapshot, near_paths, why_not_path
 from refork_methods.localize.tools import RepoTools
 
 #: Ways out of a repository, and what only looks like one.
@@ -152,7 +152,6 @@ def test_every_way_out_is_refused_by_every_tool(tools: RepoTools, path: str) -> 
     answers = [
         tools.view_file(path),
         tools.connected(path),
-        tools.symbols(path),
         tools.tree(path),
         tools.call("view_file", {"path": path}),
         tools.search("SECRET", path_glob=path),
@@ -383,4 +382,3 @@ def test_near_misses() -> None:
     assert near_paths("src/parsr.py", paths)[:2] == ("src/parser.py", "src/parse.py")
     assert near_paths("SRC/PARSER.PY", paths)[0] == "src/parser.py"
     assert near_paths("nothing.txt", paths) == ()
-    assert near_names("brak_even", ["break_even", "other"]) == ("break_even",)

@@ -8,7 +8,7 @@ import pytest
 
 from refork_methods.localize.facts import Span
 from refork_methods.localize.snapshot import Snapshot
-from refork_methods.localize.tools import RepoTools, hits, matching, viewed
+from refork_methods.localize.tools import RepoTools, hits, matching
 
 FILES: dict[str, str | bytes] = {
     "pkg/__init__.py": "from pkg.core import Engine\n",
@@ -33,6 +33,15 @@ ODD: dict[str, bytes] = {
     "dashes.txt": b"--\n\\ no newline at the end of the file\n",
     "dashes2.txt": b"--\n\\ no newline at the end of the file",
 }
+
+
+def viewed(text: str) -> str:
+    """The file's own text that a view shows: its inverse, for lines that are shown whole."""
+    kept = text.split("\n", 1)[1].split("\n")
+    if kept[-2:] == ["\\ no newline at the end of the file", ""]:
+        kept = kept[:-2]
+        return "\n".join(line.split("\t", 1)[1] for line in kept)
+    return "".join(line.split("\t", 1)[1] + "\n" for line in kept[:-1])
 
 
 @pytest.fixture(scope="module")
@@ -207,22 +216,6 @@ def test_connected_says_lines_and_names(tools: RepoTools) -> None:
     assert "not read" in tools.connected("docs/guide.md").text
 
 
-def test_symbols_by_path_and_name(tools: RepoTools) -> None:
-    answer = tools.symbols("pkg/core.py")
-    assert answer.text == (
-        "pkg/core.py: 2 symbols\n  5-7 class Engine: class Engine:\n"
-        "    6-7 method Engine.run: def run(self):\n"
-    )
-    assert answer.spans == (Span("pkg/core.py", 5, 5), Span("pkg/core.py", 6, 6))
-    for name in ("run", "Engine.run", "core.Engine.run", "pkg.core.Engine.run"):
-        assert "pkg/core.py:6-7 method Engine.run" in tools.symbols(name=name).text
-    assert tools.symbols(name="util.run").error
-    assert "did you mean run?" in str(tools.symbols(name="rum").error)
-    assert "it is in pkg/util.py" in str(tools.symbols("pkg/core.py", "go").error)
-    assert tools.symbols().error
-    assert "not read" in tools.symbols("docs/guide.md").text
-
-
 def test_outputs_are_the_same_on_two_runs() -> None:
     def answers() -> list[str]:
         shuffled = list({**FILES, **ODD}.items())
@@ -231,12 +224,9 @@ def test_outputs_are_the_same_on_two_runs() -> None:
         asked = [
             tools.tree(".", 9),
             tools.search("e"),
-            tools.symbols(name="run"),
             tools.connected("pkg/core.py", 3),
         ]
-        asked += [
-            one for path in tools.snapshot.files for one in (tools.view_file(path), tools.symbols(path))
-        ]
+        asked += [tools.view_file(path) for path in tools.snapshot.files]
         return [repr(answer) for answer in asked]
 
     runs: list[list[str]] = []
@@ -247,7 +237,7 @@ def test_outputs_are_the_same_on_two_runs() -> None:
 
 def test_call_takes_what_the_schemas_say(tools: RepoTools) -> None:
     schemas = {one["function"]["name"]: one["function"]["parameters"] for one in tools.schemas()}
-    assert set(schemas) == {"view_file", "search", "tree", "connected", "symbols"}
+    assert set(schemas) == {"view_file", "search", "tree", "connected"}
     json.dumps(tools.schemas())
     assert tools.call("view_file", {"path": "pkg/util.py", "end": None}) == tools.view_file("pkg/util.py")
     assert tools.call("search", {"text": "Engine", "max_hits": 1}) == tools.search("Engine", max_hits=1)

@@ -30,7 +30,6 @@ TOOL_ALIASES = {
     "repository_tree": "tree", "repo_tree": "tree", "list_files": "tree", "list_dir": "tree",
     "list_directory": "tree", "ls": "tree",
     "connected_tree": "connected", "connected_files": "connected", "get_connected": "connected",
-    "get_symbols": "symbols", "list_symbols": "symbols", "find_symbol": "symbols",
 }  # fmt: skip
 _PATHS = ("file", "filename", "file_path", "filepath", "file_name", "path_name")
 _FOLDERS = ("dir", "directory", "folder", "root", "dir_path")
@@ -48,12 +47,11 @@ _ARGUMENT_ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tree": {"path": (*_FOLDERS, *_PATHS), "depth": ("max_depth", "levels", "level")},
     "connected": {"path": _PATHS, "hops": ("depth", "max_hops", "distance")},
-    "symbols": {"path": _PATHS, "name": ("symbol", "symbol_name", "identifier")},
 }
 _RANGES = ("range", "view_range", "line_range", "lines")
 _DEFAULTS: dict[str, Json] = {
     "view_file": {"start": 1}, "search": {"max_hits": 50}, "tree": {"path": ".", "depth": 2},
-    "connected": {"hops": 1}, "symbols": {},
+    "connected": {"hops": 1},
 }  # fmt: skip
 
 
@@ -146,9 +144,6 @@ def _positional(tool: str, given: object) -> tuple[Json, tuple[str, ...]]:
     values = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     if len(values) > len(parameters):
         raise BadInput(f"{tool}: {len(values)} arguments for {', '.join(parameters)}")
-    # Which of two optional arguments a lone one is would be a guess.
-    if values and not _required()[tool] and len(parameters) > 1 and tool != "tree":
-        raise BadInput(f"{tool}: name the argument: {' or '.join(parameters)}")
     return dict(zip(parameters, values, strict=False)), ("arguments by position",) if values else ()
 
 

@@ -265,7 +265,6 @@ def transfer(
     deploy: Annotated[
         bool, typer.Option("--deploy", help="Refuse a control arm (oracle, shuffled, masked).")
     ] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write the differences here as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare repairs with and without findings: paired difference, test, tokens with the localizer's own.
@@ -280,11 +279,6 @@ def transfer(
     report = transfer_report(read_runs(existing(with_)), read_runs(existing(without)), level=level)
     if deploy:
         report.refuse_control()
-    if svg is not None:
-        from refork_methods.localize.casefile import replace_text
-        from refork_methods.localize.transfer_picture import transfer_figure
-
-        replace_text(svg, transfer_figure(report).svg())
     if as_json:
         print_json(report.to_json())
     else:

@@ -19,7 +19,7 @@ from refork_methods.localize.facts import FileFacts, Symbol
 from refork_methods.localize.imports import ImportGraph, import_graph
 from refork_methods.localize.lexing import FIELDS, Names
 from refork_methods.localize.reader import read_files
-from refork_methods.localize.snapshot import Snapshot, near_names
+from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.terms import name_words
 
 # Counts of words by symbol and field, as sparse arrays in order of words.
@@ -89,7 +89,7 @@ def postings_of(names: Names, symbols: int) -> tuple[dict[str, int], dict[str, P
 
 @final
 class RepoIndex:
-    """What a snapshot's files say, found again by number, name and line.
+    """What a snapshot's files say, found again by number and line.
 
     ``symbols``: of all files, by path and line; a symbol's position is its number. ``words``: word -> its
     number;
@@ -106,16 +106,9 @@ class RepoIndex:
         self._numbers = {symbol.id: number for number, symbol in enumerate(self.symbols)}
 
     @classmethod
-    def build(cls, snapshot: Snapshot, workers: int | None = None, words: bool = True) -> RepoIndex:
-        """The index of a snapshot.
-
-        ``workers``: processes, 1 or 2; None takes 2 where the text is large enough to pay for starting
-        one. The result does not depend on it. ``words``: count the words of every symbol, which retrieval
-        needs.
-
-        Raises: BadInput where workers is neither.
-        """
-        files, names = read_files(snapshot, workers, words)
+    def build(cls, snapshot: Snapshot, words: bool = True) -> RepoIndex:
+        """The index of a snapshot. ``words``: count the words of every symbol, which retrieval needs."""
+        files, names = read_files(snapshot, words)
         return cls(snapshot, files, names)
 
     @cached_property
@@ -151,25 +144,3 @@ class RepoIndex:
             if symbol.end >= line:
                 return symbol
         return facts.symbols[0]
-
-    @cached_property
-    def _by_name(self) -> dict[str, list[Symbol]]:
-        out: dict[str, list[Symbol]] = {}
-        for symbol in self.symbols:
-            out.setdefault(symbol.name, []).append(symbol)
-        return out
-
-    def named(self, name: str) -> tuple[Symbol, ...]:
-        """Symbols of a name or a dotted tail: ``method``, ``Class.method``, ``module.Class.method``."""
-        wanted = name.replace("::", ".").replace("/", ".").strip(".").split(".")
-        kept = []
-        for symbol in self._by_name.get(wanted[-1], ()):
-            whole = symbol.path.rsplit(".", 1)[0].replace("/", ".").removesuffix(".__init__").split(".")
-            whole += symbol.qualified.split(".") if symbol.kind != "module" else []
-            if whole[-len(wanted) :] == wanted:
-                kept.append(symbol)
-        return tuple(kept)
-
-    def near(self, name: str) -> tuple[str, ...]:
-        """Names of symbols that may have been meant."""
-        return near_names(name.replace("::", ".").rsplit(".", 1)[-1], self._by_name)

@@ -89,12 +89,6 @@ def near_paths(wanted: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(folded[other] for other in dict.fromkeys([*same, *close]))[:MOST]
 
 
-def near_names(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """At most five names, those spelled most alike first; capitals are no difference."""
-    folded = {name.casefold(): name for name in sorted(names)}
-    return tuple(folded[other] for other in get_close_matches(wanted.casefold(), folded, MOST))
-
-
 # Git over a stranger's repository: what its own settings could start, switched off.
 
 #: Settings that name programs, over those of the repository.

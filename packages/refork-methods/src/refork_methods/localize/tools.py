@@ -13,7 +13,7 @@ import networkx as nx
 
 from refork.errors import BadInput, UserError
 from refork.types import Json
-from refork_methods.localize.facts import Span, Symbol, ToolResult
+from refork_methods.localize.facts import Span, ToolResult
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.snapshot import Snapshot, clean, has_mark, near_paths, why_not_path
 
@@ -66,15 +66,6 @@ def view_file(snapshot: Snapshot, path: str, start: int = 1, end: int | None = N
     return ToolResult(text, (Span(name, start, stop),), cut=wanted - stop)
 
 
-def viewed(text: str) -> str:
-    """The file's own text that a view shows: its inverse, for lines that are shown whole."""
-    kept = text.split("\n", 1)[1].split("\n")
-    if kept[-2:] == [_UNENDED, ""]:
-        kept = kept[:-2]
-        return "\n".join(line.split("\t", 1)[1] for line in kept)
-    return "".join(line.split("\t", 1)[1] + "\n" for line in kept[:-1])
-
-
 def _file_notes(snapshot: Snapshot, name: str, lines: list[str], long: int) -> str:
     raw = snapshot.bytes(name)
     ended = sum(line.endswith("\r\n") for line in lines)
@@ -88,68 +79,6 @@ def _file_notes(snapshot: Snapshot, name: str, lines: list[str], long: int) -> s
     if long:
         told.append(f"{long} of these lines cut")
     return f" ({'; '.join(told)})" if told else ""
-
-
-# What is defined in a file, or where a name is defined.
-
-MOST_SYMBOLS = 200
-"""Symbols that one answer shows at most."""
-
-
-def symbols(index: RepoIndex, path: str | None = None, name: str | None = None) -> ToolResult:
-    """The symbols of a file, those of a name, or both, with their lines.
-
-    ``name``: a name or a dotted tail of one, such as ``Class.method``. Only lines whose signature is in
-    the answer count as shown.
-
-    Raises: BadInput where neither is given, or nothing is found.
-    """
-    if path is None and name is None:
-        raise BadInput("give a path, a name, or both")
-    where = index.snapshot.resolve(path) if path is not None else None
-    if name is None:
-        assert where is not None
-        found = list(index.files[where].symbols[1:])
-        if not found:
-            return ToolResult(f"{where}: no symbols{_why(index, where)}")
-    else:
-        found = [symbol for symbol in index.named(name) if where is None or symbol.path == where]
-        if not found:
-            raise BadInput(
-                f"no symbol is named {name!r}{f' in {where}' if where else ''}", hint=_hint(index, name)
-            )
-    shown = found[:MOST_SYMBOLS]
-    out = [f"{where}: {len(found)} symbols" if name is None else f"{len(found)} named {name!r}"]
-    out += [_line(symbol, nested=name is None) for symbol in shown]
-    cut = len(found) - len(shown)
-    if cut:
-        out.append(f"{cut} more not shown: ask for a name")
-    if where is not None:
-        out[0] += _why(index, where)
-    spans = tuple(sorted({Span(s.path, s.start, s.start) for s in shown if s.signature}))
-    return ToolResult("\n".join(out) + "\n", spans, cut)
-
-
-def _line(symbol: Symbol, nested: bool) -> str:
-    place = f"{symbol.start}-{symbol.end}" if nested else f"{symbol.path}:{symbol.start}-{symbol.end}"
-    pad = "  " * symbol.qualified.count(".") if nested else ""
-    signature = f": {symbol.signature}" if symbol.signature else ""
-    return f"  {pad}{place} {symbol.kind} {symbol.qualified}{signature}"
-
-
-def _why(index: RepoIndex, path: str) -> str:
-    facts = index.files[path]
-    if facts.error is not None:
-        return f" (some may be missing: {facts.error})"
-    return " (symbols are not read from files of this kind)" if facts.language is None else ""
-
-
-def _hint(index: RepoIndex, name: str) -> str | None:
-    elsewhere = index.named(name)
-    if elsewhere:
-        return f"it is in {', '.join(sorted({symbol.path for symbol in elsewhere})[:5])}"
-    close = index.near(name)
-    return f"did you mean {' or '.join(close)}?" if close else None
 
 
 # Files that a file imports and files that import it, as far as asked.
@@ -447,7 +376,7 @@ def _folded_text(files: int, folders: int) -> str:
 
 @final
 class RepoTools:
-    """View, search, tree, connected and symbols over one snapshot.
+    """View, search, tree and connected over one snapshot.
 
     ``root``: a directory, an open snapshot, or an index of one. A question that cannot be answered is no
     exception but an answer whose ``error`` says why and what may have been meant.
@@ -467,7 +396,7 @@ class RepoTools:
 
     @property
     def index(self) -> RepoIndex:
-        """Symbols and imports, read when they are first asked for."""
+        """Imports, read when they are first asked for."""
         if self._index is None:
             self._index = RepoIndex.build(self.snapshot, words=False)
         return self._index
@@ -487,10 +416,6 @@ class RepoTools:
     def connected(self, path: str, hops: int = 1) -> ToolResult:
         """Files linked by imports, both directions."""
         return _answer(lambda: connected(self.index, path, hops))
-
-    def symbols(self, path: str | None = None, name: str | None = None) -> ToolResult:
-        """Definitions in a file, or of a name."""
-        return _answer(lambda: symbols(self.index, path, name))
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Answer a tool call as a model makes it; a call that fits no schema is an answer with ``error``."""
@@ -599,14 +524,5 @@ _SPECS: dict[str, Json] = {
         "description": "List the files that a file imports and those that import it, in the repository.",
         "properties": {"path": _text(_PATH), "hops": _number("How many imports away, 1 to 5. Default 1.", 5)},
         "required": ["path"],
-    },
-    "symbols": {
-        "description": "List the classes, functions and variables of a file, or every definition of a name."
-        " Give path, name, or both.",
-        "properties": {
-            "path": _text(_PATH),
-            "name": _text("A name such as 'parse' or a dotted one such as 'Parser.parse'."),
-        },
-        "required": [],
     },
 }  # fmt: skip

@@ -212,7 +212,7 @@ class Investigated:
 
 def investigate_task(task: RepairTask, result: Spectrum | None = None) -> Investigated:
     """Investigate the broken project without its tests, from the issue and, if given, a spectrum."""
-    index = RepoIndex.build(Snapshot.from_files(task.files), workers=1)
+    index = RepoIndex.build(Snapshot.from_files(task.files))
     return Investigated(task, index, investigate(index, task.issue, spectrum=result))
 
 
