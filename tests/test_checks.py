@@ -16,7 +16,9 @@ RESTS = re.compile(
     \b(?: in\ (?:the|our)\ tests \b | (?:equality|which)\ is\ a\ test\b
     | a\ test\ (?:of\ ours|here|holds|forgets|drives)
     | (?:the|our)\ tests\ (?:run|hold|carry|compare|write|show) | which\ tests\ (?:hold|compare)
-    | test\ that\ shuffles | ^\#\#\ How\ (?:it|this)\ was\ checked )
+    | test\ that\ shuffles | ^\#\#\ How\ (?:it|this)\ was\ checked | ^\#\#\ Checked\ against
+    | (?:^|:\ |all\ |is\ |was\ |were\ )tested\ (?:against|for|over|in)\ | \b(?:all|that\ is|were)\ tested\b
+    | ^Tested\ | \bthese\ are\ tests\b )
     """,
     re.MULTILINE,
 )

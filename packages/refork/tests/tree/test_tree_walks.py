@@ -58,8 +58,15 @@ def test_a_point_beyond_the_step(tree, token):
 def test_a_point_in_a_step_without_tokens(tree):
     node = tree.append(NewNode(kind="task", text="abc"))[0]
     assert tree.at(node).keep == 0
-    with pytest.raises(BadPoint, match="no token ids"):
+    with pytest.raises(BadPoint, match="no token ids") as refused:
         tree.at(node, 0)
+    assert refused.value.hint == "fork after the whole step"
+    # Behind a whole turn without ids nobody can go on: the hint leads to where one can.
+    turn = tree.append(NewNode(kind="action", parent=node.id, text="said"))[0]
+    with pytest.raises(BadPoint, match="no token ids") as refused:
+        tree.at(turn, 2)
+    assert f"--node {node.id[:12]}" in refused.value.hint
+    assert "--policy" in refused.value.hint
 
 
 def test_ids_may_be_shortened_while_they_are_clear(tree):

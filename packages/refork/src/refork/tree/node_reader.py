@@ -124,11 +124,19 @@ def point(db: Database, where: Node | str | Point, token: int | None = None) -> 
         raise BadPoint(
             f"token {token} of a step that records no token ids",
             where=place,
-            hint="fork after the whole step",
+            hint=_without_ids(node),
         )
     if not 0 <= token <= node.length:
         raise BadPoint(f"token {token} is beyond this step, which has {node.length} tokens", where=place)
     return Point(node, None if token == node.length else token)
+
+
+def _without_ids(node: Node) -> str:
+    """Where a step without token ids can be forked: behind a turn somebody else speaks, or nobody does."""
+    if node.kind != "action":
+        return "fork after the whole step"
+    where = f", --node {node.parent[:12]}" if node.parent else ""
+    return f"fork where the turn begins{where}; or import the log with --policy, for token ids"
 
 
 def path(db: Database, end: Point) -> Trajectory:
