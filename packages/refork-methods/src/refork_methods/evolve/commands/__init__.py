@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from refork.stats import Interval
 
 
-def span(found: Interval | None) -> str:
+def span(interval: Interval | None) -> str:
     """An estimate with its interval, for a table."""
-    return "-" if found is None else f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return "-" if interval is None else f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
