@@ -40,7 +40,7 @@ def test_live_episodes_are_played_once(folder):
         "--tasks", 3, "--horizon", 2, "--verify", "retry", "--json",
     )  # fmt: skip
     first, again = json.loads(gate(*command)), json.loads(gate(*command))
-    assert (first["found"], again["found"]) == (0, 3)
+    assert (first["recorded"], again["recorded"]) == (0, 3)
     assert first["utility"] == again["utility"]
     assert [(r["task"], r["outcome"], r["actions"]) for r in first["rows"]] == [
         (r["task"], r["outcome"], r["actions"]) for r in again["rows"]

@@ -12,7 +12,6 @@ from refork_methods.gate.fit import (
     count_steps,
     fit,
     fit_critics,
-    fit_kernel,
     leave_one_out,
     refuse_fitted,
 )
@@ -150,7 +149,7 @@ class TestCritics:
 class TestKernel:
     def test_the_example_of_the_release(self):
         pairs = [(False, n < 9) for n in range(44)] + [(True, n >= 10) for n in range(68)]
-        kernel = fit_kernel(steps(pairs))
+        kernel = count_steps(steps(pairs)).kernel()
         assert exact(kernel.fix) == Fraction(10, 46)
         assert exact(kernel.breaks) == Fraction(11, 70)
         assert round(kernel.fix.mean, 3) == 0.217
@@ -159,11 +158,11 @@ class TestKernel:
     def test_only_steps_whose_artifact_changed(self):
         pairs = [(False, False)] * 4 + [(False, True)] * 2
         same = [("a", "a")] * 3 + [("a", "b")] * 3
-        assert exact(fit_kernel(steps(pairs, same)).fix) == Fraction(3, 8)
-        assert exact(fit_kernel(steps(pairs, same), changed_only=True).fix) == Fraction(3, 5)
+        assert exact(count_steps(steps(pairs, same)).kernel().fix) == Fraction(3, 8)
+        assert exact(count_steps(steps(pairs, same), changed_only=True).kernel().fix) == Fraction(3, 5)
         assert count_steps(steps(pairs, same)).unchanged == 3
         with pytest.raises(BadInput, match="without its artifact"):
-            fit_kernel(steps(pairs, [("a", None)] * 6), changed_only=True)
+            count_steps(steps(pairs, [("a", None)] * 6), changed_only=True)
 
     def test_steps_with_a_lost_end_are_counted_apart(self):
         chain = [
@@ -175,8 +174,6 @@ class TestKernel:
 
     def test_draws_are_no_refinements(self):
         draws = [Record("a", str(n), n % 2 == 0, {"test": True}) for n in range(6)]
-        with pytest.raises(BadInput, match="no refinement step"):
-            fit_kernel(draws)
         model = fit_critics(draws + made(5, 5), {"test": 1})
         assert model.kernel == Kernel.resample(model.prior)
         assert model.meta["kernel"]["from"] == "resample"
@@ -184,7 +181,7 @@ class TestKernel:
     def test_the_kernel_of_a_fit(self):
         records = planted_records(TRUE, 60, seed=2)
         model = fit_critics(records, PRICES)
-        assert model.kernel == fit_kernel(records)
+        assert model.kernel == count_steps(records).kernel()
         assert model.meta["kernel"]["from"] == "steps"
         given = Kernel(0.5, 0.5)
         assert fit_critics(records, PRICES, kernel=given).kernel == given

@@ -70,11 +70,11 @@ def test_a_run_is_read_from_the_tree_the_second_time():
         again = run_live(tree, bench, TASKS[:2], setting, draws=2)
         assert (bench.calls, len(tree)) == (asked, nodes)
         assert again.utilities == first.utilities
-        assert all(row.found for row in again.rows)
+        assert all(row.recorded for row in again.rows)
         more = run_live(tree, bench, TASKS, setting, draws=2)
-        assert [row.found for row in more.rows] == [True] * 4 + [False] * 4
+        assert [row.recorded for row in more.rows] == [True] * 4 + [False] * 4
         told = more.to_json()
-        assert (told["found"], told["tasks"], len(told["rows"])) == (4, 4, 8)
+        assert (told["recorded"], told["tasks"], len(told["rows"])) == (4, 4, 8)
         assert json.dumps(told)
 
 

@@ -102,7 +102,7 @@ def print_live(report: dict[str, Any]) -> None:
     ]  # fmt: skip
     print_table(["task", "draw", "actions", "outcome", "belief", "utility", ""], rows)
     outcomes = ", ".join(f"{n} {name}" for name, n in report["outcomes"].items())
-    typer.echo(f"{len(report['rows'])} episodes: {outcomes}; {report['found']} were on the tree already")
+    typer.echo(f"{len(report['rows'])} episodes: {outcomes}; {report['recorded']} were on the tree already")
     utility, promised = report["utility"], report["promised"]
     if utility is not None:
         typer.echo(

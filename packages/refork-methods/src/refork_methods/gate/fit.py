@@ -56,26 +56,14 @@ class StepCounts:
         return Kernel(BetaRate(self.fixed, self.wrong), BetaRate(self.broken, self.right))
 
 
-def fit_kernel(steps: Iterable[Record], changed_only: bool = False) -> Kernel:
-    """The refine kernel of recorded steps: posterior rates of fixing a wrong and breaking a right candidate.
+def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> StepCounts:
+    """Count what every refinement step did; a step leads from step s to s + 1 of one draw.
 
-    A step leads from step s to s + 1 of one draw. ``changed_only`` counts those whose artifact changed, by
-    SHA-256.
+    ``changed_only`` counts those whose artifact changed, by SHA-256.
 
-    Raises: BadInput for no step with both outcomes, or a step without an artifact where it must have changed.
+    Raises: BadInput for a step without an artifact where it must have changed.
     Source: arXiv:2606.24453.
     """
-    counts = count_steps(steps, changed_only=changed_only)
-    if not counts.pairs:
-        raise BadInput(
-            f"no refinement step has both outcomes ({counts.lost} lack one)",
-            hint='number the steps of a draw: "step": 0, 1, ...; separate draws are no refinements',
-        )
-    return counts.kernel()
-
-
-def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> StepCounts:
-    """Count what every refinement step did. Raises BadInput for a step without an artifact, where needed."""
     found = {"wrong": 0, "fixed": 0, "right": 0, "broken": 0}
     unchanged = lost = 0
     for chain in chains(records):

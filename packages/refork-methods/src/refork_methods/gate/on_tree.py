@@ -278,7 +278,7 @@ class Setting:
 @final
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One episode; ``found``: it was on the tree already. A failed one has nothing but its ``why``."""
+    """One episode; ``recorded``: it was on the tree already. A failed one has nothing but its ``why``."""
 
     task: str
     draw: int
@@ -288,7 +288,7 @@ class LiveRow:
     utility: float | None = None
     spent: float | None = None
     node: str | None = None
-    found: bool = False
+    recorded: bool = False
     why: str | None = None
 
 
@@ -332,7 +332,7 @@ class LiveRun:
         return {
             "policy": self.policy, "unit": self.unit,
             "rows": [to_json(row) for row in self.rows], "outcomes": counts,
-            "found": sum(row.found for row in self.rows), "tasks": len(self.utilities),
+            "recorded": sum(row.recorded for row in self.rows), "tasks": len(self.utilities),
             "utility": to_json(self.mean()), "predicted": self.predicted, "z": self.z,
             "promised": self.rules.to_json(),
         }  # fmt: skip
@@ -395,12 +395,12 @@ def run_live(
             if node is None:
                 try:
                     made = _play(tree, setting, opened(draw), gate, bench.producers, str(draw))
-                    rows.append(_row(task.id, draw, tree.node(made), found=False))
+                    rows.append(_row(task.id, draw, tree.node(made), recorded=False))
                 except ServerError as error:
                     why = error.what
                     rows.append(LiveRow(task.id, draw, FAILED, why=why))
             else:
-                rows.append(_row(task.id, draw, node, found=True))
+                rows.append(_row(task.id, draw, node, recorded=True))
             progress("episodes", len(rows), draws * len(tasks))
     found = worth(setting.policy, problem)
     return LiveRun(setting.policy.name, setting.prices.unit, tuple(rows), found, promised)
@@ -422,7 +422,7 @@ def _play(
     return record_episode(tree, episode, gate, critics, name)
 
 
-def _row(task: str, draw: int, node: Node, *, found: bool) -> LiveRow:
+def _row(task: str, draw: int, node: Node, *, recorded: bool) -> LiveRow:
     body = node.extra["gate"]
     return LiveRow(
         task,
@@ -433,5 +433,5 @@ def _row(task: str, draw: int, node: Node, *, found: bool) -> LiveRow:
         body["utility"],
         body["first"] + sum(event["price"] for event in body["events"]),
         node.id,
-        found,
+        recorded,
     )
