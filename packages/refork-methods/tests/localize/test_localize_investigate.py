@@ -149,7 +149,7 @@ def test_tests_may_be_asked_for(index: RepoIndex) -> None:
 
 def test_bm25f_by_hand(index: RepoIndex) -> None:
     fields = {name: index.postings[name] for name in ("name", "doc")}
-    settings = Bm25f({"name": 2.0, "doc": 1.0}, default_b=0.0, k1=1.5)
+    settings = Bm25f({"name": 2.0, "doc": 1.0}, b=0.0, k1=1.5)
     word = np.array([index.words["coupon"]])
     got = term_scores(fields, word, settings)[0]
     count = np.zeros(len(index.symbols))

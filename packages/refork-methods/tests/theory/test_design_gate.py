@@ -85,8 +85,8 @@ def test_people_needed_is_the_fewest():
         people_needed((0.0, 1.0), (0.5, 1.0), power=1.0)
 
 
-def measured(mean, variance, people=50, value=None):
-    return Measured("m", mean if value is None else value, mean, variance, people, 0)
+def measured(mean, variance, people=50):
+    return Measured("m", mean, mean, variance, people, 0)
 
 
 def test_the_gate_s_edge_lies_at_its_level():
@@ -118,14 +118,6 @@ def test_a_missing_or_constant_metric_is_refused():
     assert "same for everybody" in same.reason
     with pytest.raises(BadInput):
         gate(missing, missing, attempts=0)
-    with pytest.raises(BadInput):
-        gate(missing, missing, centre="median")
-
-
-def test_the_published_centre_is_the_pooled_value():
-    one, other = measured(0.5, 0.01, value=0.2), measured(0.5, 0.01, value=0.8)
-    assert not gate(one, other).accepted
-    assert gate(one, other, centre="pooled").accepted
 
 
 def test_a_metric_s_moments_by_hand():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -16,7 +16,7 @@ from refork_methods.localize.index import Postings
 @final
 @dataclass(frozen=True, slots=True)
 class Bm25f:
-    """Settings: weight and length normalisation ``b`` (0 none, 1 full) per field; the saturation ``k1``.
+    """Settings: a weight per field, the length normalisation ``b`` (0 none, 1 full), the saturation ``k1``.
 
     A field without a weight is not read.
 
@@ -24,14 +24,13 @@ class Bm25f:
     """
 
     weights: Mapping[str, float]
-    b: Mapping[str, float] = field(default_factory=dict)
-    default_b: float = 0.5
+    b: float = 0.5
     k1: float = 1.2
 
     def __post_init__(self) -> None:
         if any(weight < 0 for weight in self.weights.values()) or not any(self.weights.values()):
             raise BadInput("field weights are 0 or more, and one is above 0")
-        if not all(0 <= b <= 1 for b in (self.default_b, *self.b.values())) or self.k1 <= 0:
+        if not 0 <= self.b <= 1 or self.k1 <= 0:
             raise BadInput("b lies in [0, 1] and k1 is above 0")
 
 
@@ -55,7 +54,7 @@ def term_scores(
     heavy = np.zeros((words.size, documents))
     for name, weight in settings.weights.items():
         if weight > 0:
-            _add_field(heavy, fields[name], words, weight, settings.b.get(name, settings.default_b))
+            _add_field(heavy, fields[name], words, weight, settings.b)
     holding = (heavy > 0).sum(axis=1)
     idf = np.log1p((documents - holding + 0.5) / (holding + 0.5))
     return np.asarray(idf[:, None] * heavy / (settings.k1 + heavy))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import final
 
 import numpy as np
 
-from refork.errors import BadInput, CannotDo
-from refork_methods.localize.snapshot import QUIET, environment
+from refork.errors import BadInput
+from refork_methods.localize.snapshot import run_git
 from refork_methods.localize.terms import words
 
 # Control characters, which neither a message nor a path holds.
@@ -78,13 +77,7 @@ class History:
 
 def git(root: str | Path, *arguments: str) -> str:
     """The output of a git command. Raises BadInput where git refuses, CannotDo without git."""
-    command = ["git", "-C", str(root), *QUIET, *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment())
-    except FileNotFoundError as error:
-        raise CannotDo("git is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise CannotDo("git did not answer in two minutes", where=" ".join(arguments)) from error
+    done = run_git(Path(root), *arguments)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise BadInput(f"git refused: {said[-1] if said else done.returncode}", where=str(root))

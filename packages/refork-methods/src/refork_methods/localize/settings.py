@@ -60,7 +60,7 @@ class InvestigateSettings:
     symbol_fields: Bm25f = field(default_factory=lambda: Bm25f(_SYMBOL_FIELDS, k1=2.0))
     file_fields: Bm25f = field(default_factory=lambda: Bm25f(_FILE_FIELDS, k1=2.0))
     whole_fields: Bm25f = field(
-        default_factory=lambda: Bm25f(dict.fromkeys(_SYMBOL_FIELDS, 1.0), default_b=0.75, k1=1.5)
+        default_factory=lambda: Bm25f(dict.fromkeys(_SYMBOL_FIELDS, 1.0), b=0.75, k1=1.5)
     )
     weights: Weights = field(default_factory=Weights)
     locations: int = 5

@@ -339,7 +339,7 @@ def _git_names(top: Path) -> tuple[list[bytes] | None, str | None]:
         if inside.strip() != b"true":
             beside = (top / ".git").exists()
             return None, "git would not read this checkout; it was read as a plain folder" if beside else None
-        if _run(top, "check-ignore", "-q", ".").returncode == 0:
+        if run_git(top, "check-ignore", "-q", ".").returncode == 0:
             return None, "git ignores this folder; it was read as a plain one"
         listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except CannotDo:
@@ -376,23 +376,26 @@ def _blobs(top: Path, ids: list[str]) -> list[bytes]:
     return found
 
 
-def _run(
+def run_git(
     top: Path, *arguments: str, given: bytes | None = None, reads_files: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
+    """A finished git command, whatever its status. Raises CannotDo without git, or where it hangs."""
     try:
         return subprocess.run(
             ["git", "-C", os.fspath(top), *QUIET, *arguments],
-            input=given, capture_output=True, check=False,
+            input=given, capture_output=True, check=False, timeout=120,
             env=unfiltered(top) if reads_files else environment(),
         )  # fmt: skip
     except FileNotFoundError:
         raise CannotDo("git is not installed", hint="install git, or give a plain folder") from None
+    except subprocess.TimeoutExpired:
+        raise CannotDo("git did not answer in two minutes", where=" ".join(arguments)) from None
 
 
 def _git(
     top: Path, *arguments: str, given: bytes | None = None, check: bool = True, reads_files: bool = False
 ) -> bytes:
-    done = _run(top, *arguments, given=given, reads_files=reads_files)
+    done = run_git(top, *arguments, given=given, reads_files=reads_files)
     if done.returncode and check:
         raise CannotDo(
             f"git {arguments[0]} failed: {done.stderr.decode('utf-8', 'replace').strip()[:300]}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, final
 
 from refork.errors import BadInput
 from refork.stats.results import Test
@@ -21,7 +21,6 @@ SIMULATED: Final = 50
 PLANNED: Final = 25
 #: More people than this are not worth planning for.
 MOST_PEOPLE: Final = 100_000
-Centre: TypeAlias = Literal["people", "pooled"]
 
 
 @final
@@ -135,23 +134,19 @@ def gate(
     kept_people: int = PLANNED,
     alpha: float = ALPHA,
     attempts: int = 1,
-    centre: Centre = "people",
 ) -> GateResult:
     """Whether ``kept_people`` people on each side could tell two theories apart by a metric.
 
     ``kept_people`` is what is left after exclusions, not what is recruited. ``attempts`` designs tried under
-    one level are tested at ``alpha / attempts`` each. ``centre`` compares the means of the persons' values,
-    or the pooled values as published.
+    one level are tested at ``alpha / attempts`` each. Compared are the means of the persons' values.
 
-    Raises: BadInput for fewer than two people kept, no attempt, or another centre.
+    Raises: BadInput for fewer than two people kept, or no attempt.
     Source: arXiv:2606.26448 (code) takes 25 whoever is left, pooled values, and population variances.
     """
-    if centre not in ("people", "pooled"):
-        raise BadInput(f"unknown centre {centre!r}", hint="people or pooled")
     if attempts < 1:
         raise BadInput(f"{attempts} attempts", hint="at least one")
     level = alpha / attempts
-    sides = [_moments(one, centre) for one in (mine, other)]
+    sides = [moments(one) for one in (mine, other)]
     if sides[0] is None or sides[1] is None:
         reason = f"{mine.metric!r} is not defined for two people or more of each theory"
         return GateResult(False, reason, mine, other, kept_people, level)
@@ -166,9 +161,8 @@ def gate(
     return GateResult(accepted, said, mine, other, kept_people, level, p, power, needed)
 
 
-def _moments(measured: Measured, centre: Centre) -> tuple[float, float] | None:
-    value = measured.mean if centre == "people" else measured.value
-    variance = measured.sample_variance if centre == "people" else measured.variance
-    if value is None or variance is None or measured.people < 2:
+def moments(measured: Measured) -> tuple[float, float] | None:
+    """Mean and sample variance of the persons' values; None for fewer than two people who have one."""
+    if measured.mean is None or measured.sample_variance is None:
         return None
-    return value, variance
+    return measured.mean, measured.sample_variance

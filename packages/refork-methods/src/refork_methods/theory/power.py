@@ -14,7 +14,7 @@ from refork.stats.results import Interval
 from refork_methods.theory.chooser import Chooser
 from refork_methods.theory.discriminability import discriminability
 from refork_methods.theory.experiment import Experiment
-from refork_methods.theory.gate import ALPHA, gate, welch_power
+from refork_methods.theory.gate import ALPHA, gate, moments, welch_power
 from refork_methods.theory.metrics import (
     Measured,
     Metric,
@@ -116,8 +116,7 @@ def _row(
     pairs = [(measure(one, runs[0]), measure(one, runs[1])) for one in metrics]
     one, two = min(pairs, key=lambda pair: _needed(pair[0], pair[1], alpha))
     apart = discriminability(mine, other, experiment, seed)
-    moments = [_moments(one), _moments(two)]
-    known = [found for found in moments if found is not None]
+    known = [found for found in (moments(one), moments(two)) if found is not None]
     power = tuple(welch_power(known[0], known[1], n, alpha) for n in numbers) if len(known) == 2 else ()
     needed = _needed(one, two, alpha)
     return DesignPower(
@@ -129,12 +128,6 @@ def _row(
         power,
         int(needed) if needed < np.inf else None,
     )
-
-
-def _moments(found: Measured) -> tuple[float, float] | None:
-    if found.mean is None or found.sample_variance is None:
-        return None
-    return found.mean, found.sample_variance
 
 
 def _needed(mine: Measured, other: Measured, alpha: float) -> float:

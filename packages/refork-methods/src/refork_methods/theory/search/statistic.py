@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from refork.errors import BadInput
 from refork.sandbox import Sandbox, refusal
@@ -69,21 +69,16 @@ class Code(_Data):
 Statistic = Annotated[Named | ShareAt | Agreement | Code, Field(discriminator="kind")]
 
 
-class StatisticBox(_Data):
-    """A statistic read from plain JSON."""
-
-    statistic: Statistic
+_READER: Final[TypeAdapter[Named | ShareAt | Agreement | Code]] = TypeAdapter(Statistic)
 
 
 def read_statistic(data: Any, where: str | None = None) -> Named | ShareAt | Agreement | Code:
     """A statistic from plain JSON. Raises BadInput naming what does not fit."""
-    from pydantic import ValidationError
-
     try:
-        return StatisticBox.model_validate({"statistic": data}).statistic
+        return _READER.validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:]) or "the statistic"
+        place = ".".join(str(part) for part in first["loc"]) or "the statistic"
         raise BadInput(f"{place}: {first['msg']}", where=where) from error
 
 
