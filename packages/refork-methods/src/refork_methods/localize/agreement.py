@@ -37,6 +37,7 @@ class Agreement:
     @property
     def by_run(self) -> Float[np.ndarray, "runs"]:
         """Each run's mean agreement with the others, place and cause counting half each."""
+        # The diagonal is each run with itself, and says nothing.
         both = (self.locations + self.causes) / 2
         count = len(both)
         mean: Float[np.ndarray, "runs"] = (both.sum(axis=1) - np.diag(both)) / (count - 1)

@@ -70,6 +70,7 @@ def _add_field(
     for row, word in enumerate(words):
         held = slice(postings.indptr[word], postings.indptr[word + 1])
         at = postings.symbols[held]
+        # Fields are added before they saturate: a word in two fields is one word, not two.
         heavy[row, at] += weight * postings.counts[held] / norm[at]
 
 

@@ -205,6 +205,7 @@ def call_graph(
 
 
 def _add(graph: "nx.DiGraph[str]", caller: str, callee: str, weight: float, line: int) -> None:
+    # One edge a pair: the ranking asks how sure a call is, not how often it stands there.
     old = graph.get_edge_data(caller, callee)
     # Of several calls between two symbols the surest stands, with its line.
     if old is None or weight > old["weight"]:

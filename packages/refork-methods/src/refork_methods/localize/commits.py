@@ -127,6 +127,7 @@ def fix_commits(
         sources = [path for path in commit.paths if _is_source(path)]
         if not 1 <= len(sources) <= most_files:
             continue
+        # Merges have two parents and no one diff; the first commit has none.
         parents = git(root, "rev-list", "--parents", "-n1", commit.id).split()[1:]
         if len(parents) != 1:
             continue

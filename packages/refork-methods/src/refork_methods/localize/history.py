@@ -71,6 +71,7 @@ class History:
         told: dict[str, float] = {}
         for score, commit in self.similar(weights)[:20]:
             for path in commit.paths:
+                # A commit that changed everything points at nothing.
                 told[path] = told.get(path, 0.0) + score / len(commit.paths) ** 0.5
         return told
 

@@ -328,6 +328,7 @@ def _span(
     texts = index.snapshot.lines(symbol.path)
     last = min(symbol.end, len(texts))
     mass = word_weights(texts[symbol.start - 1 : last], weights)
+    # At least 1, so that a traced line counts where no word of the issue stands in the symbol.
     heavy = max(float(mass.max(initial=0.0)), 1.0)
     frames = [one.frame.line for one in ranking.placed if one.path == symbol.path]
     # A line that failing tests ran, or that a stack frame names, outweighs the words of any other.

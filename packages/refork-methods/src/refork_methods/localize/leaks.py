@@ -83,6 +83,7 @@ def _applied(patch: PatchSet, snapshot: Snapshot) -> bool:
     judged = 0
     for part in patch:
         path = part.target_file.removeprefix("b/")
+        # Every hunk must be there: one line of the fix may stand in the old version by chance.
         for hunk in part:
             old = [line.value.rstrip("\r\n") for line in hunk if not line.is_added]
             new = [line.value.rstrip("\r\n") for line in hunk if not line.is_removed]

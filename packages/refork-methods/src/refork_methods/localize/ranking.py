@@ -70,6 +70,7 @@ def rank_symbols(
     files = np.array([place[symbol.path] for symbol in index.symbols], dtype=np.int64)
     names, asked, weights = _query(index, issue, settings)
     terms = term_scores(index.postings, asked, settings.symbol_fields) * weights[:, None]
+    # Files are scored from their symbols' counts: no text is read twice.
     by_file = {name: grouped(one, files, len(paths)) for name, one in index.postings.items()}
     placed = place_frames(frames(issue.text + "\n" + (traceback or "")), paths)
     literals = _literals(index, issue)
@@ -91,6 +92,7 @@ def rank_symbols(
     links = call_links(index, settings.backward)
     found = match_bodies(index, reported(issue), _candidates(parts, settings, links))
     parts |= found.parts
+    # Bodies are read for the best candidates only, so their evidence comes in last.
     odds = _weighed(parts, settings)
     shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
     parts["graph"] = scaled(received)
@@ -145,6 +147,7 @@ def call_links(index: RepoIndex, backward: float) -> csr_matrix:
         if a != b:
             rows += [a, b]
             columns += [b, a]
+            # A fault shows in the caller more often than a caller is to blame for what it calls.
             values += [weight, weight * backward]
     size = len(number)
     return csr_matrix(coo_matrix((values, (rows, columns)), shape=(size, size)))
@@ -201,6 +204,7 @@ def _named(index: RepoIndex, issue: IssueTerms) -> Float[np.ndarray, "symbols"]:
         ):
             told[n] = 1.0
         elif symbol.name in tails:
+            # Shared by the root: forty of one name say less each, but not forty times less.
             told[n] = 0.7 / count[symbol.name] ** 0.5
     return told
 

@@ -97,6 +97,7 @@ def fit_context(
     where it alone is too long, its texts lose their middle. If that is not enough the context is over budget:
     the issue is not given up.
     """
+    # As few turns as possible are collapsed: the first count that fits is the longest recent part.
     for count in range(len(exchanges)):
         made = _with(first, exchanges, count)
         if counter(made) <= budget:
@@ -293,6 +294,7 @@ class Session:
         if told.kind == "case":
             return made
         said = f"{prompts.head(number, self.settings.max_turns)} {told.text}"
+        # Beside the answer to the turn before: two user messages in a row break some templates.
         if self.final and not self.over:
             said += f"\n\n{self._demand()}"
         made = replace(made, messages=(message, *_answer_messages(message, said)))

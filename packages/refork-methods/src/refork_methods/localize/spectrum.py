@@ -47,6 +47,7 @@ class Spectrum:
                 runs[line] = runs.get(line, 0) + 1
                 if test in self.failed:
                     failing[line] = failing.get(line, 0) + 1
+        # Lines that no failing test ran are left out: their suspicion is 0.
         return {line: n / math.sqrt(len(self.failed) * runs[line]) for line, n in failing.items()}
 
 

@@ -97,6 +97,7 @@ def place_frames(result: Iterable[Frame], files: Iterable[str]) -> tuple[Placed,
 
 
 def _best(frame: Frame, candidates: list[str]) -> str | None:
+    # Traces come from other machines: only the end of a path can be compared.
     scored = sorted(((_tail(frame.path, path), path) for path in candidates), reverse=True)
     if not scored or (len(scored) > 1 and scored[0][0] == scored[1][0]):
         return None

@@ -84,6 +84,7 @@ def follow(
         chosen: Int[Array, "people shown"] = (noise < chances[rows[:, None], 0, orders]).astype(np.int64)
         return chosen
     responses = np.empty((people, shown), dtype=np.int64)
+    # 0: nothing was chosen yet; else 1 more than the option, as the rows of `chances` are.
     before = np.zeros(people, dtype=np.int64)
     for trial in range(shown):
         responses[:, trial] = noise[:, trial] < chances[rows, before, orders[:, trial]]

@@ -68,6 +68,7 @@ def sequence_jsd(mine: Int[Array, "runs trials"], other: Int[Array, "others tria
 
 def _joint(choices: Int[Array, "runs trials"]) -> Float[Array, "trials 4"]:
     """Share of (before, now) = 00, 01, 10, 11 in each trial; before is 0 in the first."""
+    # 0 stands for no choice in the first trial: there both sides have the same column.
     before = np.concatenate([np.zeros_like(choices[:, :1]), choices[:, :-1]], axis=1)
     cell = 2 * before + choices
     return np.stack([(cell == k).mean(axis=0) for k in range(4)], axis=1)

@@ -251,6 +251,7 @@ def read_participants(path: Path, rules: QualityRules | None = None) -> Particip
     for person, own in found.items():
         number = own[0].get("recruited", "")
         reason = "came a second time" if number and number in came else None
+        # Files are read in the order of their names, and rows in theirs: the first visit is the one kept.
         came.add(number)
         responses = np.asarray([int(row["response"]) for row in own])
         trials = Trials(np.zeros_like(responses), np.zeros_like(responses), responses)

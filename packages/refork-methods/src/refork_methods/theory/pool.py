@@ -169,6 +169,7 @@ class Pool:
     def replay(self) -> tuple[Standing, ...]:
         """The standing after each finished round, derived anew from what is recorded."""
         found = []
+        # Each round is scored on what was known then, by the theories that stood then.
         for count, (labels, slots) in enumerate(self._walk()[1:], 1):
             real = np.asarray([s.real for one in self.rounds[:count] for s in one.seen])
             scores = relative_scores(distances(self.table(labels, count), real))

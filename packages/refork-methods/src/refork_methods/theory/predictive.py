@@ -128,6 +128,7 @@ def score_theories(
         one.name: [predicted_rates(one, seen.experiment, draws, seed) for seen in observations]
         for one in choosers
     }
+    # A coin is scored on the same redraws, so that its noise cancels in the gain of a theory.
     coin = _errors([np.full(part.rates.shape[1], 0.5) for part in people], people)
     noise = _noise(people)
     parts = np.stack([_by_observation(tables[one.name], people) for one in choosers], axis=1)
@@ -246,6 +247,7 @@ def _correlation(rates: Sequence[Array], people: Sequence[_Redrawn], level: floa
     spread = np.nansum(y**2, axis=1)
     # Drawing again spreads the rates once more, which would pull every redraw towards 0.
     more = np.nansum(np.concatenate([part.noise for part in people], axis=1), axis=1)
+    # Row 0 is the sample itself and keeps its spread.
     spread[1:] = np.maximum(spread[1:] - more[1:], 0)
     down = np.sqrt(np.nansum(x**2, axis=1) * spread)
     r = np.divide(np.nansum(x * y, axis=1), down, out=np.zeros_like(down), where=down > 0)

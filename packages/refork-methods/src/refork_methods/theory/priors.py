@@ -132,6 +132,7 @@ def parse_prior(spec: Any, where: str | None = None) -> Prior:
     """
     if isinstance(spec, Mapping) and spec and all(value is None for value in spec.values()):
         return OneOf(tuple(_value(one, spec, where) for one in spec))  # YAML's reading of {a, b}
+    # YAML has read the brackets already; in quotes they come as text, below.
     if isinstance(spec, list) and len(spec) == 2:
         return _uniform([_number(one, spec, where) for one in spec], None, where)
     if isinstance(spec, int | float) and not isinstance(spec, bool):

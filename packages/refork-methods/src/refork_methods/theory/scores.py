@@ -39,6 +39,7 @@ def aggregate_loss(
         if not np.isfinite(value):
             terms.append(1.0)
             continue
+        # The candidate is in its own spread, as published: a wild value costs 1 and no more.
         known = [truth, value, *(x for x in others if np.isfinite(x))]
         spread = max(known) - min(known)
         terms.append(abs(value - truth) / spread if spread > 0 else abs(value - truth))

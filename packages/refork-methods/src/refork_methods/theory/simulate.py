@@ -43,6 +43,7 @@ def simulate(
     noise = generator(seed, "choices").random(orders.shape)
     responses = chooser.respond(experiment, drawn, orders, noise)
     if random_share:
+        # Two numbers a trial, whether it is tossed or not: the share does not move the other choices.
         coins = generator(seed, "lapses").random((*orders.shape, 2))
         tossed = (coins[..., 1] < 0.5).astype(np.int64)
         responses = np.where(coins[..., 0] < random_share, tossed, responses)

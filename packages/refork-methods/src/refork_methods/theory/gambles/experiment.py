@@ -86,6 +86,7 @@ class GambleExperiment:
         for row, pair in enumerate(zip(self.a, self.b, strict=True)):
             for side, gamble in enumerate(pair):
                 branches = sorted(gamble)
+                # The worst outcome at chance 0 moves neither sums nor cumulative weights.
                 filled = [(branches[0][0], 0.0)] * (width - len(branches)) + branches
                 outcomes[row, side] = [x for x, _ in filled]
                 chances[row, side] = [p for _, p in filled]

@@ -224,6 +224,7 @@ class TheorySearch:
     def _observe(self, number: int, side: int, told: Json, place: int) -> None:
         """Ask people, score every theory on what they chose, and keep it; left out where it says nothing."""
         design, key = self.designed(told), f"{number}/{side}"
+        # Before people are asked: a search that stops here must not offer the design again.
         self._spent.add(content_hash(told["experiment"]))
         seed = self._seed(number, side)
         answered = self.record.once(f"{key}/people", lambda: self._ask(design.experiment, seed))
@@ -282,6 +283,7 @@ class TheorySearch:
             told = self.record.once(
                 f"{number}/0/{attempt}/candidate", partial(self._try, number, attempt, verdict, tried, best)
             )
+            # A scientist that has nothing better ends the tries, not the round.
             if "end" in told:
                 break
             if "spec" not in told:
@@ -337,6 +339,7 @@ class TheorySearch:
                 for s in one.seen
             ]
             done.append(Round(tuple(filled), one.verdict))
+        # Only now is the round finished: its verdict makes the label of the theory just filled in.
         done[-1] = Round(done[-1].seen, verdict)
         self._rounds = done
 

@@ -92,6 +92,7 @@ class ScriptedScientist:
         r = _correlation(view, loser)
         shown = "-" if r is None else f"{r:.3f}"
         said = f"loss {view.losses[loser]:.4f} against {min(one, other):.4f}, r {shown}"
+        # Right in order and still far off: the weights are right, and the strength is not.
         if r is not None and r >= ORDERED and _revisions(view, loser):
             return Judged(Verdict("new_model", target), f"{said}: right in order, wrong in strength")
         return Judged(Verdict("new_theory", target), said)
