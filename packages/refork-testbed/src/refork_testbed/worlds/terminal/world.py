@@ -30,8 +30,8 @@ from refork_testbed.worlds.terminal.labels import Trace, labelled, labelled_note
 ACCEPTED, REJECTED = "accepted", "rejected"
 OPTIONS: dict[str, type | tuple[type, ...]] = {"turns": int, "unconfined": bool, "chars": int, "brief": str}
 _KEYS = ("kind", "files", "folders", "told", "goal", "script")
-#: So long that a busy machine ends none of the quick commands that agents give here: what is recorded must not
-#: depend on what else ran.
+#: So long that a busy machine ends none of the quick commands that agents give here: what else runs must not
+#: decide what is recorded.
 LIMITS = ShellLimits(seconds=20.0)
 ACTIONS = (
     "A command line of sh. It is answered by what it prints, nothing where it prints nothing.\n"
