@@ -353,7 +353,9 @@ def people(
     choices: Annotated[
         Path, typer.Argument(help="A CSV of trials, or a folder of those that the page made.")
     ],
-    kept: Annotated[Path | None, typer.Option(help="CSV to write: the choices of those who count.")] = None,
+    counted: Annotated[
+        Path | None, typer.Option("--kept", help="CSV to write: the choices of those who count.")
+    ] = None,
     excluded: Annotated[
         Path | None, typer.Option(help="CSV to write: the others' choices, with the reason.")
     ] = None,
@@ -370,7 +372,7 @@ def people(
     from refork_methods.theory.people import read_participants
 
     found = read_participants(existing(choices))
-    for path, side in ((kept, True), (excluded, False)):
+    for path, side in ((counted, True), (excluded, False)):
         if path is not None:
             path.write_text(found.table(counted=side), encoding="utf-8")
     told = found.to_json()

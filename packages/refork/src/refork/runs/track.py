@@ -233,7 +233,7 @@ def open_tracker(asked: str, out: Path, handle: str | None = None) -> Tracker:
 
 @final
 @dataclass(slots=True)
-class _Told:
+class _TrackerState:
     """Who was told of a run's curves, what it calls the run, and the last step of each file."""
 
     asked: str
@@ -241,7 +241,7 @@ class _Told:
     told: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, file: Path, asked: str) -> _Told:
+    def read(cls, file: Path, asked: str) -> _TrackerState:
         """What an earlier process kept; nothing where there was none, or it told somebody else."""
         try:
             known = from_json(cls, json.loads(file.read_bytes()))
@@ -273,7 +273,7 @@ class Follower:
         self.notes: list[str] = []
         # A tracker of a file has slashes and a colon in its name.
         self._marker = out / f".track-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json"
-        self._known = _Told.read(self._marker, asked)
+        self._known = _TrackerState.read(self._marker, asked)
         self.asked = asked
         self._out = out
         self._told = self._known.told

@@ -62,24 +62,24 @@ class Section:
     figure: Figure | None = None
 
 
-def markdown(search: Search, told: Figures) -> str:
+def markdown(search: Search, figures: Figures) -> str:
     """The report as Markdown; equal data give equal text, and foreign text acts on nothing."""
-    parts = [f"# {text(headline(told))}", text(deck(told))]
-    for part in sections(search, told):
+    parts = [f"# {text(headline(figures))}", text(deck(figures))]
+    for part in sections(search, figures):
         parts += [f"## {part.title}", part.text] if part.text else []
     return "\n\n".join(parts) + "\n"
 
 
-def render(search: Search, told: Figures) -> str:
+def render(search: Search, figures: Figures) -> str:
     """The page as one HTML text that needs no network; equal data give equal bytes."""
     made = MarkdownIt("commonmark", {"html": False, "highlight": _coloured}).enable("table")
     parts = [
         {"title": part.title, "html": Markup(made.render(part.text)), "figure": part.figure}
-        for part in sections(search, told)
+        for part in sections(search, figures)
     ]
     page = environment("refork_methods.kernel.report").get_template("report.html.j2")
-    lead = Markup(made.render(text(deck(told))))
-    return page.render(headline=headline(told), deck=lead, parts=parts) + "\n"
+    lead = Markup(made.render(text(deck(figures))))
+    return page.render(headline=headline(figures), deck=lead, parts=parts) + "\n"
 
 
 def _coloured(code: str, language: str, _: str) -> str:
@@ -94,39 +94,43 @@ def _coloured(code: str, language: str, _: str) -> str:
     return str(Markup('<pre class="diff" tabindex="0">{}</pre>').format(Markup("").join(lines)))
 
 
-def headline(told: Figures) -> str:
+def headline(figures: Figures) -> str:
     """What the search came to."""
-    if not told.tried:
-        return f"{told.name}: nothing was tried yet"
-    if told.best is None:
-        return f"{told.name}: no kernel passed"
-    if told.timing is None or told.timing.speedup is None:
-        return f"{told.name}: nothing was timed"
-    if len(told.path) == 1:
-        return f"{told.name}: no kernel beat the original"
-    if told.timing.beyond_noise is False:
-        return f"{told.name}: no proven gain over the original"
-    return f"{told.name} runs {times(told.timing.speedup)} as fast".replace("×", " times")
+    if not figures.tried:
+        return f"{figures.name}: nothing was tried yet"
+    if figures.best is None:
+        return f"{figures.name}: no kernel passed"
+    if figures.timing is None or figures.timing.speedup is None:
+        return f"{figures.name}: nothing was timed"
+    if len(figures.path) == 1:
+        return f"{figures.name}: no kernel beat the original"
+    if figures.timing.beyond_noise is False:
+        return f"{figures.name}: no proven gain over the original"
+    return f"{figures.name} runs {times(figures.timing.speedup)} as fast".replace("×", " times")
 
 
-def deck(told: Figures) -> str:
+def deck(figures: Figures) -> str:
     """How many kernels were tried and how they ended, and what the headline's number rests on."""
     state = (
         " The search has not ended: its command goes on with it."
-        if told.state in ("running", "stopped")
+        if figures.state in ("running", "stopped")
         else ""
     )
-    if not told.tried:
+    if not figures.tried:
         return f"No kernel was tried beside the original.{state}"
-    failed = [f"{number} {how}" for stage, (_, how) in _FAILED.items() if (number := told.failed.get(stage))]
+    failed = [
+        f"{number} {how}" for stage, (_, how) in _FAILED.items() if (number := figures.failed.get(stage))
+    ]
     rest = f" ({', '.join(failed)})" if failed else ""
-    ended = f"{told.right:,} right, {told.tried - told.right:,} failed{rest}"
-    return f"{counted(told.tried, 'kernel')} tried beside the original: {ended}.{state}{_standing(told)}"
+    ended = f"{figures.right:,} right, {figures.tried - figures.right:,} failed{rest}"
+    return (
+        f"{counted(figures.tried, 'kernel')} tried beside the original: {ended}.{state}{_standing(figures)}"
+    )
 
 
-def _standing(told: Figures) -> str:
+def _standing(figures: Figures) -> str:
     """What the number rests on: the duel or the search, interval and noise."""
-    timing = told.timing
+    timing = figures.timing
     if timing is None or timing.speedup is None:
         return ""
     first = (
@@ -143,18 +147,18 @@ def _standing(told: Figures) -> str:
     return f" {first}{interval} {beyond}"
 
 
-def sections(search: Search, told: Figures) -> list[Section]:
+def sections(search: Search, figures: Figures) -> list[Section]:
     """All parts of the report; those that have nothing to say are left out."""
-    path = told.path or ((0,) if search.nodes else ())
+    path = figures.path or ((0,) if search.nodes else ())
     found = [
-        Section("Timing", _table(("", "original", "best"), _timing_rows(search, told))),
+        Section("Timing", _table(("", "original", "best"), _timing_rows(search, figures))),
         Section("Progress", "", progress_figure(search)),
-        Section("Under the roof", text(_roof_words(search, told)), roofline_figure(search, path)),
-        Section("Every kernel", _kernels(search, told)),
-        Section("The best kernel against the original", _best(search, told)),
-        Section("Findings before and after", _findings(told)),
-        Section("What the tools' advice brought", _hits(told)),
-        Section("What failed, and why", _failures(told)),
+        Section("Under the roof", text(_roof_words(search, figures)), roofline_figure(search, path)),
+        Section("Every kernel", _kernels(search, figures)),
+        Section("The best kernel against the original", _best(search, figures)),
+        Section("Findings before and after", _findings(figures)),
+        Section("What the tools' advice brought", _hits(figures)),
+        Section("What failed, and why", _failures(figures)),
         Section("Again", "\n\n".join(fence(command, "console") for command in commands(search))),
         Section("Problem", _facts(_problem(search))),
         Section("Search", _facts(flat(search.part("settings")))),
@@ -192,11 +196,11 @@ def _facts(facts: Mapping[str, str]) -> str:
     return "\n".join(f"- {text(name)}: {code(value, 300)}" for name, value in facts.items())
 
 
-def _timing_rows(search: Search, told: Figures) -> Iterator[tuple[str, str, str]]:
+def _timing_rows(search: Search, figures: Figures) -> Iterator[tuple[str, str, str]]:
     """The table of times: what, the original, the best."""
     if not search.nodes:
         return
-    first, best = search.nodes[0].evaluated, told.timing
+    first, best = search.nodes[0].evaluated, figures.timing
     yield "seconds of a call", short_time(first.seconds), short_time(best.seconds if best else None)
     yield "speed-up over the reference", times(first.speedup), times(best.speedup if best else None)
     interval = times_span(best.low, best.high) if best else DASH
@@ -204,8 +208,8 @@ def _timing_rows(search: Search, told: Figures) -> Iterator[tuple[str, str, str]
     yield "timings", str(len(first.samples)), str(best.samples) if best else DASH
     yield "worst relative error", scientific(first.error), scientific(best.error if best else None)
     if search.work is not None:
-        yield "useful work a second", _rate(told.original, search), _rate(told.reached, search)
-        yield "share of the roof", _roof_share(told.original), _roof_share(told.reached)
+        yield "useful work a second", _rate(figures.original, search), _rate(figures.reached, search)
+        yield "share of the roof", _roof_share(figures.original), _roof_share(figures.reached)
 
 
 def _rate(where: RoofPosition | None, search: Search) -> str:
@@ -220,16 +224,16 @@ def _roof_share(where: RoofPosition | None) -> str:
     return DASH if where is None else rate(where.roof_share)
 
 
-def _roof_words(search: Search, told: Figures) -> str:
+def _roof_words(search: Search, figures: Figures) -> str:
     """Where the original stood and where the best stands, or why that is not known."""
-    if told.best is None and not any(node.evaluated.ok for node in search.nodes):
+    if figures.best is None and not any(node.evaluated.ok for node in search.nodes):
         return "No kernel is right, so none has a place under the roof."
     if search.work is None:
         return "The useful work of a call is not declared: give the problem its flops and bytes."
-    ends = f"From {_rate(told.original, search)} to {_rate(told.reached, search)}"
+    ends = f"From {_rate(figures.original, search)} to {_rate(figures.reached, search)}"
     if search.ceilings is None:
         return f"{ends}. The machine was not calibrated: `refork kernel calibrate`, then search again."
-    ends = f"{ends}, from {_roof_share(told.original)} of the roof to {_roof_share(told.reached)}."
+    ends = f"{ends}, from {_roof_share(figures.original)} of the roof to {_roof_share(figures.reached)}."
     if not search.work.flops:
         return f"{ends} No floating-point work is declared: the roof is the memory's speed alone."
     side = "memory" if search.work.intensity < search.ceilings.ridge else "compute"
@@ -243,12 +247,12 @@ def name_of(node: SearchNode) -> str:
     return one_line(move, 120) or ("original" if node.parent < 0 else f"node {node.number}")
 
 
-def _kernels(search: Search, told: Figures) -> str:
+def _kernels(search: Search, figures: Figures) -> str:
     """The search tree as rows, a child below its parent; of too many the best's way and the fastest."""
     nodes = search.nodes
     if len(nodes) < 2:
         return ""
-    kept = {0, *told.path}
+    kept = {0, *figures.path}
     failed = [node for node in nodes if not node.evaluated.ok]
     for node in (*fastest(nodes, len(nodes)), *failed):
         # With all above it: a row hangs on a row.
@@ -260,7 +264,7 @@ def _kernels(search: Search, told: Figures) -> str:
     rows, waiting = [], [(nodes[0], 0)]
     while waiting:
         node, depth = waiting.pop()
-        rows.append(_row(node, depth, node.number in told.path))
+        rows.append(_row(node, depth, node.number in figures.path))
         waiting += [(one, depth + 1) for one in reversed(children[node.number]) if one.number in kept]
     head = ("node", "from", "move", "outcome", "speed-up", "interval", "a call", "answers")
     left = len(nodes) - len(rows)
@@ -285,19 +289,19 @@ def _row(node: SearchNode, depth: int, on_way: bool) -> tuple[str, ...]:
     )
 
 
-def _best(search: Search, told: Figures) -> str:
-    if told.best is None or len(told.path) == 1:
-        return "No kernel is right." if told.best is None else "The original is the best."
-    best = search.nodes[told.best].candidate
+def _best(search: Search, figures: Figures) -> str:
+    if figures.best is None or len(figures.path) == 1:
+        return "No kernel is right." if figures.best is None else "The original is the best."
+    best = search.nodes[figures.best].candidate
     suffix = search.part("problem").get("suffix", "")
-    way = [search.nodes[number] for number in told.path]
+    way = [search.nodes[number] for number in figures.path]
     steps = [f"{place}. {code(name_of(one))} {times(one.evaluated.speedup)}" for place, one in enumerate(way)]
     parts = [
         "\n".join(steps),
         f"It is {code(f'sources/{best.digest}{suffix}')}, compiled with {code(' '.join(best.flags), 400)}.",
     ]
-    if told.granted:
-        listed = "\n".join(f"- {text(one)}" for one in told.granted)
+    if figures.granted:
+        listed = "\n".join(f"- {text(one)}" for one in figures.granted)
         parts.append(f"**It is assumed, so check it before you use this version:**\n\n{listed}")
     return "\n\n".join([*parts, difference(search.nodes[0].candidate.source, best.source)])
 
@@ -315,34 +319,34 @@ def difference(before: str, after: str) -> str:
     return fence("\n".join(lines), "diff")
 
 
-def _findings(told: Figures) -> str:
-    if told.compared is None:
+def _findings(figures: Figures) -> str:
+    if figures.compared is None:
         return "The original or the best kernel was not diagnosed."
-    if not told.compared:
+    if not figures.compared:
         return "No tool found anything, on either."
     parts = []
-    for row in told.compared:
+    for row in figures.compared:
         one = row.finding
         cited = "".join(f"\n  - {code(line, WIDEST)}" for line in one.evidence[:6])
         parts.append(f"- {row.state}: **{text(one.tool)}** ({one.severity}) {text(one.sentence)}{cited}")
     return "\n".join(parts)
 
 
-def _hits(told: Figures) -> str:
+def _hits(figures: Figures) -> str:
     rows = [
         (text(hit.tool), str(hit.fires), str(hit.acted), str(hit.right), rate(hit.large), times(hit.gain))
-        for hit in told.hits
+        for hit in figures.hits
     ]
     head = ("tool", "fires", "acted on", "right", "gains over 1.5×", "mean gain")
     return _table(head, rows) or "No kernel was diagnosed with a finding."
 
 
-def _failures(told: Figures) -> str:
+def _failures(figures: Figures) -> str:
     rows = [
         (_FAILED[kind.stage][0], str(kind.count), code(kind.why), ", ".join(map(str, kind.nodes)))
-        for kind in told.failures
+        for kind in figures.failures
     ]
-    more = f"\n\n{told.failures_left} more failed in other ways." if told.failures_left else ""
+    more = f"\n\n{figures.failures_left} more failed in other ways." if figures.failures_left else ""
     return (_table(("how", "kernels", "first reason given", "nodes"), rows) or "Nothing failed.") + more
 
 

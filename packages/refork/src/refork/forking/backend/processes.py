@@ -163,7 +163,6 @@ class ProcessPool:
         self._members.clear()
         self._said = queue.SimpleQueue()
 
-
     def _let_idle_end(self) -> None:
         """Tell who waits for work that there is none, and give it the time that sending may take."""
         idle = [self._members[number].process for number in self.idle()]
