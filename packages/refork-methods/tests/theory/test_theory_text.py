@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["take-the-best", "wadd", "dial", "diminishing-wadd", "alternation", "expected-value"]
+    "name", ["take-the-best", "tallying", "wadd", "dial", "diminishing-wadd", "alternation", "expected-value"]
 )
 def test_the_theories_as_text_are_the_rules(name, sandbox):
     """The same priors in the same order draw the same people, who make the same choices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from refork.errors import BadInput
 from refork.sandbox import Sandbox
@@ -28,9 +29,18 @@ def seed_theory(name: str) -> Theory:
     """
     for one in DOMAINS.values():
         if name in one.grammar.known:
-            return one.grammar.theory(one.grammar.known[name], name)
+            made = one.grammar.theory(one.grammar.known[name], name)
+            return _counting(made) if name == "tallying" else made
     names = ", ".join(known for one in DOMAINS.values() for known in one.grammar.known)
     raise BadInput(f"no theory {name!r} comes along as text", hint=f"one of {names}")
+
+
+def _counting(added_up: Theory) -> Theory:
+    """Tallying: a cue counts once, whatever its ratings, where the form of equal weights adds ratings up."""
+    code = added_up.predict.replace("1.0 * (b - a)", "((b > a) - (a > b))")
+    assert code != added_up.predict
+    words = "People count the cues that speak for each option, whatever their validity."
+    return replace(added_up, theory=words, predict=code)
 
 
 def open_theory(spec: str, sandbox: Sandbox, domain: str | None = None) -> Chooser:
