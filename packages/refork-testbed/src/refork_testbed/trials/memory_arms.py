@@ -45,10 +45,7 @@ from refork_testbed.worlds.miniapps.world import Caller, MiniAppsWorld
 
 def stream_tasks(world: MiniAppsWorld, split: Split, count: int, seed: int = 0) -> list[StreamTask]:
     """Tasks of the world for a stream; a family is a scenario."""
-    return [
-        StreamTask(task.id, str(task.data["query"]), str(task.data["scenario"]))
-        for task in world.tasks(split, count, seed)
-    ]
+    return [_stream(task) for task in world.tasks(split, count, seed)]
 
 
 def trajectory_of(task: Task, run: Run) -> RunTrajectory:
@@ -271,7 +268,8 @@ def compare_arms(
     rates, sandbox = rates or Rates(), Sandbox()
     learning = _shuffled(train.tasks("train", tasks, seed), seed)
     testing = world.tasks("held-out", held_out, seed)
-    alone = MiniAppsAgent(train, _by_id(learning), _no_plans, rates, sandbox, seed)
+    empty = ExperienceMemory().state.items
+    alone = MiniAppsAgent(train, _by_id(learning), empty.__getitem__, rates, sandbox, seed)
     recorded = {task.id: alone.work(_stream(task), Help()) for task in learning}
     found: dict[str, ArmRun] = {}
     for name in names:
@@ -285,7 +283,8 @@ def compare_arms(
             )  # fmt: skip
             if watch and arm.gate is not None and not arm.gate.eager:
                 demote_changed(memory, schemas(world))
-        agent = MiniAppsAgent(world, _by_id(testing), _plans(memory), rates, sandbox, seed)
+        plans = empty if memory is None else memory.state.items  # frozen from here on
+        agent = MiniAppsAgent(world, _by_id(testing), plans.__getitem__, rates, sandbox, seed)
         report = serve(agent, [_stream(task) for task in testing], arm, memory, progress=progress)
         found[name] = ArmRun(report, memory)
     return found
@@ -315,22 +314,3 @@ def _by_id(tasks: Sequence[Task]) -> dict[str, Task]:
 def _shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
     """The tasks in a random order: instances of one scenario do not come in a row."""
     return [tasks[place] for place in np.random.default_rng(seed).permutation(len(tasks))]
-
-
-def _no_plans(name: str) -> MemoryItem:
-    raise BadInput(f"there is no plan {name!r}")
-
-
-@final
-class _Plans:
-    """The plan of a tool, by its id."""
-
-    def __init__(self, memory: ExperienceMemory) -> None:
-        self._memory = memory
-
-    def __call__(self, name: str) -> MemoryItem:
-        return self._memory.state.items[name]
-
-
-def _plans(memory: ExperienceMemory | None) -> _Plans:
-    return _Plans(memory or ExperienceMemory())

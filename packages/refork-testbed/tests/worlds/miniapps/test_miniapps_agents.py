@@ -176,9 +176,6 @@ def test_tools_made_from_the_shifted_documentation_are_right_again():
 
 
 def test_a_failed_tool_is_followed_by_work_by_hand_at_the_stated_rate():
-    world = miniapps_world("", "seen")
-    task = next(t for t in world.tasks("train", 60) if t.data["template"] == "approve-requests")
-    stale = (ScriptTool("approve-requests", USUAL),)
     shifted = miniapps_world("ids", "seen").with_tools([_Broken("approve-requests", USUAL)])
     task = next(t for t in shifted.tasks("train", 60) if t.data["template"] == "approve-requests")
     for by_hand in (0.0, 1.0):
@@ -186,7 +183,7 @@ def test_a_failed_tool_is_followed_by_work_by_hand_at_the_stated_rate():
         agent = Agent(rates, (), (_Broken("approve-requests", USUAL),))
         run = play(agent.open(task.prompt), shifted.start(task, 0), NoiseKey(0, 0, 0))
         assert run.reward == by_hand
-    assert stale[0].bind("Sing.") is None
+    assert ScriptTool("approve-requests", USUAL).bind("Sing.") is None
 
 
 class _Broken:

@@ -260,11 +260,6 @@ def simulated_worlds(simulator: LocalPolicy) -> list[World]:
     return [model.world(environment(spec)) for spec in WORLDS]
 
 
-def fresh(world: World, count: int) -> Sequence[Task]:
-    """Training tasks that the recordings do not have."""
-    return world.tasks("train", count, SEED)
-
-
 def practise(
     policy: LocalPolicy, worlds: Sequence[World], plan: TreeTraining, progress: Progress = silent
 ) -> Made:
@@ -278,11 +273,8 @@ def practise(
     runs = []
     trees = [Tree.memory() for _ in worlds]
     for number, (world, tree) in enumerate(zip(worlds, trees, strict=True)):
-        tasks = fresh(world, share * plan.tasks)
-        one = TreeTraining(
-            updates=share, tasks=plan.tasks, leaves=plan.leaves, learning_rate=plan.learning_rate,
-            minibatches=plan.minibatches, seed=plan.seed + number,
-        )  # fmt: skip
+        tasks = world.tasks("train", share * plan.tasks, SEED)  # that the recordings do not have
+        one = replace(plan, updates=share, seed=plan.seed + number)
         runs.append(
             train_policy(
                 tree, policy, world, tasks, one, SAMPLING, grower="independent", credit=credit_method("grpo")
