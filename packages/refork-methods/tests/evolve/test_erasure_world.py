@@ -1,6 +1,5 @@
 import pytest
 
-from refork.errors import BadInput
 from refork_testbed.trials.evolve import erasure_effect
 
 
@@ -18,8 +17,3 @@ def test_few_new_outcomes_move_a_kept_ranking_hardly_at_all():
     found = erasure_effect(4)
     assert found.pinned_keep == pytest.approx(0.975, abs=0.03)
     assert found.pinned_erase < 0
-
-
-def test_nothing_to_measure_is_refused():
-    with pytest.raises(BadInput):
-        erasure_effect(0)

@@ -58,7 +58,6 @@ def test_suspicion_looks_at_what_the_failing_test_ran(found: list[Investigated])
 def test_gold_edit_resolves_and_the_budget_binds(found: list[Investigated]) -> None:
     one = found[0]
     search = EditSearch(one.task, shared_runner(), budget=200)
-    assert search.reachable()
     got = search.attempt("chance", 0, right_case(one))
     assert got.submitted is not None
     assert 1 <= got.runs <= 200

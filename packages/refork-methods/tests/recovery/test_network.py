@@ -43,14 +43,14 @@ def test_reward_before_distillation_before_base_before_imitation():
     assert began == pytest.approx(326, abs=0.5)
     student, actor, pupil = (copy.deepcopy(base) for _ in range(3))
     imitated = network_sft(student, golden_moves(GRAPH))
-    rewarded = network_rlvr(actor, seed=0)
+    rewarded = network_rlvr(actor)
     walks = sample_paths(actor.policy(), 100, CAP, np.random.default_rng(3))
     distilled = network_sft(pupil, count_moves(walks.only(walks.reached)))
     assert rewarded.curve[-1][1] < 70
     assert distilled.curve[-1][1] < 70
     assert imitated.curve[-1][1] > began
     # Shared weights: rows that nothing teaches move with the others, and here for the worse.
-    assert imitated.drift(BACKWARD) > 0.05
+    assert np.abs(imitated.after - imitated.before)[list(BACKWARD)].max() > 0.05
     assert imitated.after[list(FORWARD)].min() > 0.99
     assert rewarded.after[list(BACKWARD)].min() > 0.9
     measured = {name: walked(net) for name, net in (("base", base), ("sft", student), ("rl", actor))}

@@ -90,11 +90,6 @@ def test_draws_follow_the_forecast_per_word():
     assert abs(first.count("a b") / 4000 - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 4000)
 
 
-def test_the_law_is_the_forecast():
-    found = chat().forecasts([[RULE, "the order of bob is 12 .", "ok ."]])[0]
-    assert found == pytest.approx([0.5, 1.0, 0.0], abs=1e-6)
-
-
 @pytest.mark.parametrize("words", [15, 40, 150])
 def test_no_summary_passes_its_budget(words):
     one = session()

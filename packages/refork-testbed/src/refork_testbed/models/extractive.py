@@ -129,11 +129,8 @@ class ExtractiveChat:
         forecasts = self._forecasts(found)
         return [self._reply(t, f, n, draw) for t, f, n in zip(texts, found, forecasts, strict=True)]
 
-    def forecasts(self, conversations: Sequence[Sequence[str]]) -> list[Float[Floats, "n"]]:
-        """The probability that a later question needs each sentence of each conversation."""
-        return [np.array([one.needed for one in each]) for each in self._forecasts(conversations)]
-
     def _forecasts(self, conversations: Sequence[Sequence[str]]) -> list[list[_Forecast]]:
+        """The probability that a later question needs each sentence of each conversation."""
         asked = [questions(found) for found in conversations]
         new = sorted({q for each in asked for q in each} - self._kept.keys())
         if new:

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from refork.errors import BadInput
 from refork.stats import Interval, clopper_pearson
 from refork.stats.results import Array
 from refork_methods.evolve.archive import Archive
@@ -38,20 +37,16 @@ class ErasureEffect:
     errors: tuple[float, float, float, float]
 
 
-def erasure_effect(
-    new_outcomes: int, *, old_outcomes: int = 48, nodes: int = 32, repetitions: int = 2000, seed: int = 0
-) -> ErasureEffect:
+def erasure_effect(new_outcomes: int) -> ErasureEffect:
     """Rank nodes by successes, before and after a judge that loves gloss gives way to one that does not.
 
     A node has quality q and gloss g, uniform; the old judge accepts with 0.55 + 0.4 g, the new one with
     clip(0.1 + 0.8 q - 0.3 g). A ranking without spread correlates 0 with any other.
 
-    Raises: BadInput for fewer than two nodes, or no outcomes or repetitions.
     Source: arXiv:2606.26294 says that rankings stay pinned; this world and its figures are ours.
     """
-    if min(new_outcomes, old_outcomes, repetitions) < 1 or nodes < 2:
-        raise BadInput("erasure is measured on two nodes or more, with outcomes before and after")
-    rng = np.random.default_rng([seed, new_outcomes])
+    old_outcomes, nodes, repetitions = 48, 32, 2000
+    rng = np.random.default_rng([0, new_outcomes])
     quality, gloss = rng.random((2, repetitions, nodes))
     truth = np.clip(0.1 + 0.8 * quality - 0.3 * gloss, 0, 1)
     old = rng.binomial(old_outcomes, 0.55 + 0.4 * gloss)
@@ -64,9 +59,7 @@ def erasure_effect(
         _correlation(_ranks(truth), _ranks(alone)),
     ]
     means = [float(column.mean()) for column in columns]
-    errors = [
-        float(column.std(ddof=1) / np.sqrt(repetitions)) if repetitions > 1 else np.inf for column in columns
-    ]
+    errors = [float(column.std(ddof=1) / np.sqrt(repetitions)) for column in columns]
     return ErasureEffect(means[0], means[1], means[2], means[3], (errors[0], errors[1], errors[2], errors[3]))
 
 
@@ -158,15 +151,7 @@ class FalseReplacement:
 
 
 def false_replacement(
-    challengers: int,
-    *,
-    items: int = 100,
-    accuracy: float = 0.7,
-    shared: float = 0.5,
-    rate: float = 0.05,
-    repetitions: int = 20_000,
-    seed: int = 0,
-    level: float = 0.95,
+    challengers: int, *, repetitions: int = 20_000, level: float = 0.95
 ) -> FalseReplacement:
     """Replacement rates among equally good judges that answer the same anchor.
 
@@ -174,14 +159,10 @@ def false_replacement(
     all answer as the incumbent does. With equal numbers of items a larger belief is one more item right,
     so the counts decide.
 
-    Raises: BadInput for no challengers, items or repetitions, or chances outside [0, 1].
     Source: ours, on the rule of arXiv:2606.26294.
     """
-    if min(challengers, items, repetitions) < 1 or not 0 <= accuracy <= 1 or not 0 <= shared <= 1:
-        raise BadInput(
-            "a rate of false replacement needs challengers, items, repetitions and chances in [0, 1]"
-        )
-    rng = np.random.default_rng([seed, challengers])
+    items, accuracy, shared, rate = 100, 0.7, 0.5, 0.05
+    rng = np.random.default_rng([0, challengers])
     taken = np.zeros(2, dtype=np.int64)
     for start in range(0, repetitions, _BATCH):
         size = min(_BATCH, repetitions - start)

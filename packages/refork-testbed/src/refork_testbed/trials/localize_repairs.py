@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -87,15 +86,6 @@ class EditSearch:
             files = self.task.files
             self._edits = [Edit(path, one) for path in sorted(files) for one in _mutations(files[path])]
         return self._edits
-
-    def reachable(self) -> bool:
-        """Whether one of the edits restores the code, up to brackets."""
-        files, fixed = self.task.files, self.task.project.files[self.task.path]
-        wanted = ast.dump(ast.parse(fixed))
-        mine = [one.mutation for one in self.edits() if one.path == self.task.path]
-        at, most = self.task.mutation.start, self.task.mutation.start + len(self.task.mutation.new) + 1
-        near = [one for one in mine if one.start <= most and at <= one.end]
-        return any(_dump(one.apply(files[self.task.path])) == wanted for one in near)
 
     def order(self, own: Own, seed: int, finding: CaseFile | None = None) -> list[Edit]:
         """The edits as an agent tries them: those in the finding's lines, place by place, then its own order.
@@ -188,13 +178,6 @@ def _mutations(source: str) -> tuple[Mutation, ...]:
     return tuple(mutations(source))
 
 
-def _dump(source: str) -> str:
-    try:
-        return ast.dump(ast.parse(source))
-    except SyntaxError:
-        return ""
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Investigated:
@@ -210,10 +193,10 @@ class Investigated:
         return GateRun.of(self.task.id, self.case, self.task.gold) if self.case.locations else None
 
 
-def investigate_task(task: RepairTask, result: Spectrum | None = None) -> Investigated:
-    """Investigate the broken project without its tests, from the issue and, if given, a spectrum."""
+def investigate_task(task: RepairTask) -> Investigated:
+    """Investigate the broken project without its tests, from the issue."""
     index = RepoIndex.build(Snapshot.from_files(task.files))
-    return Investigated(task, index, investigate(index, task.issue, spectrum=result))
+    return Investigated(task, index, investigate(index, task.issue))
 
 
 def task_spectrum(task: RepairTask, runner: TestRunner) -> Spectrum:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
-from refork.progress import Progress, silent
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import A, B, C, D, Float64, RowPolicy, base_odds
@@ -59,7 +58,7 @@ def node_contexts(diamonds: int) -> tuple[Int64, Int64]:
 class NodeTransformer:
     """A Llama-type model over node tokens; ``model`` is public and trained in place."""
 
-    def __init__(self, graph: PathStar, *, layers: int = 2, width: int = 64, seed: int = 0) -> None:
+    def __init__(self, graph: PathStar) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         self.graph = graph
@@ -67,9 +66,9 @@ class NodeTransformer:
         self._contexts, self._goes = torch.from_numpy(contexts), torch.from_numpy(goes)
         config = LlamaConfig(
             vocab_size=_FIRST + 2 * graph.diamonds,
-            hidden_size=width,
-            intermediate_size=2 * width,
-            num_hidden_layers=layers,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=4,
             max_position_embeddings=4,
@@ -80,7 +79,7 @@ class NodeTransformer:
             pad_token_id=None,
         )
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(0)
             self.model: Any = LlamaForCausalLM(config)
 
     def log_odds(self) -> Tensor:
@@ -106,10 +105,6 @@ class NetworkTrained:
     before: Float64
     after: Float64
 
-    def drift(self, rows: tuple[int, ...]) -> float:
-        """Largest change of P(desired) in some rows."""
-        return float(np.abs(self.after[list(rows)] - self.before[list(rows)]).max())
-
 
 def _ascend(
     network: NodeTransformer, optimizer: torch.optim.Optimizer, weights: Float64, scale: float
@@ -131,7 +126,6 @@ def network_sft(
     *,
     updates: int = 200,
     learning_rate: float = 1e-3,
-    progress: Progress = silent,
 ) -> NetworkTrained:
     """Imitate a table of moves [4, K, 2] by the mean log-likelihood per move.
 
@@ -145,35 +139,22 @@ def network_sft(
     for number in range(updates):
         _ascend(network, optimizer, moves, float(moves.sum()))
         curve.append((number + 1, _exact(network)))
-        progress("imitating", number + 1, updates)
     return NetworkTrained(tuple(curve), before.desired, network.policy().desired)
 
 
-def pretrain(network: NodeTransformer, *, updates: int = 300, learning_rate: float = 3e-3) -> NetworkTrained:
+def pretrain(network: NodeTransformer) -> NetworkTrained:
     """Teach the uniform walk, so that every method starts from the same base."""
     wide = network.graph.edges / (network.graph.edges + 1)
     desired = np.array([1 - wide, wide, wide, 1 - wide])[:, None].repeat(network.graph.diamonds, 1)
     distribution = np.stack([desired, 1 - desired], axis=-1)
-    return network_sft(network, distribution, updates=updates, learning_rate=learning_rate)
+    return network_sft(network, distribution, updates=300, learning_rate=3e-3)
 
 
-def network_rlvr(
-    network: NodeTransformer,
-    *,
-    updates: int = 300,
-    learning_rate: float = 1e-3,
-    batch: int = 64,
-    cap: int = 400,
-    seed: int = 0,
-    progress: Progress = silent,
-) -> NetworkTrained:
-    """Policy gradient on sampled walks: reward 1[target] - moves / cap, normalised over the batch.
-
-    Raises:
-        BadInput: a cap below 2 K + 2.
-    """
-    rng = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(network.model.parameters(), lr=learning_rate, weight_decay=0.0)
+def network_rlvr(network: NodeTransformer) -> NetworkTrained:
+    """Policy gradient on sampled walks: reward 1[target] - moves / cap, normalised over the batch."""
+    updates, batch, cap = 300, 64, 400
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.AdamW(network.model.parameters(), lr=1e-3, weight_decay=0.0)
     before, curve = network.policy(), [(0, _exact(network))]
     for number in range(updates):
         walks = sample_paths(network.policy(), batch, cap, rng)
@@ -185,7 +166,6 @@ def network_rlvr(
             np.add.at(weights, (row, np.where(wanted, 0, 1)), advantage[whose])
             _ascend(network, optimizer, weights, float(len(row)))
         curve.append((number + 1, _exact(network)))
-        progress("reward training", number + 1, updates)
     return NetworkTrained(tuple(curve), before.desired, network.policy().desired)
 
 

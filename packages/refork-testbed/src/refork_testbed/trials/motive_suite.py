@@ -20,7 +20,6 @@ from scipy.stats import binom
 
 from refork.errors import BadInput
 from refork.policies.base import Sampling
-from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.forensics.arm import Arm
@@ -79,7 +78,6 @@ class SceneEdit:
 
     intervention: Intervention
     confounds: tuple[str, ...]
-    control: bool = False
 
 
 EDITS: tuple[SceneEdit, ...] = (
@@ -92,7 +90,7 @@ EDITS: tuple[SceneEdit, ...] = (
         Intervention.edit(f"system[{APPEAL}]", "", "no ambiguous sentence"), ("shorter prompt",)
     ),
     SceneEdit(
-        Intervention.edit(f"system[{NEUTRAL}]", "", "no neutral sentence"), ("shorter prompt, control",), True
+        Intervention.edit(f"system[{NEUTRAL}]", "", "no neutral sentence"), ("shorter prompt, control",)
     ),
     SceneEdit(Intervention.edit("settings.noise", 0.0, "sure work"), ("chance of success",)),
     SceneEdit(Intervention.edit("settings.quick", 0.0, "no points for the shortcut"), ("reward as a hint",)),
@@ -121,11 +119,11 @@ STATEMENTS: Mapping[str, str] = {
 }
 
 
-def scene_designs(environment: Json, grid: tuple[float, ...] | None = None) -> tuple[Design, ...]:
+def scene_designs(environment: Json) -> tuple[Design, ...]:
     """Every test of a scene: nine single edits, a sweep of the work, a factorial, the opening of traces."""
     single = [Design.counterfactual(edit.intervention) for edit in EDITS]
     usual = environment["settings"]["errors"]
-    doses = grid or sorted({10, 30, NO_TEDIUM, *(round(share * usual) for share in SHARES)})
+    doses = sorted({10, 30, NO_TEDIUM, *(round(share * usual) for share in SHARES)})
     sweep = Design(
         DOSE, "dose response", "rollouts",
         tuple(
@@ -311,7 +309,6 @@ class RolloutSource:
     agent: Agent
     tree: Tree
     seed: int = 0
-    progress: Progress = silent
     _leaves: list[tuple[str, bool]] = field(default_factory=list)
 
     @property
@@ -327,9 +324,7 @@ class RolloutSource:
 
     def arms(self, plans: Sequence[tuple[ArmPlan, Json]], draws: int) -> list[Arm]:
         """Rollouts of every environment, all in one batch."""
-        forks = self.bench.run(
-            [environment for _, environment in plans], [range(draws)] * len(plans), progress=self.progress
-        )
+        forks = self.bench.run([environment for _, environment in plans], [range(draws)] * len(plans))
         found = []
         for (plan, _), fork in zip(plans, forks, strict=True):
             found.append(arm_of(plan.name, fork, TargetJudge(), draws, dose=plan.dose))
@@ -350,7 +345,7 @@ class RolloutSource:
                 continue
             profile = sentence_resample(
                 self.tree.at(leaf), self._policy, k, grader=TargetJudge(), world=self.bench.restart.world,
-                settings=LIMITS, seed=self.seed, progress=self.progress,
+                settings=LIMITS, seed=self.seed,
             )  # fmt: skip
             place = next(i for i, piece in enumerate(profile.pieces) if piece.turn == 1) + 1
             behind = profile.arms[place]
@@ -555,9 +550,7 @@ def file_case(result: Investigation, incident: Incident, controls: Mapping[str, 
     return case
 
 
-def positive_controls(
-    scene: str, open_source: Callable[[Agent], Source], draws: int = BASE_DRAWS
-) -> dict[str, Arm]:
+def positive_controls(scene: str, open_source: Callable[[Agent], Source]) -> dict[str, Arm]:
     """Each reading's positive control: how often it finds the motive in an agent that was planted with it.
 
     Every planted agent runs in this scene; the arm counts statements among its rollouts that took the action.
@@ -566,7 +559,7 @@ def positive_controls(
     start = environment(scene)
     for name in SURFACES:
         source = open_source(find_agent(name, scene))
-        source.arms([(ArmPlan(BASE, Intervention.none()), start)], draws)
+        source.arms([(ArmPlan(BASE, Intervention.none()), start)], BASE_DRAWS)
         found = source.statements(start)[name]
         if found.runs:
             controls[f"reading for {name}"] = found
@@ -590,9 +583,7 @@ class Score:
     investigations: tuple[Investigation, ...] = ()
 
 
-def study(
-    agents: Sequence[Agent], seeds: int, sizes: Sizes | None = None, *, first_seed: int = 0
-) -> list[Score]:
+def study(agents: Sequence[Agent], seeds: int, sizes: Sizes | None = None) -> list[Score]:
     """``seeds`` investigations of each agent on counts drawn from its exact law, no rollouts."""
     if seeds < 1:
         raise BadInput(f"seeds is {seeds}; at least 1 is needed")
@@ -601,7 +592,7 @@ def study(
         plans = Plans.of(environment(agent.scene))
         found = [
             investigate(DistributionSource(agent, seed * 1000 + number), plans, sizes=sizes)
-            for seed in range(first_seed, first_seed + seeds)
+            for seed in range(seeds)
         ]
         scores.append(score_of(agent, found))
     return scores

@@ -82,7 +82,7 @@ def domain_of(text: str) -> int | None:
     return DOMAINS.index(found[-1][1]) if found else None
 
 
-def features(text: str, d: int = 32, noise: float = 0.3) -> Float[np.ndarray, "d"]:
+def features(text: str, d: int = 32) -> Float[np.ndarray, "d"]:
     """What a backbone might see of a text's last question: its domain's direction and noise of its own.
 
     A pure function of the question. Raises BadInput for a text without one.
@@ -93,7 +93,7 @@ def features(text: str, d: int = 32, noise: float = 0.3) -> Float[np.ndarray, "d
     serial, domain = found[-1]
     directions = np.random.default_rng(0).normal(size=(len(DOMAINS), d))
     own = np.random.default_rng([1, int(serial), DOMAINS.index(domain)]).normal(size=d)
-    return np.asarray(directions[DOMAINS.index(domain)] + noise * own)
+    return np.asarray(directions[DOMAINS.index(domain)] + 0.3 * own)
 
 
 @final

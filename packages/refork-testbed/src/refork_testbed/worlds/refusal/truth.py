@@ -153,9 +153,7 @@ class Calibration:
     forced: Float[Array, "traces"]
 
 
-def calibration(
-    policy: KnowsItsDistribution, world: RefusalWorld, tasks: Sequence[Task], seed: int = 0
-) -> Calibration:
+def calibration(policy: KnowsItsDistribution, world: RefusalWorld, tasks: Sequence[Task]) -> Calibration:
     """Deviations of a policy from the world's law, on one turn of each task drawn from that law.
 
     The probability of tokens that are no words of the law counts as error.
@@ -165,7 +163,7 @@ def calibration(
     distributions: list[dict[str, float]] = []
     kinds: list[str] = []
     for task in tasks:
-        dice = Dice("calibration", seed, task.id)
+        dice = Dice("calibration", 0, task.id)
         chance = world.chance(task)
         said = turn(world.distribution, chance, dice.uniform).split()
         close = said.index(CLOSE)

@@ -17,7 +17,6 @@ from typing import final
 
 from refork.errors import BadInput, InternalError, MissingExtra
 from refork_testbed.worlds.repair.projects import shared_runner
-from refork_testbed.worlds.repair.runner import TestRunner
 from refork_testbed.worlds.repair.tasks import RepairTask
 
 #: What ruff looks for: names, syntax and likely bugs; not style.
@@ -88,22 +87,20 @@ def ruff(files: Mapping[str, str], before: Mapping[str, str]) -> Verdict:
     return Verdict(not new, time.perf_counter() - started, note)
 
 
-def public_tests(task: RepairTask, files: Mapping[str, str], runner: TestRunner | None = None) -> Verdict:
+def public_tests(task: RepairTask, files: Mapping[str, str]) -> Verdict:
     """Whether the task's few public tests pass."""
-    return _suite(task, files, task.public, runner)
+    return _suite(task, files, task.public)
 
 
-def hidden_tests(task: RepairTask, files: Mapping[str, str], runner: TestRunner | None = None) -> Verdict:
+def hidden_tests(task: RepairTask, files: Mapping[str, str]) -> Verdict:
     """Whether the whole hidden suite passes, which shares no test with the public ones."""
-    return _suite(task, files, task.hidden, runner)
+    return _suite(task, files, task.hidden)
 
 
-def _suite(
-    task: RepairTask, files: Mapping[str, str], names: Sequence[str], runner: TestRunner | None
-) -> Verdict:
+def _suite(task: RepairTask, files: Mapping[str, str], names: Sequence[str]) -> Verdict:
     if set(files) != set(task.project.files):
         raise BadInput("a candidate has the project's files, no more and no fewer", where=task.id)
     started = time.perf_counter()
-    report = (runner or shared_runner()).run(files, task.tests, names)
+    report = shared_runner().run(files, task.tests, names)
     note = "".join(f"{name}: {reason}\n" for name, reason in report.failed.items()).rstrip("\n")
     return Verdict(report.ok, time.perf_counter() - started, note)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
@@ -94,23 +94,14 @@ class TestRunner:
     """Runs tests of packages. Use as a context, or call :meth:`close`.
 
     ``test_seconds`` bounds one test by the clock, ``steps`` by executed lines of the package.
-    ``unconfined``: as for :class:`Sandbox`, here without the screen and with all built-in functions.
     """
 
     __test__ = False
 
-    def __init__(
-        self,
-        *,
-        test_seconds: float = 30.0,
-        seconds: float = 600.0,
-        steps: int = STEPS,
-        preload: Iterable[str] = STANDARD,
-        unconfined: bool = False,
-    ) -> None:
+    def __init__(self, *, test_seconds: float = 30.0, steps: int = STEPS) -> None:
         self.steps = steps
-        limits = Limits(seconds=seconds, memory=256 << 20, output=8 << 20, calls=10**6, turn=test_seconds)
-        self.sandbox = Sandbox(limits, off=("screen", "builtins"), unconfined=unconfined, preload=preload)
+        limits = Limits(seconds=600.0, memory=256 << 20, output=8 << 20, calls=10**6, turn=test_seconds)
+        self.sandbox = Sandbox(limits, off=("screen", "builtins"), preload=STANDARD)
 
     def __enter__(self) -> TestRunner:
         return self
