@@ -40,13 +40,13 @@ from refork.tree.tree import Tree
 from refork.worlds.base import Task, World
 from refork_methods.credit.methods import group_credit
 from refork_methods.simulate.control.stingy import Stingy
-from refork_methods.simulate.leak import LeakRate, tree_leaks
 from refork_methods.simulate.world import WorldModel
 from refork_methods.train.batch import trajectories_to_batch
 from refork_methods.train.loop import TreeTraining, group_credit_of
 from refork_methods.train.policy_gradient import policy_gradient_step
 from refork_testbed.models import build
 from refork_testbed.models.recipes.searcher import engine
+from refork_testbed.trials.leak import LeakRate, tree_leaks
 
 TEST = "0.2"
 #: Where the threshold is measured: an engine of which half of the pages are rich, costs on both sides of it.

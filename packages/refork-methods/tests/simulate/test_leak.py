@@ -8,7 +8,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world, task_to_json
 from refork_methods.simulate.control.stingy import Secret
-from refork_methods.simulate.leak import leak_rate, leaks, tree_leaks
+from refork_testbed.trials.leak import leak_rate, leaks, tree_leaks
 
 SECRET = Secret(("1893",))
 SEEN = [
