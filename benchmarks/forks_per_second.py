@@ -168,16 +168,16 @@ def replay(policy: LocalPolicy, tree: Tree, leaves: list[str], batch: int = 625)
     order = np.random.default_rng(1).permutation(len(leaves))
     same = 0
     for first in range(0, len(order), batch):
-        walks = tree.paths([leaves[int(i)] for i in order[first : first + batch]])
+        trajectories = tree.paths([leaves[int(i)] for i in order[first : first + batch]])
         requests = []
-        for walk in walks:
-            node = walk.leaf
+        for trajectory in trajectories:
+            node = trajectory.leaf
             assert node.noise is not None
             assert node.tokens is not None
-            requests.append(Request(walk.tokens[: -len(node.tokens)], node.noise, mid_turn=True))
+            requests.append(Request(trajectory.tokens[: -len(node.tokens)], node.noise, mid_turn=True))
         policy.decoder.cache.clear()
         again = sample_all(policy, requests, SETTINGS)
-        same += sum(np.array_equal(a.tokens, w.leaf.tokens) for a, w in zip(again, walks, strict=True))
+        same += sum(np.array_equal(a.tokens, w.leaf.tokens) for a, w in zip(again, trajectories, strict=True))
     return same / len(leaves)
 
 

@@ -230,12 +230,12 @@ def share(tasks: int) -> dict[str, float]:
     with Tree.memory() as tree:
         groups = grow(tree, policy, world, world.tasks("train", tasks), draws=8, settings=Sampling())
         mine = [group_trajectories(group) for group in groups]
-        walks = [walk for found, _ in mine for walk in found]
+        trajectories = [trajectory for found, _ in mine for trajectory in found]
         outcomes = [value for _, found in mine for value in found]
         started = time.perf_counter()
-        given = graph_advantages(walks, outcomes)
+        given = graph_advantages(trajectories, outcomes)
         estimator = time.perf_counter() - started
-    batch = trajectories_to_batch(walks, given)
+    batch = trajectories_to_batch(trajectories, given)
     config = LlamaConfig(
         vocab_size=int(batch.tokens.max()) + 1, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
         num_attention_heads=4, max_position_embeddings=int(batch.tokens.shape[1]),
@@ -250,7 +250,7 @@ def share(tasks: int) -> dict[str, float]:
         "update": update,
         "share": estimator / (estimator + update),
         "parameters": float(sum(p.numel() for p in model.parameters())),
-        "rollouts": float(len(walks)),
+        "rollouts": float(len(trajectories)),
         "tokens": float(batch.mask.sum()),
     }
 

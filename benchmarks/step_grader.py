@@ -362,8 +362,8 @@ def rollouts(policy: LocalPolicy, tasks: list[Task], draws: int, seed: int) -> l
     found = []
     with Tree.memory() as tree:
         for group in grow(tree, policy, Hall(), tasks, draws=draws, settings=SAMPLING, seed=seed):
-            walks, outcomes = group_trajectories(group)
-            found += list(zip(walks, outcomes, strict=True))
+            trajectories, outcomes = group_trajectories(group)
+            found += list(zip(trajectories, outcomes, strict=True))
     return found
 
 
@@ -389,13 +389,13 @@ class Graded:
 def graded(policy: LocalPolicy, reference: LocalPolicy, first: int, seed: int) -> dict[str, Graded]:
     """Walks of 60 tasks, 8 each: of the reference alone, and half of them from either model."""
     tasks = Hall().tasks("held-out", 60, first)
-    walks = rollouts(reference, tasks, 8, seed) + rollouts(policy, tasks, 4, seed + 1)
-    pairs = model_pairs([w for w, _ in walks], ImplicitPair(policy, reference, beta=NEURAL_BETA))
-    names = [w.root.extra["task"]["id"] for w, _ in walks]
-    whole = Graded(pairs, np.array([o for _, o in walks]), names, [w.leaf.id for w, _ in walks])
+    trajectories = rollouts(reference, tasks, 8, seed) + rollouts(policy, tasks, 4, seed + 1)
+    pairs = model_pairs([w for w, _ in trajectories], ImplicitPair(policy, reference, beta=NEURAL_BETA))
+    names = [w.root.extra["task"]["id"] for w, _ in trajectories]
+    whole = Graded(pairs, np.array([o for _, o in trajectories]), names, [w.leaf.id for w, _ in trajectories])
     return {
         "reference": whole.part(list(range(480))),
-        "mixture": whole.part([*(i for i in range(480) if i % 8 < 4), *range(480, len(walks))]),
+        "mixture": whole.part([*(i for i in range(480) if i % 8 < 4), *range(480, len(trajectories))]),
     }
 
 
@@ -403,24 +403,27 @@ def report(policy: LocalPolicy, reference: LocalPolicy, seed: int, updates: int)
     """Two rows: rules fixed on tasks 0-59, everything reported on tasks 100-159."""
     tuning = graded(policy, reference, 0, 1000 + seed)
     rows = []
-    for walks, there in graded(policy, reference, 100, 2000 + seed).items():
-        grids = [sensitivity_grid(pair) for pair in tuning[walks].pairs]
+    for trajectories, there in graded(policy, reference, 100, 2000 + seed).items():
+        grids = [sensitivity_grid(pair) for pair in tuning[trajectories].pairs]
         columns = {name: [grid[name] for grid in grids] for name in grids[0]}
         chosen, _ = tune(
-            columns, tuning[walks].outcomes, tuned_on=tuning[walks].names, reported_on=there.names
+            columns,
+            tuning[trajectories].outcomes,
+            tuned_on=tuning[trajectories].names,
+            reported_on=there.names,
         )
         scores = {
             "sum": np.array([trajectory_score(p) for p in there.pairs]),
             "tuned": np.array([sensitivity_grid(p)[chosen] for p in there.pairs]),
             "logprob": np.array([p.policy[p.step_id >= 0].mean() for p in there.pairs]),
         }
-        row: dict[str, Any] = {"seed": seed, "updates": updates, "walks": walks, "tuned": chosen}
+        row: dict[str, Any] = {"seed": seed, "updates": updates, "walks": trajectories, "tuned": chosen}
         for name, values in scores.items():
             best = select_best(values, there.tasks, there.outcomes)
             row |= {f"auroc_{name}": auroc(values, there.outcomes).estimate, f"best_{name}": best.expected}
             row |= {"mean": best.mean, "oracle": best.oracle}
         print(
-            f"{seed:4d} {updates:7d}  {walks:9s} {row['mean']:6.3f} {row['auroc_sum']:10.3f} "
+            f"{seed:4d} {updates:7d}  {trajectories:9s} {row['mean']:6.3f} {row['auroc_sum']:10.3f} "
             f"{row['auroc_tuned']:6.3f} {row['auroc_logprob']:9.3f} {row['best_sum']:14.3f} "
             f"{row['best_tuned']:6.3f} {row['best_logprob']:9.3f} {row['oracle']:7.3f}  {chosen}",
             flush=True,
@@ -443,10 +446,10 @@ def neural(seeds: int, updates: int) -> list[dict[str, Any]]:
         settings = PolicyGradientSettings(kl_weight=NEURAL_BETA)
         for number in range(1, updates + 1):
             tasks = Hall().tasks("train", 4, 4 * number)
-            walks = rollouts(policy, tasks, 24, seed * 10_000 + number)
-            names = [walk.root.id for walk, _ in walks]
-            earned = group_advantages([outcome for _, outcome in walks], names, "mean")
-            batch = trajectories_to_batch([walk for walk, _ in walks], list(earned))
+            trajectories = rollouts(policy, tasks, 24, seed * 10_000 + number)
+            names = [trajectory.root.id for trajectory, _ in trajectories]
+            earned = group_advantages([outcome for _, outcome in trajectories], names, "mean")
+            batch = trajectories_to_batch([trajectory for trajectory, _ in trajectories], list(earned))
             policy_gradient_step(policy.model, optimizer, batch, settings)
             policy.refresh()
             if number in (updates // 3, updates):

@@ -120,8 +120,8 @@ def seen_in(tree: Tree, groups: Sequence[Group], cost: float) -> Behaviour:
     f1, opens = [], []
     for group in groups:
         for arm in group.forks:
-            for walk, value in zip(arm.leaves(), arm.values("reward"), strict=True):
-                said = [step.node.text for step in walk if step.node.kind == "action"]
+            for trajectory, value in zip(arm.leaves(), arm.values("reward"), strict=True):
+                said = [step.node.text for step in trajectory if step.node.kind == "action"]
                 opens.append(sum(text.startswith("open:") for text in said))
                 f1.append((value or 0.0) + cost * opens[-1])
     (found,) = tree_leaks(tree).values()
@@ -169,9 +169,9 @@ def train(job: Job) -> Outcome:
             groups = grow(tree, policy, world, block, draws=LEAVES, settings=LAW, seed=noise)
             inside.append(seen_in(tree, groups, job.cost))
             given = [group_credit_of(group, by_reward, plan) for group in groups]
-            walks = [walk for mine, _ in given for walk in mine]
+            trajectories = [trajectory for mine, _ in given for trajectory in mine]
             advantages = [part for _, parts in given for part in parts]
-            policy_gradient_step(policy.model, optimizer, trajectories_to_batch(walks, advantages))
+            policy_gradient_step(policy.model, optimizer, trajectories_to_batch(trajectories, advantages))
         policy.refresh()
     test = engine(SWEEP if job.arm == "sweep" else TEST)
     after = behave(policy, test, test.tasks("held-out", job.held_out, 3), 0.0, 5)

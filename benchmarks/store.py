@@ -232,7 +232,7 @@ def _reads(path: Path, until: float, told: Connection) -> None:
                 if count % 10:
                     raise AssertionError("half a batch was seen")
                 leaves = [leaf for leaf, _ in zip(tree.leaves(), range(50), strict=False)]
-                if any(walk.leaf.depth + 1 != len(walk) for walk in tree.paths(leaves)):
+                if any(trajectory.leaf.depth + 1 != len(trajectory) for trajectory in tree.paths(leaves)):
                     raise AssertionError("half a walk was seen")
                 reads += 1
             except Exception as error:

@@ -228,12 +228,12 @@ def real(selector: Selector, prompts: int) -> dict[str, float]:
             equal += sum(a == b for a, b in zip(told, said, strict=False))
             total += max(len(told), len(said))
             mixed += len({v for v in group.values() if v is not None}) > 1
-        walks = [walk for arm in groups[0].forks for walk in arm.leaves()]
+        trajectories = [trajectory for arm in groups[0].forks for trajectory in arm.leaves()]
         traces: dict[str, object] = {}
-        candidates(tree, walks, inside=needs_of(selector).inside, known=traces)  # type: ignore[arg-type]
+        candidates(tree, trajectories, inside=needs_of(selector).inside, known=traces)  # type: ignore[arg-type]
         started = time.perf_counter()
         for _ in range(20):
-            found = candidates(tree, walks, inside=needs_of(selector).inside, known=traces)  # type: ignore[arg-type]
+            found = candidates(tree, trajectories, inside=needs_of(selector).inside, known=traces)  # type: ignore[arg-type]
             selector.select(found, 1, 1)
         choosing = (time.perf_counter() - started) / 20
     return {
@@ -260,9 +260,9 @@ def recorded(group: Group, log: list[Logged]) -> list[tuple[str, tuple[int, ...]
     found = []
     for entry in log:
         for _ in range(entry.choice.draws):
-            walk = next(waiting[entry.point])
-            spoken = "".join(step.text for step in walk if step.node.kind == "action")
-            node = next(s.node for s in reversed(walk.steps) if s.node.kind == "action")
+            trajectory = next(waiting[entry.point])
+            spoken = "".join(step.text for step in trajectory if step.node.kind == "action")
+            node = next(s.node for s in reversed(trajectory.steps) if s.node.kind == "action")
             found.append((node.id, tuple(CHOICES.index(spoken[p]) for p in PIVOTS)))
     return found
 

@@ -90,14 +90,14 @@ def test_the_world_is_played_by_its_rules(run):
         values = {one.node: one.value for one in tree.scores(name="success")}
         won = 0
         for leaf in tree.leaves():
-            walk = tree.path(leaf)
-            guesses = [int(step.text) for step in walk if step.node.kind == "action"]
-            right = hidden[walk.root.id]
+            trajectory = tree.path(leaf)
+            guesses = [int(step.text) for step in trajectory if step.node.kind == "action"]
+            right = hidden[trajectory.root.id]
             assert len(guesses) <= 3
             assert values[leaf.id] == float(right in guesses)
             won += right in guesses
             for guess, seen in zip(
-                guesses, [s.text for s in walk if s.node.kind == "observation"], strict=True
+                guesses, [s.text for s in trajectory if s.node.kind == "observation"], strict=True
             ):
                 said = "right" if guess == right else "higher" if guess < right else "lower"
                 assert seen.strip() == f"{guess}: {said};"
@@ -108,9 +108,9 @@ def test_a_fork_of_the_world_goes_on_with_a_word_changed(run, tmp_path):
     run = shutil.copy(run, tmp_path / "tree.db")
     with Tree.open(run, "r") as tree:
         lost = next(one.node for one in tree.scores(name="success") if one.value == 0.0)
-        walk = tree.path(lost)
-        right = walk.root.extra["task"]["data"]["hidden"]
-        first = next(step.node for step in walk if step.node.kind == "action")
+        trajectory = tree.path(lost)
+        right = trajectory.root.extra["task"]["data"]["hidden"]
+        first = next(step.node for step in trajectory if step.node.kind == "action")
     fork = ("fork", "--tree", run, "--node", first.id, "--token", 0, "--policy", "scripted:guesser")
     told = json.loads(refork(*fork, "--change", f"force:{right}", "--draws", 16, "--json"))
     assert told["draws"] == 16
@@ -121,12 +121,12 @@ def test_the_credit(run):
     with Tree.open(run, "r") as tree:
         task = next(iter(tree.tasks()))
         leaves = list(tree.leaves(task))
-        walks = [tree.path(leaf) for leaf in leaves]
+        trajectories = [tree.path(leaf) for leaf in leaves]
         values = {one.node: one.value for one in tree.scores(name="success")}
         outcomes = [values[leaf.id] for leaf in leaves]
-        given = credit_method("discounted", gamma=0.5)(walks, outcomes)
-    for walk, outcome, values in zip(walks, outcomes, given, strict=True):
-        steps = [step for step in walk if step.tokens is not None]
+        given = credit_method("discounted", gamma=0.5)(trajectories, outcomes)
+    for trajectory, outcome, values in zip(trajectories, outcomes, given, strict=True):
+        steps = [step for step in trajectory if step.tokens is not None]
         assert len(values) == sum(len(step.tokens) for step in steps)
         turns = sum(step.node.kind == "action" for step in steps)
         gain = outcome - np.mean(outcomes)

@@ -63,4 +63,4 @@ def unpacked(name, folder):
 
 def kinds(tree):
     """The kinds of nodes of every walk."""
-    return sorted([step.node.kind for step in walk] for walk in tree.paths(tree.leaves()))
+    return sorted([step.node.kind for step in trajectory] for trajectory in tree.paths(tree.leaves()))

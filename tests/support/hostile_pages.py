@@ -255,7 +255,7 @@ def attack_viewer(folder, name="127.0.0.1"):
             return sum(1 for _ in opened.walk())
 
     shelf, begun = Shelf([folder]), []
-    forking = Forking(ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script"), shelf.file)
+    forking = Forking(ForkSetup(policy(), lambda trajectory: None, MatchJudge("right"), "script"), shelf.file)
     before = nodes()
 
     @contextmanager

@@ -170,7 +170,9 @@ def grown(tree):
     judge = MatchJudge("right|" + re.escape(EVIL + EVIL))
     start = plant_prompt(tree, actor, EVIL)
     base = fork(start, actor, 6, settings=Sampling(max_tokens=4), judge=judge)
-    point = tree.at(next(walk for walk in base.leaves() if "right" in walk.leaf.text).leaf, 1)
+    point = tree.at(
+        next(trajectory for trajectory in base.leaves() if "right" in trajectory.leaf.text).leaf, 1
+    )
     fork(point, actor, 4, judge=judge)
     fork(point, actor, 4, Remove(1), judge=judge)
 

@@ -52,8 +52,8 @@ def good(file: Path) -> Path:
     world = TwoTurns(max_turns=2)
     with Tree.open(file) as tree:
         for start in plant(tree, policy, world, world.tasks("train", 2)):
-            (walk,) = fork(start, policy, 1, world=world, settings=Sampling(max_tokens=12)).leaves()
-            said = next(step.node for step in walk if step.node.kind == "action")
+            (trajectory,) = fork(start, policy, 1, world=world, settings=Sampling(max_tokens=12)).leaves()
+            said = next(step.node for step in trajectory if step.node.kind == "action")
             for change in (None, EditMessage(0, "Another."), Insert(text=" hm")):
                 fork(tree.at(said, 1), policy, 2, change, world=world)
     # All in one file, as after a copy.

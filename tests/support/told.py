@@ -13,18 +13,18 @@ _PLACES = ("at",)
 
 def told(tree: Tree) -> list[Any]:
     """Every walk as its steps' kinds, texts, messages, token ids, log-probs, extra, with its scores."""
-    walks = []
-    for walk in tree.paths(tree.leaves()):
+    trajectories = []
+    for trajectory in tree.paths(tree.leaves()):
         steps = []
-        for step in walk:
+        for step in trajectory:
             node = step.node
             arrays = [None if one is None else one.tolist() for one in (node.tokens, node.logprobs)]
             extra = _without_places(node.extra)
             cost = {key: value for key, value in node.cost.to_json().items() if value is not None}
             steps.append([node.kind, node.text, node.message, arrays, extra, node.policy, node.error, cost])
-        scores = sorted((s.name, float(s.value)) for s in tree.scores(walk.leaf))
-        walks.append(json.dumps([steps, scores], sort_keys=True))
-    return sorted(walks)
+        scores = sorted((s.name, float(s.value)) for s in tree.scores(trajectory.leaf))
+        trajectories.append(json.dumps([steps, scores], sort_keys=True))
+    return sorted(trajectories)
 
 
 def _without_places(value: Any) -> Any:

@@ -33,7 +33,7 @@ def grow(file):
     with Tree.open(file, "x") as tree:
         start = plant_prompt(tree, actor, "Well?")
         base = fork(start, actor, 12, settings=Sampling(max_tokens=8, entropy_top_k=4), judge=judge)
-        guess = next(walk for walk in base.leaves() if " guess" in walk.leaf.text)
+        guess = next(trajectory for trajectory in base.leaves() if " guess" in trajectory.leaf.text)
         point = tree.at(guess.leaf, 1)
         control = fork(point, actor, 24, judge=judge)
         changed = fork(point, actor, 24, Remove(1), judge=judge)

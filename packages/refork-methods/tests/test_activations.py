@@ -61,8 +61,8 @@ def test_recorded_nodes_are_read_as_the_policy_reads_them(tree, policy):
         mine = np.array([name == node.id for name in again.nodes])
         np.testing.assert_array_equal(again.tokens[mine], node.tokens)
         np.testing.assert_array_equal(again.index[mine], np.arange(6))
-        walk = tree.path(node).tokens
-        states = policy.hidden_states([walk], [1, -1, "raw"])[0][:, -6:]
+        trajectory = tree.path(node).tokens
+        states = policy.hidden_states([trajectory], [1, -1, "raw"])[0][:, -6:]
         for layer, wanted in zip((1, -1, "raw"), states, strict=True):
             np.testing.assert_array_equal(again.states(layer, mine), wanted)
     # A second time there is nothing left to do.
@@ -91,9 +91,9 @@ def test_fresh_states_are_filed_under_the_nodes_they_became(tree, policy):
     for node in nodes:
         mine = np.array([name == node.id for name in store.nodes])
         np.testing.assert_array_equal(store.index[mine], np.arange(-1, 6))
-        walk = tree.path(node).tokens
-        np.testing.assert_array_equal(store.tokens[mine], walk[-7:])
-        states = policy.hidden_states([walk], [1])[0][0, -7:]
+        trajectory = tree.path(node).tokens
+        np.testing.assert_array_equal(store.tokens[mine], trajectory[-7:])
+        states = policy.hidden_states([trajectory], [1])[0][0, -7:]
         np.testing.assert_allclose(store.states(1, mine), states, atol=2e-5)
     # Equal draws are several nodes.
     greedy = SETTINGS.but(temperature=0)

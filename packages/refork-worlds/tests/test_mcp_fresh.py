@@ -133,12 +133,12 @@ def test_a_recorded_rollout_is_forked(given):
     policy = ScriptedPolicy.from_replies([call_text("add", {"line": word}) for word in "ab"])
     sampling = Sampling(max_tokens=80)
     with Tree.memory() as tree:
-        walk = (
+        trajectory = (
             grow(tree, policy, world, world.tasks("train", 1), draws=1, settings=sampling)[0]
             .forks[0]
             .leaves()[0]
         )
-        seen = [step.node for step in walk.steps if step.node.kind == "observation"]
+        seen = [step.node for step in trajectory.steps if step.node.kind == "observation"]
         arm = fork(tree.at(seen[1]), policy, 2, world=world)
         mine = [step for leaf in arm.leaves() for step in leaf if step.node.fork == arm.record.id]
         assert {step.node.origin for step in mine if step.node.kind == "observation"} == {"replayed"}

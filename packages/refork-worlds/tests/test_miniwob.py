@@ -254,13 +254,13 @@ def test_a_recorded_rollout_is_forked(html):
     sampling = Sampling(max_tokens=4)
     with Tree.memory() as tree:
         policy = ScriptedPolicy.from_replies(["wait", "hover 2"])
-        walk = (
+        trajectory = (
             grow(tree, policy, world, world.tasks("held-out", 1), draws=1, settings=sampling)[0]
             .forks[0]
             .leaves()[0]
         )
-        assert "\ntask Press " in walk.root.text
-        point = next(step.node for step in walk.steps if step.node.kind == "observation")
+        assert "\ntask Press " in trajectory.root.text
+        point = next(step.node for step in trajectory.steps if step.node.kind == "observation")
         arm = fork(tree.at(point), policy, 2, world=world)
         mine = [step.node for leaf in arm.leaves() for step in leaf if step.node.fork == arm.record.id]
         assert {node.origin for node in mine if node.kind == "observation"} == {"replayed"}

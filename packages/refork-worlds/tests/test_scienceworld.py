@@ -327,8 +327,8 @@ def test_rollouts_are_grown_and_forked(imitated, tmp_path):
     sampling = Sampling(max_tokens=3)
     with Tree.open(tmp_path / "boil.db") as tree:
         (group,) = grow(tree, policy, world, [task], draws=4, settings=sampling)
-        walks = [list(tree.path(draw.leaf)) for draw in group.forks[0].draws]
-        node = next(s.node for walk in walks for s in walk[3:] if s.node.kind == "action")
+        trajectories = [list(tree.path(draw.leaf)) for draw in group.forks[0].draws]
+        node = next(s.node for trajectory in trajectories for s in trajectory[3:] if s.node.kind == "action")
         arm = fork(
             tree.at(node.id, token=0),
             policy,

@@ -293,8 +293,10 @@ def test_rollouts_are_grown_and_forked(tmp_path):
     sampling = Sampling(max_tokens=4)
     with Tree.open(tmp_path / "tower.db") as tree:
         (group,) = grow(tree, policy, world, [task], draws=4, settings=sampling)
-        walks = [tree.path(draw.leaf) for draw in group.forks[0].draws]
-        node = next(s.node for walk in walks for s in list(walk)[3:] if s.node.kind == "action")
+        trajectories = [tree.path(draw.leaf) for draw in group.forks[0].draws]
+        node = next(
+            s.node for trajectory in trajectories for s in list(trajectory)[3:] if s.node.kind == "action"
+        )
         arm = fork(
             tree.at(node.id, token=0),
             policy,

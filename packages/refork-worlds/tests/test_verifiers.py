@@ -159,11 +159,11 @@ def test_a_recorded_rollout_is_forked_by_checked_replay(library):
     policy = ScriptedPolicy.from_replies([*DIGITS, "x"])
     with Tree.memory() as tree:
         task = world.tasks("train", 1)
-        walk = (
+        trajectory = (
             grow(tree, policy, world, task, draws=2, settings=Sampling(max_tokens=4))[0].forks[0].leaves()[0]
         )
         point = tree.at(
-            next(step.node for step in walk.steps if step.node.kind == "observation" and step.text)
+            next(step.node for step in trajectory.steps if step.node.kind == "observation" and step.text)
         )
         assert point.node.snapshot is None
         arm = fork(point, policy, 4, world=world)

@@ -38,13 +38,13 @@ def test_a_point_is_inside_or_at_the_end():
 
 def test_the_context_starts_at_the_last_rewrite_and_skips_verdicts():
     kinds = [("task", [1]), ("action", [2, 3]), ("rewrite", [4]), ("verdict", [5]), ("action", [6, 7])]
-    walk = Trajectory(tuple(Step(node(kind, tokens=ids), None) for kind, ids in kinds))
-    assert walk.tokens.tolist() == [4, 6, 7]
-    cut = Trajectory((*walk.steps[:1], Step(walk.steps[1].node, 1)))
+    trajectory = Trajectory(tuple(Step(node(kind, tokens=ids), None) for kind, ids in kinds))
+    assert trajectory.tokens.tolist() == [4, 6, 7]
+    cut = Trajectory((*trajectory.steps[:1], Step(trajectory.steps[1].node, 1)))
     assert cut.tokens.tolist() == [1, 2]
     assert cut.tokens.dtype == np.int32
     assert not cut.tokens.flags.writeable
-    assert (walk.root.kind, walk.leaf.kind, len(walk)) == ("task", "action", 5)
+    assert (trajectory.root.kind, trajectory.leaf.kind, len(trajectory)) == ("task", "action", 5)
 
 
 def test_text_without_ids_cannot_be_a_prefix():

@@ -19,30 +19,30 @@ def test_gains_telescope():
 def test_advantages_fit_the_trainer(planted, judge, tree):
     _, policy, end = planted
     found = token_potential(end, policy, 64, sequential=False, judge=judge)
-    walk = tree.path(end)
+    trajectory = tree.path(end)
     value = found.curve.value[:-1]
-    mine = cliff_advantages([walk], [0.0], [value])[0]
-    prompt = walk.root.length
+    mine = cliff_advantages([trajectory], [0.0], [value])[0]
+    prompt = trajectory.root.length
     assert np.isnan(mine[:prompt]).all(), "the prompt was not said by the policy"
     assert mine[prompt:].sum() == pytest.approx(-value[0])
-    batch = trajectories_to_batch([walk], [mine])
+    batch = trajectories_to_batch([trajectory], [mine])
     assert int(batch.mask.sum()) == len(value)
 
 
 def test_only_proven_cliffs_may_count(planted, judge, tree):
     _, policy, end = planted
     value = token_potential(end, policy, 64, sequential=False, judge=judge).curve.value[:-1]
-    walk = tree.path(end)
-    mine = cliff_advantages([walk], [0.0], [value], [[5]])[0][walk.root.length :]
+    trajectory = tree.path(end)
+    mine = cliff_advantages([trajectory], [0.0], [value], [[5]])[0][trajectory.root.length :]
     assert np.flatnonzero(mine).tolist() == [5]
     assert mine[5] < -0.4
 
 
 def test_unknown_is_nan_and_not_zero(planted, tree):
-    walk = tree.path(planted[2])
-    assert np.isnan(cliff_advantages([walk], [np.nan], [None])[0]).all()
-    assert recorded_potentials(tree, [walk]) == [None]
+    trajectory = tree.path(planted[2])
+    assert np.isnan(cliff_advantages([trajectory], [np.nan], [None])[0]).all()
+    assert recorded_potentials(tree, [trajectory]) == [None]
     with pytest.raises(BadInput, match="values for"):
-        cliff_advantages([walk], [0.0], [[0.5]])
+        cliff_advantages([trajectory], [0.0], [[0.5]])
     with pytest.raises(BadInput, match="do not fit"):
-        cliff_advantages([walk], [0.0, 1.0], [None])
+        cliff_advantages([trajectory], [0.0, 1.0], [None])

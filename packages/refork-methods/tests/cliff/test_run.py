@@ -67,8 +67,8 @@ def test_scans_resume_and_draw_nothing_twice(run, tree):
 
 def test_potentials_are_on_the_tree_for_a_trainer(run, tree):
     run_scan(run, limit=2)
-    walks = [tree.path(t.end) for t in scanned_traces(run)]
-    known = recorded_potentials(tree, walks)
+    trajectories = [tree.path(t.end) for t in scanned_traces(run)]
+    known = recorded_potentials(tree, trajectories)
     for trace, values in zip(scanned_traces(run), known, strict=True):
         assert values == pytest.approx(trace.curve.value[:-1])
 

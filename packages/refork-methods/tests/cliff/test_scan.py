@@ -32,9 +32,9 @@ class Silent:
     def producer(self):
         return Producer("silent", "1", {"every": self.every})
 
-    def judge(self, walk):
-        if self.every and walk.leaf.length % self.every == 0:
-            return Verdict(float("right" in walk.leaf.text))
+    def judge(self, trajectory):
+        if self.every and trajectory.leaf.length % self.every == 0:
+            return Verdict(float("right" in trajectory.leaf.text))
         return Verdict(None)
 
 
@@ -210,10 +210,10 @@ def test_turns_of_a_world_are_scanned_and_their_last_answer_needs_no_ids(tree):
     group = grow(
         tree, policy, world, world.tasks("train", 1), draws=40, settings=Sampling(max_tokens=3), seed=1
     )[0]
-    walks = [
+    trajectories = [
         w for w in group.forks[0].leaves() if [s.text for s in w if s.node.kind == "action"] == [" a", " b"]
     ]
-    found = token_potential(tree.at(walks[0].leaf), policy, 400, sequential=False, world=world)
+    found = token_potential(tree.at(trajectories[0].leaf), policy, 400, sequential=False, world=world)
     # 400 draws: 4.5 standard errors, four values, wrong once in 30,000 seeds.
     assert found.curve.value == pytest.approx([0.36, 0.6, 0.6, 0.0, 0.0], abs=4.5 * 0.5 / 20)
     cliffs = verify(nominate(found), policy, 64, world=world)

@@ -20,7 +20,7 @@ def grown(selector, leaves=6):
             tree, policy, world, world.tasks("train", 1), selector=selector, leaves=leaves,
             settings=Sampling(max_tokens=12),
         )  # fmt: skip
-        return [walk for arm in groups[0].forks for walk in arm.leaves()]
+        return [trajectory for arm in groups[0].forks for trajectory in arm.leaves()]
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +31,18 @@ def forked():
 @pytest.mark.parametrize("name", [name for name in names("credits") if name != "implicit"])
 def test_every_method_fits_every_token_of_every_walk(forked, name):
     given = credit_method(name)(forked, [1.0, 0, 0, 1, 0, 0])
-    assert [len(part) for part in given] == [walk_length(walk) for walk in forked]
+    assert [len(part) for part in given] == [walk_length(trajectory) for trajectory in forked]
     assert any(np.nan_to_num(part).any() for part in given)
 
 
 def test_group_credit_is_the_group_advantage_on_every_token():
-    walks = grown(Independent(), 3)
-    given = group_credit(walks, [1.0, 0.0, np.nan], normalise="mean")
+    trajectories = grown(Independent(), 3)
+    given = group_credit(trajectories, [1.0, 0.0, np.nan], normalise="mean")
     assert set(given[0]) == {0.5}
     assert set(given[1]) == {-0.5}
     assert np.isnan(given[2]).all()
     # Over the deviation of 1 and 0, which is a half.
-    same = [np.nan_to_num(np.unique(one)).tolist() for one in group_credit(walks, [1.0, 0.0, None])]
+    same = [np.nan_to_num(np.unique(one)).tolist() for one in group_credit(trajectories, [1.0, 0.0, None])]
     assert same == [[1.0], [-1.0], [0.0]]
 
 
@@ -77,40 +77,40 @@ def test_unknown_names_and_options_are_refused(forked):
 def test_shared_tokens_get_the_mean_of_their_walks(node, walk):
     task, said = node("t", "task", [1]), node("a", tokens=[3, 4], parent="t")
     other = node("b", tokens=[6], parent="a", keep=1)
-    walks = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
-    first, second = shared_mean(walks, [[np.nan, 1.0, 2.0], [np.nan, -3.0, 4.0]])
+    trajectories = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
+    first, second = shared_mean(trajectories, [[np.nan, 1.0, 2.0], [np.nan, -3.0, 4.0]])
     np.testing.assert_array_equal(first, [np.nan, -1.0, 2.0])
     np.testing.assert_array_equal(second, [np.nan, -1.0, 4.0])
     with pytest.raises(BadInput, match="2 advantages"):
-        shared_mean(walks[:1], [[1.0, 2.0]])
+        shared_mean(trajectories[:1], [[1.0, 2.0]])
 
 
 def test_advantages_lie_where_the_tokens_do(node, walk):
     """Verdicts and what holds no tokens have none; a shared event may be kept in part."""
     shared = node("t", "task", [1]), node("n", "observation", None), node("a", tokens=[3, 4], parent="t")
-    walks = [
+    trajectories = [
         walk(*shared, node("v", "verdict", [9]), keeps=[None, None, 1]),
         walk(*shared, node("b", tokens=[6, 7], parent="a")),
         walk(node("u", "task", None)),
     ]
-    assert [walk_length(one) for one in walks] == [2, 5, 0]
-    first, second, third = shared_mean(walks, [[1.0, 2.0], [3.0, 4.0, 5.0, 6.0, 7.0], []])
+    assert [walk_length(one) for one in trajectories] == [2, 5, 0]
+    first, second, third = shared_mean(trajectories, [[1.0, 2.0], [3.0, 4.0, 5.0, 6.0, 7.0], []])
     assert first.tolist() == [2.0, 3.0]
     assert second.tolist() == [2.0, 3.0, 5.0, 6.0, 7.0]
     assert third.tolist() == []
 
 
 def test_alone_nothing_is_shared(node, walk):
-    walks = [walk(node("t", "task", [1]), node("a", tokens=[3, 4], parent="t"))]
+    trajectories = [walk(node("t", "task", [1]), node("a", tokens=[3, 4], parent="t"))]
     for unknown in (np.nan, None):
-        np.testing.assert_array_equal(shared_mean(walks, [[0.1, 0.2, unknown]])[0], [0.1, 0.2, np.nan])
+        np.testing.assert_array_equal(shared_mean(trajectories, [[0.1, 0.2, unknown]])[0], [0.1, 0.2, np.nan])
 
 
 def test_implicit_credit_adds_the_log_ratio_to_the_group_part(node, walk):
     task = node("t", "task", [1])
     shape = {"parent": "t", "ref_logprobs": np.full(2, -1.5, dtype=np.float32)}
-    walks = [walk(task, node(name, tokens=[3, 4], **shape)) for name in "ab"]
-    first, second = credit_method("implicit", coefficient=0.5, normalise="mean")(walks, [1.0, 0.0])
+    trajectories = [walk(task, node(name, tokens=[3, 4], **shape)) for name in "ab"]
+    first, second = credit_method("implicit", coefficient=0.5, normalise="mean")(trajectories, [1.0, 0.0])
     # The policy's log-prob is -1, the reference's -1.5: a log-ratio of 0.5 per token.
     np.testing.assert_allclose(first[1:], 0.5 + 0.25)
     np.testing.assert_allclose(second[1:], -0.5 + 0.25)

@@ -74,9 +74,10 @@ def test_a_token_counts_all_leaves_that_branch_at_or_after_it(forked):
 def test_advantages_are_shared_by_a_stretch_and_fit_the_trainer(forked):
     b = forked
     found = tree_credit(b.tree, b.root)
-    assert [walk.leaf.id for walk in found.trajectories] == [b.end.id, *(e.id for e in b.ends)] or len(
-        found.trajectories
-    ) == 4
+    assert [trajectory.leaf.id for trajectory in found.trajectories] == [
+        b.end.id,
+        *(e.id for e in b.ends),
+    ] or len(found.trajectories) == 4
     by_leaf = {w.leaf.id: a for w, a in zip(found.trajectories, found.advantages, strict=True)}
     task = [NAN] * 3
     np.testing.assert_array_equal(by_leaf[b.end.id], [*task, 0, 0, -0.5, 0])
@@ -110,8 +111,8 @@ def test_the_children_estimator(forked):
 def test_credit_telescopes_along_every_walk(forked):
     found = tree_credit(forked.tree, forked.root)
     given = credit_of(forked, found)
-    for walk, outcome in zip(found.trajectories, found.outcomes, strict=True):
-        total = sum(np.sum(np.atleast_1d(given.get(s.node.id, 0.0))[: s.keep]) for s in walk)
+    for trajectory, outcome in zip(found.trajectories, found.outcomes, strict=True):
+        total = sum(np.sum(np.atleast_1d(given.get(s.node.id, 0.0))[: s.keep]) for s in trajectory)
         assert total == outcome - found.value
 
 

@@ -93,8 +93,13 @@ def walk(tree: Tree, turns: int, reward: float | None, number: int) -> Trajector
 
 def test_tokens_get_the_advantage_of_their_turn() -> None:
     with Tree.memory() as tree:
-        walks = [walk(tree, 1, 0.0, 0), walk(tree, 2, 1.0, 1), walk(tree, 2, 0.5, 2), walk(tree, 1, None, 3)]
-        one, two, three, none = reward_credit(walks, [0.0, 1.0, 0.0, np.nan], discount=0.5)
+        trajectories = [
+            walk(tree, 1, 0.0, 0),
+            walk(tree, 2, 1.0, 1),
+            walk(tree, 2, 0.5, 2),
+            walk(tree, 1, None, 3),
+        ]
+        one, two, three, none = reward_credit(trajectories, [0.0, 1.0, 0.0, np.nan], discount=0.5)
         first = round_advantages([0.0, 1.0, 0.5], [1, 1, 1])[:, 0]
         assert one.tolist() == pytest.approx([first[0]] * 5)
         assert two.tolist() == pytest.approx([first[1]] * 5 + [0.5] * 4)

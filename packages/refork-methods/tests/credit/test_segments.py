@@ -70,14 +70,14 @@ def grown():
             tree, policy, world, world.tasks("train", 1), selector=RandomNode(0, 3, 2), leaves=7,
             settings=Sampling(max_tokens=12),
         )  # fmt: skip
-        yield [walk for arm in groups[0].forks for walk in arm.leaves()]
+        yield [trajectory for arm in groups[0].forks for trajectory in arm.leaves()]
 
 
 def test_advantages_fit_the_tokens_of_every_walk(grown):
     given = tree_advantages(grown, np.arange(7) % 2)
-    for walk, row in zip(grown, given, strict=True):
+    for trajectory, row in zip(grown, given, strict=True):
         assert len(row) == sum(
-            len(s.tokens) for s in walk if s.tokens is not None and s.node.kind != "verdict"
+            len(s.tokens) for s in trajectory if s.tokens is not None and s.node.kind != "verdict"
         )
 
 
@@ -97,9 +97,9 @@ def test_shared_tokens_get_the_same_advantage_in_every_walk(grown):
     outcomes = np.array([1.0, 0, 1, 0, 1, 0, 0])
     rows = tree_advantages(grown, outcomes)
     seen: dict[str, float] = {}
-    for walk, row in zip(grown, rows, strict=True):
+    for trajectory, row in zip(grown, rows, strict=True):
         at = 0
-        for step in walk:
+        for step in trajectory:
             if step.node.kind == "verdict" or step.tokens is None or not len(step.tokens):
                 continue
             value = float(row[at])
@@ -111,8 +111,8 @@ def test_a_fork_inside_a_node_splits_its_credit(node, walk):
     task = node("t", "task", [1, 2])
     said = node("a", tokens=[3, 4, 5], parent="t")
     other = node("b", tokens=[6], parent="a", keep=1)
-    walks = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
-    first, second = tree_advantages(walks, [1.0, 0.0])
+    trajectories = [walk(task, said), walk(task, said, other, keeps=[None, 1])]
+    first, second = tree_advantages(trajectories, [1.0, 0.0])
     # The value of the shared token is 1/2, that of the task too; then 1 and 0.
     assert first.tolist() == [0, 0, 0, 1.0, 1.0]
     assert second.tolist() == [0, 0, 0, -1.0]
@@ -123,8 +123,8 @@ def test_a_branch_without_an_outcome_is_no_branch(node, walk):
     said = node("a", tokens=[3, 4], parent="t")
     unknown = node("b", tokens=[6], parent="a", keep=1)
     other = node("c", tokens=[7], parent="t")
-    walks = [walk(task, said), walk(task, said, unknown, keeps=[None, 1]), walk(task, other)]
-    first, second, third = tree_advantages(walks, [1.0, np.nan, 0.0])
+    trajectories = [walk(task, said), walk(task, said, unknown, keeps=[None, 1]), walk(task, other)]
+    first, second, third = tree_advantages(trajectories, [1.0, np.nan, 0.0])
     assert first.tolist() == [0, 1.0, 1.0]
     assert second[:2].tolist() == [0, 1.0]
     assert np.isnan(second[2])
@@ -134,15 +134,15 @@ def test_a_branch_without_an_outcome_is_no_branch(node, walk):
 def test_walks_as_arrays(node, walk):
     task, said = node("t", "task", [1]), node("a", tokens=[3, 4], parent="t")
     behind, other = node("b", tokens=[5], parent="a"), node("c", tokens=[6, 7], parent="t")
-    walks = [walk(task, said, behind), walk(task, other)]
-    index, parents, graded = walk_tree(walks, [1, 0])
+    trajectories = [walk(task, said, behind), walk(task, other)]
+    index, parents, graded = walk_tree(trajectories, [1, 0])
     assert index == {"t": 0, "a": 1, "b": 2, "c": 3}
     np.testing.assert_array_equal(parents, np.array([-1, 0, 1, 0]), strict=True)
     np.testing.assert_array_equal(graded, [np.nan, np.nan, 1.0, 0.0])
-    np.testing.assert_array_equal(walk_tree(walks, [1, None])[2], [np.nan, np.nan, 1.0, np.nan])
+    np.testing.assert_array_equal(walk_tree(trajectories, [1, None])[2], [np.nan, np.nan, 1.0, np.nan])
     index, parents, graded = walk_tree([], [])
     assert (index, parents.dtype, graded.dtype) == ({}, np.int64, np.float64)
-    cut, earned = walk_stretches(walks, [1, None])
+    cut, earned = walk_stretches(trajectories, [1, None])
     assert cut.parents.tolist() == [-1, 0, 1, 0]
     np.testing.assert_array_equal(earned, np.array([np.nan, np.nan, 1.0, np.nan]), strict=True)
 

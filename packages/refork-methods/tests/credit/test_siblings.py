@@ -188,10 +188,12 @@ def test_step_credit_telescopes_exactly(tree):
             node = parents[node]
         assert total == Fraction(values[leaf]) - Fraction(values[node])
         credit = step_credit(parents, values)
-        walk = [leaf]
-        while parents[walk[-1]] >= 0:
-            walk.append(parents[walk[-1]])
-        np.testing.assert_allclose(credit[walk[:-1]].sum(), values[leaf] - values[walk[-1]], atol=1e-12)
+        trajectory = [leaf]
+        while parents[trajectory[-1]] >= 0:
+            trajectory.append(parents[trajectory[-1]])
+        np.testing.assert_allclose(
+            credit[trajectory[:-1]].sum(), values[leaf] - values[trajectory[-1]], atol=1e-12
+        )
 
 
 @given(trees())

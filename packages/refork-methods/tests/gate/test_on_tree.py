@@ -89,12 +89,12 @@ def test_a_refinement_is_a_fork_from_what_the_checks_said(tree):
     policy = ScriptedPolicy.from_text(law)
     episodes = [play(tree, policy, draw, gate(MODEL, 3, "test")) for draw in range(12)]
     longer = next(e for e in episodes if [event.action for event in e.events[:2]] == ["test", "generate"])
-    walk = tree.path(longer.candidate.point)
-    kinds = [step.node.kind for step in walk]
+    trajectory = tree.path(longer.candidate.point)
+    kinds = [step.node.kind for step in trajectory]
     assert kinds[:4] == ["task", "action", "observation", "action"]
-    told = next(step.node for step in walk if step.node.kind == "observation")
+    told = next(step.node for step in trajectory if step.node.kind == "observation")
     assert told.text == "test failed: test looked\ntry again"
-    forks = {step.node.fork for step in walk if step.node.kind == "action"}
+    forks = {step.node.fork for step in trajectory if step.node.kind == "action"}
     assert len(forks) == sum(k == "action" for k in kinds)
 
 

@@ -62,14 +62,16 @@ def grown(sampler):
 
 
 def walks_of(arms):
-    return [walk for arm in arms for walk in arm.leaves()]
+    return [trajectory for arm in arms for trajectory in arm.leaves()]
 
 
 def test_recorded_log_probs_are_those_of_the_pair(grown, policy, reference):
     _, arms = grown
-    walks = walks_of(arms)
+    trajectories = walks_of(arms)
     for mine, again in zip(
-        map(recorded_pair, walks), model_pairs(walks, ImplicitPair(policy, reference)), strict=True
+        map(recorded_pair, trajectories),
+        model_pairs(trajectories, ImplicitPair(policy, reference)),
+        strict=True,
     ):
         assert np.array_equal(mine.step_id, again.step_id)
         assert np.allclose(token_advantages(mine), token_advantages(again), atol=1e-5, equal_nan=True)
@@ -77,8 +79,8 @@ def test_recorded_log_probs_are_those_of_the_pair(grown, policy, reference):
 
 def test_a_turn_that_ran_into_the_limit_is_cut(grown):
     _, arms = grown
-    for walk in walks_of(arms):
-        assert walk_steps(walk).cut.tolist() == [walk.leaf.finish == "length"]
+    for trajectory in walks_of(arms):
+        assert walk_steps(trajectory).cut.tolist() == [trajectory.leaf.finish == "length"]
 
 
 def test_a_turn_that_was_forked_in_its_middle_is_one_step(grown, sampler):
@@ -97,16 +99,16 @@ def test_a_turn_that_was_forked_in_its_middle_is_one_step(grown, sampler):
 def test_scores_are_written_with_both_names_and_once(grown, policy, reference):
     tree, arms = grown
     pair = ImplicitPair(policy, reference, beta=0.5)
-    walks = walks_of(arms)
-    pairs, producer = tree_implicit(tree, walks, pair)
+    trajectories = walks_of(arms)
+    pairs, producer = tree_implicit(tree, trajectories, pair)
     stored = {s.node: s for s in tree.scores(name=NAME)}
-    assert set(stored) == {w.leaf.id for w in walks}
+    assert set(stored) == {w.leaf.id for w in trajectories}
     (live,) = [p for p in tree.producers() if p.name == "implicit-advantage"]
     assert live.id == producer.id
     assert live.config["reference"]["weights"] == reference.card.weights
     first = token_advantages(pairs[0], 0.5)
-    assert np.allclose(stored[walks[0].leaf.id].value, first[np.isfinite(first)])
-    tree_implicit(tree, walks, pair)
+    assert np.allclose(stored[trajectories[0].leaf.id].value, first[np.isfinite(first)])
+    tree_implicit(tree, trajectories, pair)
     assert len(list(tree.scores(name=NAME))) == len(stored)
 
 
@@ -166,73 +168,73 @@ def test_records_that_cannot_be_read_are_refused(fields, said):
 
 def test_the_law_at_temperature_one_is_read_at_any_sampling_temperature():
     with Tree.memory() as tree:
-        walk = recorded(
+        trajectory = recorded(
             tree, logprobs=np.array([-9, -9], F), logprobs_t1=np.array([-1, -1], F),
             ref_logprobs=np.array([-3, -2], F), settings={"temperature": 0.7},
         )  # fmt: skip
-        assert step_advantages(recorded_pair(walk)).tolist() == [3.0]
+        assert step_advantages(recorded_pair(trajectory)).tolist() == [3.0]
 
 
 def test_forced_tokens_were_nobodys_choice():
     with Tree.memory() as tree:
-        walk = recorded(
+        trajectory = recorded(
             tree, logprobs_t1=np.array([-9, -1], F), ref_logprobs=np.array([-1, -2], F),
             settings={"forced": [7]},
         )  # fmt: skip
-        assert step_advantages(recorded_pair(walk)).tolist() == [1.0]
+        assert step_advantages(recorded_pair(trajectory)).tolist() == [1.0]
 
 
 def test_advantages_fit_the_trainer(grown):
     _, arms = grown
-    walks = walks_of(arms[:1])
+    trajectories = walks_of(arms[:1])
     outcomes = np.array([1.0, 0, 0, 1, 0, 0])
-    dense = implicit_advantages(walks, outcomes, coefficient=0.5, normalise="mean")
-    plain = implicit_advantages(walks, outcomes, coefficient=0.0, normalise="mean")
-    for walk, row, base, outcome in zip(walks, dense, plain, outcomes, strict=True):
-        pair = recorded_pair(walk)
+    dense = implicit_advantages(trajectories, outcomes, coefficient=0.5, normalise="mean")
+    plain = implicit_advantages(trajectories, outcomes, coefficient=0.0, normalise="mean")
+    for trajectory, row, base, outcome in zip(trajectories, dense, plain, outcomes, strict=True):
+        pair = recorded_pair(trajectory)
         chosen = pair.step_id >= 0
         assert np.array_equal(np.isfinite(row), chosen)
         assert np.allclose(base[chosen], outcome - outcomes.mean())
         assert np.allclose(row[chosen] - base[chosen], 0.5 * token_advantages(pair)[chosen])
-    batch = trajectories_to_batch(walks, dense)
-    assert int(batch.mask.sum()) == sum(w.leaf.length for w in walks)
+    batch = trajectories_to_batch(trajectories, dense)
+    assert int(batch.mask.sum()) == sum(w.leaf.length for w in trajectories)
 
 
 def test_a_step_may_share_what_it_earned_and_outcomes_may_stay_unread(grown):
     _, arms = grown
-    walks = walks_of(arms[:1])
-    rows = implicit_advantages(walks, [np.nan] * 6, outcome_weight=0.0, spread="step", beta=0.5)
-    for walk, row in zip(walks, rows, strict=True):
-        pair = recorded_pair(walk)
+    trajectories = walks_of(arms[:1])
+    rows = implicit_advantages(trajectories, [np.nan] * 6, outcome_weight=0.0, spread="step", beta=0.5)
+    for trajectory, row in zip(trajectories, rows, strict=True):
+        pair = recorded_pair(trajectory)
         total = 0.5 * (pair.policy - pair.reference)[pair.step_id >= 0].sum()
         assert np.allclose(row[pair.step_id >= 0], total)
-    ungraded = implicit_advantages(walks, [np.nan] * 6)
+    ungraded = implicit_advantages(trajectories, [np.nan] * 6)
     assert all(np.isnan(row).all() for row in ungraded)
 
 
 def test_credit_from_a_fixed_pair(grown, policy, reference):
     tree, arms = grown
-    walks = walks_of(arms)
-    tree_implicit(tree, walks, ImplicitPair(policy, reference))
+    trajectories = walks_of(arms)
+    tree_implicit(tree, trajectories, ImplicitPair(policy, reference))
     given = {s.node: s.value for s in tree.scores(name=NAME)}
-    mine = implicit_advantages(walks, np.zeros(12), scores=given)
-    recorded_ = implicit_advantages(walks, np.zeros(12))
+    mine = implicit_advantages(trajectories, np.zeros(12), scores=given)
+    recorded_ = implicit_advantages(trajectories, np.zeros(12))
     for a, b in zip(mine, recorded_, strict=True):
         assert np.allclose(a, b, atol=1e-5, equal_nan=True)
     # The same as a method of credit, which another policy may be trained by.
     outcomes = np.arange(12) % 2.0
-    credit = fixed_pair(ImplicitPair(policy, reference, beta=0.5), coefficient=3.0)(walks, outcomes)
-    wanted = implicit_advantages(walks, outcomes, beta=0.5, coefficient=3.0)
+    credit = fixed_pair(ImplicitPair(policy, reference, beta=0.5), coefficient=3.0)(trajectories, outcomes)
+    wanted = implicit_advantages(trajectories, outcomes, beta=0.5, coefficient=3.0)
     for a, b in zip(credit, wanted, strict=True):
         assert np.allclose(a, b, atol=1e-5, equal_nan=True)
     with pytest.raises(BadInput, match="no implicit score"):
-        implicit_advantages(walks, np.zeros(12), scores={})
+        implicit_advantages(trajectories, np.zeros(12), scores={})
     with pytest.raises(BadInput, match="scores for"):
-        implicit_advantages(walks, np.zeros(12), scores={node: [0.0] for node in given})
+        implicit_advantages(trajectories, np.zeros(12), scores={node: [0.0] for node in given})
     with pytest.raises(BadInput, match="12 walks but 1"):
-        implicit_advantages(walks, [0.0])
+        implicit_advantages(trajectories, [0.0])
     with pytest.raises(BadInput, match="spread"):
-        implicit_advantages(walks, np.zeros(12), spread="all")
+        implicit_advantages(trajectories, np.zeros(12), spread="all")
 
 
 # -- scored lines and what is made of them ---------------------------------------------------------
@@ -365,18 +367,18 @@ def test_reports_refuse_what_says_nothing(tmp_path, scored):
 
 def test_values_of_points_for_a_selector(grown, policy, reference):
     tree, arms = grown
-    walks = walks_of(arms[:1])
-    known = candidates(tree, walks, inside=2)
+    trajectories = walks_of(arms[:1])
+    known = candidates(tree, trajectories, inside=2)
     source = ImplicitValues(tree, beta=0.5, prior=0.3)
     assert isinstance(source, PointValues)
     totals = source.totals(known)
-    root = known.node.index(walks[0].root.id)
+    root = known.node.index(trajectories[0].root.id)
     assert totals[root] == 0.0
     assert source.values(known)[root] == pytest.approx(4 * 0.3 * 0.7)
     for node, token, total in zip(known.node, known.token, totals, strict=True):
-        walk = tree.path(tree.at(node, None if token < 0 else int(token)))
-        if node != walks[0].root.id:
-            assert total == pytest.approx(np.nansum(token_advantages(recorded_pair(walk), 0.5)))
+        trajectory = tree.path(tree.at(node, None if token < 0 else int(token)))
+        if node != trajectories[0].root.id:
+            assert total == pytest.approx(np.nansum(token_advantages(recorded_pair(trajectory), 0.5)))
     by_models = ImplicitValues(tree, ImplicitPair(policy, reference, beta=0.5), prior=0.3)
     assert np.allclose(by_models.totals(known), totals, atol=1e-5)
     rate = ImplicitValues(tree, prior=0.3, value="win_rate").values(known)

@@ -38,12 +38,12 @@ def localizer(**options: int) -> Localizer:
 
 
 def turns(tree: Tree, leaf: str) -> list[bytes]:
-    walk = tree.path(leaf)
+    trajectory = tree.path(leaf)
     return [
         json.dumps(
             [s.node.id, s.node.kind, s.node.text, s.node.message, s.node.extra], sort_keys=True
         ).encode()
-        for s in walk
+        for s in trajectory
         if s.node.kind in ("action", "observation")
     ]
 
@@ -52,10 +52,10 @@ def test_a_run_is_recorded_and_read_back() -> None:
     tree = Tree.memory()
     made = record_runs(tree, localizer(), ISSUE, draws=2)
     for one in made:
-        walk = tree.path(one.leaf)
-        assert walk.root.text == ISSUE
-        assert walk.steps[0].node.kind == "task"
-        assert walk.leaf.kind == "verdict"
+        trajectory = tree.path(one.leaf)
+        assert trajectory.root.text == ISSUE
+        assert trajectory.steps[0].node.kind == "task"
+        assert trajectory.leaf.kind == "verdict"
         assert CaseFile.from_json(one.leaf.extra["case"]) == one.trace.case
         again = trace_of(tree, one.leaf, localizer())
         assert [t.bytes() for t in again.turns] == [t.bytes() for t in one.trace.turns]
@@ -96,8 +96,8 @@ def test_truncated_questions_stand_as_rewrites() -> None:
     tree = Tree.memory()
     reader = Localizer(PlantedReader(searches=6), TOOLS, LoopSettings(context=700))
     (made,) = record_runs(tree, reader, ISSUE)
-    walk = tree.path(made.leaf)
-    rewrites = [s.node for s in walk if s.node.kind == "rewrite"]
+    trajectory = tree.path(made.leaf)
+    rewrites = [s.node for s in trajectory if s.node.kind == "rewrite"]
     assert rewrites
     assert all(ISSUE in node.extra["messages"][1]["content"] for node in rewrites)
     assert made.trace.turns[-1].collapsed > 0

@@ -25,8 +25,8 @@ CAP = 400
 
 
 def walked(network):
-    walks = sample_paths(network.policy(), 2000, CAP, np.random.default_rng(1))
-    return censored_mean(walks.steps, walks.reached)
+    trajectories = sample_paths(network.policy(), 2000, CAP, np.random.default_rng(1))
+    return censored_mean(trajectories.steps, trajectories.reached)
 
 
 def test_contexts_are_the_last_two_nodes_of_each_row():
@@ -44,8 +44,8 @@ def test_reward_before_distillation_before_base_before_imitation():
     student, actor, pupil = (copy.deepcopy(base) for _ in range(3))
     imitated = network_sft(student, golden_moves(GRAPH))
     rewarded = network_rlvr(actor)
-    walks = sample_paths(actor.policy(), 100, CAP, np.random.default_rng(3))
-    distilled = network_sft(pupil, count_moves(walks.only(walks.reached)))
+    trajectories = sample_paths(actor.policy(), 100, CAP, np.random.default_rng(3))
+    distilled = network_sft(pupil, count_moves(trajectories.only(trajectories.reached)))
     assert rewarded.curve[-1][1] < 70
     assert distilled.curve[-1][1] < 70
     assert imitated.curve[-1][1] > began

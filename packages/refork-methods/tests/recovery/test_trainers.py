@@ -37,23 +37,23 @@ def teacher():
 
 
 def test_sampled_walks_have_the_exact_mean_and_visits():
-    walks = sample_paths(BASE, 4000, 20_000, np.random.default_rng(0))
-    assert bool(walks.reached.all())
-    error = walks.steps.std() / 4000**0.5
+    trajectories = sample_paths(BASE, 4000, 20_000, np.random.default_rng(0))
+    assert bool(trajectories.reached.all())
+    error = trajectories.steps.std() / 4000**0.5
     # Four standard errors, and one seed: a right sampler fails less than once in 10,000 seeds.
-    assert abs(walks.steps.mean() - 326) < 4 * error
-    assert np.allclose(count_moves(walks) / 4000, expected_visits(BASE), rtol=0.1, atol=0.05)
-    assert walks.steps.min() >= GRAPH.golden_length
-    row, wanted, whose = moves_of(walks)
-    assert len(row) == len(wanted) == len(whose) == count_moves(walks).sum()
+    assert abs(trajectories.steps.mean() - 326) < 4 * error
+    assert np.allclose(count_moves(trajectories) / 4000, expected_visits(BASE), rtol=0.1, atol=0.05)
+    assert trajectories.steps.min() >= GRAPH.golden_length
+    row, wanted, whose = moves_of(trajectories)
+    assert len(row) == len(wanted) == len(whose) == count_moves(trajectories).sum()
 
 
 def test_walks_are_cut_at_the_cap_and_the_target_at_the_cap_counts():
     graph = PathStar(2, 1, 1)
-    walks = sample_paths(RowPolicy.optimal(graph), 200, graph.golden_length, np.random.default_rng(0))
-    assert set(walks.steps.tolist()) == {graph.golden_length}
+    trajectories = sample_paths(RowPolicy.optimal(graph), 200, graph.golden_length, np.random.default_rng(0))
+    assert set(trajectories.steps.tolist()) == {graph.golden_length}
     # The right branch at once, or not in time.
-    assert 0.3 < walks.reached.mean() < 0.7
+    assert 0.3 < trajectories.reached.mean() < 0.7
     with pytest.raises(BadInput, match="2 K \\+ 2 = 4"):
         sample_paths(RowPolicy.base(graph), 5, 3, np.random.default_rng(0))
     with pytest.raises(BadInput, match="0 walks"):
@@ -61,8 +61,8 @@ def test_walks_are_cut_at_the_cap_and_the_target_at_the_cap_counts():
 
 
 def test_a_censored_mean_is_not_the_mean_of_what_was_seen():
-    walks = sample_paths(BASE, 4000, 400, np.random.default_rng(3))
-    found = censored_mean(walks.steps, walks.reached)
+    trajectories = sample_paths(BASE, 4000, 400, np.random.default_rng(3))
+    found = censored_mean(trajectories.steps, trajectories.reached)
     assert found.censored > 1000
     assert found.restricted < 250 < 326
     # The tail of a chain is nearly exponential; the seed is fixed.
@@ -155,8 +155,8 @@ def test_a_dose_of_one_percent_is_enough_and_shortened_traces_are_not(teacher):
         assert max(dose.measured) < 70
         assert dose.predicted == pytest.approx(np.mean(dose.measured), rel=0.25)
     assert golden_student(teacher, 1000) > 326
-    walks = sample_paths(teacher, 300, 400, np.random.default_rng(0))
-    short = shorten_paths(walks.only(walks.reached))
+    trajectories = sample_paths(teacher, 300, 400, np.random.default_rng(0))
+    short = shorten_paths(trajectories.only(trajectories.reached))
     assert set(short.steps.tolist()) == {GRAPH.golden_length}
     assert np.array_equal(count_moves(short), golden_moves(GRAPH, len(short)))
     cut = sample_paths(teacher, 300, 10, np.random.default_rng(0))
@@ -170,8 +170,8 @@ def test_no_signal_no_change_and_refusals():
     # Every walk of a sure loser is cut: all rewards are equal, so there is nothing to learn.
     stuck = np.zeros((4, 3))
     stuck[0] = -np.inf
-    walks = reward_gradient(RowPolicy(GRAPH, stuck), 8, 50, np.random.default_rng(0))
-    assert not walks.any()
+    trajectories = reward_gradient(RowPolicy(GRAPH, stuck), 8, 50, np.random.default_rng(0))
+    assert not trajectories.any()
     for said, refused in {
         "2 K \\+ 2 = 8": lambda: rlvr(BASE, RewardSettings(cap=7)),
         "infinite: state a_0": lambda: rlvr(RowPolicy(GRAPH, stuck), RewardSettings(mode="exact")),
@@ -197,8 +197,8 @@ def test_row_support_names_what_nothing_teaches(teacher):
     assert golden.moves == {"a": 15, "b": 0, "c": 15, "d": 0}
     assert golden.unseen == ("b_0", "b_1", "b_2", "d_0", "d_1", "d_2")
     assert golden.predicted == pytest.approx(1310.370, abs=5e-4)
-    walks = sample_paths(teacher, 200, 400, np.random.default_rng(0))
-    taught = row_support(BASE, count_moves(walks.only(walks.reached)))
+    trajectories = sample_paths(teacher, 200, 400, np.random.default_rng(0))
+    taught = row_support(BASE, count_moves(trajectories.only(trajectories.reached)))
     assert (taught.unseen, taught.stuck) == ((), None)
     assert taught.predicted < 70
 
@@ -229,7 +229,7 @@ def test_a_search_that_may_turn_can_lose_the_target():
 
 
 def test_search_adds_where_walking_multiplies():
-    walk = [expected_hitting_time(RowPolicy.golden_limit(PathStar(4, k, 3))).value for k in (4, 5, 6)]
+    trajectory = [expected_hitting_time(RowPolicy.golden_limit(PathStar(4, k, 3))).value for k in (4, 5, 6)]
     search = [search_cost(RowPolicy.golden_limit(PathStar(4, k, 3))) for k in (4, 5, 6)]
-    assert walk[2] / walk[1] > 5
+    assert trajectory[2] / trajectory[1] > 5
     assert search[2] - search[1] == pytest.approx(search[1] - search[0])

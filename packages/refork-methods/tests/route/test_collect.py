@@ -133,8 +133,8 @@ def test_only_the_worker_is_swapped_and_the_recorded_ones_follow():
     said = {}
     for record in tree.forks():
         if record.change is not None:
-            (walk,) = tree.paths([d.leaf for d in tree.draws(record.id)])
-            heard = [speaker(nodes[0], POOL) for nodes in turns_of(walk)]
+            (trajectory,) = tree.paths([d.leaf for d in tree.draws(record.id)])
+            heard = [speaker(nodes[0], POOL) for nodes in turns_of(trajectory)]
             said[heard[1]] = heard
     assert said == {name: [names[0], name, names[2]] for name in POOL.names}
     (point,) = swap_points(tree, POOL, [run], turns=[1], rest="swapped")
@@ -159,8 +159,10 @@ def test_an_opted_out_worker_is_never_called_not_even_after_the_swap():
     found = label_by_fork(tree, some, draws=1, rest="swapped")
     assert gone not in found.table.workers
     forks = [r.id for r in tree.forks() if r.change is not None]
-    walks = tree.paths([d.leaf for fork in forks for d in tree.draws(fork)])
-    later = {n.extra.get("worker") for w in walks for turn in turns_of(w) for n in turn if n.fork in forks}
+    trajectories = tree.paths([d.leaf for fork in forks for d in tree.draws(fork)])
+    later = {
+        n.extra.get("worker") for w in trajectories for turn in turns_of(w) for n in turn if n.fork in forks
+    }
     assert later == set(some.open)
 
 

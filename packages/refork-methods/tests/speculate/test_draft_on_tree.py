@@ -24,7 +24,7 @@ def drawn():
     tree = Tree.memory()
     point = plant_prompt(tree, policy, "Well?")
     arm = fork(point, policy, draws=5, settings=Sampling(max_tokens=12))
-    said = [step.node for walk in arm.leaves() for step in walk if step.node.noise is not None]
+    said = [step.node for trajectory in arm.leaves() for step in trajectory if step.node.noise is not None]
     return tree, target, said, rejected, policy.card.extra["speculate"]["drafter"]
 
 

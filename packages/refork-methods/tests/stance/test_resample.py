@@ -232,7 +232,7 @@ def test_even_splits_follow_the_rule_and_are_counted(planted):
 def test_answers_without_thinking_and_other_arms_are_no_rollouts(planted):
     made = planted("P", 2, 3)
     arms = draw_answers(made.cases, made.policy, made.marker, 4, Sampling(max_tokens=8))
-    assert all("<< >>" in "".join(s.text for s in walk.steps[1:]) for walk in arms[0].leaves())
+    assert all("<< >>" in "".join(s.text for s in trajectory.steps[1:]) for trajectory in arms[0].leaves())
     assert len(rollouts(made.cases[0], made.policy.card)) == 3
     before = measure(made, cuts=(0.5,))
     fork(made.cases[0].root, made.policy, 5, settings=Sampling(max_tokens=32, temperature=0.5), seed=9)

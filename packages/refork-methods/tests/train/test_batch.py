@@ -51,14 +51,14 @@ def test_token_advantages_and_unknown_ones(node, walk):
 
 def test_a_shared_token_is_learned_once(node, walk):
     task, first = node("t", "task", [5]), node("a", tokens=[1, 2])
-    walks = [
+    trajectories = [
         walk(task, first, node("b", tokens=[3])),
         walk(task, first, node("c", tokens=[4]), keeps=(None, 1)),
     ]
-    once = trajectories_to_batch(walks, [1.0, -1.0])
+    once = trajectories_to_batch(trajectories, [1.0, -1.0])
     assert once.mask.int().tolist() == [[0, 1, 1, 1], [0, 0, 1, 0]]
     assert once.attention.int().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
-    every = trajectories_to_batch(walks, [1.0, -1.0], once=False)
+    every = trajectories_to_batch(trajectories, [1.0, -1.0], once=False)
     assert every.mask.int().tolist() == [[0, 1, 1, 1], [0, 1, 1, 0]]
 
 

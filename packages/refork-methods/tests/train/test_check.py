@@ -37,17 +37,20 @@ def test_a_sound_sampler_passes(grown):
 
 def test_a_wrong_log_prob_is_found_at_its_token(grown):
     tree, policy = grown
-    walks = tree.paths([node.id for node in tree.leaves()])
-    node = walks[3].leaf
+    trajectories = tree.paths([node.id for node in tree.leaves()])
+    node = trajectories[3].leaf
     wrong = node.logprobs_t1.copy()
     wrong[1] += 0.01
-    steps = (*walks[3].steps[:-1], replace(walks[3].steps[-1], node=replace(node, logprobs_t1=wrong)))
-    walks[3] = replace(walks[3], steps=steps)
-    (problem,), largest = check_logprobs(policy.model, walks, rows=5)
+    steps = (
+        *trajectories[3].steps[:-1],
+        replace(trajectories[3].steps[-1], node=replace(node, logprobs_t1=wrong)),
+    )
+    trajectories[3] = replace(trajectories[3], steps=steps)
+    (problem,), largest = check_logprobs(policy.model, trajectories, rows=5)
     assert (problem.leaf, problem.node, problem.token) == (node.id, node.id, 1)
     assert problem.expected - problem.value == pytest.approx(0.01, abs=1e-4)
     assert largest == pytest.approx(0.01, abs=1e-4)
-    assert check_logprobs(policy.model, walks, tolerance=0.1)[0] == []
+    assert check_logprobs(policy.model, trajectories, tolerance=0.1)[0] == []
 
 
 def test_rollouts_of_other_weights_are_refused(grown):

@@ -29,19 +29,19 @@ from refork_methods.train.sources import tree_pairs, tree_rows
 from support.worlds import TwoTurns
 
 
-def forked(node, walk):
+def forked(node, trajectory):
     """Two walks that share a task and one token; the second forks the turn and adds another turn."""
     task = node("t", "task", [1, 2], message={"role": "user", "content": "hi"}, extra={"world": "w"})
     said = node("a", tokens=[3, 4, 5], parent="t")
     other = node("b", tokens=[6], parent="a", keep=1)
     seen = node("o", "observation", [7, 8], parent="b")
     last = node("c", tokens=[9], parent="o")
-    return [walk(task, said), walk(task, said, other, seen, last, keeps=[None, 1])]
+    return [trajectory(task, said), trajectory(task, said, other, seen, last, keeps=[None, 1])]
 
 
 def test_rows_by_hand(node, walk):
-    walks = forked(node, walk)
-    first, second = rollout_rows(walks, [1.0, 0.0], [[np.nan, np.nan, 0.1, 0.2, 0.3], -0.5])
+    trajectories = forked(node, walk)
+    first, second = rollout_rows(trajectories, [1.0, 0.0], [[np.nan, np.nan, 0.1, 0.2, 0.3], -0.5])
     assert first.prompt.tolist() == second.prompt.tolist() == [1, 2]
     assert first.completion.tolist() == [3, 4, 5]
     assert first.advantages.tolist() == [0.1, 0.2, 0.3]
@@ -50,31 +50,31 @@ def test_rows_by_hand(node, walk):
     assert second.advantages.tolist() == [-0.5, -0.5, 0, 0, -0.5]
     assert second.logprobs.tolist() == [-1, -1, 0, 0, -1]
     assert (second.group, second.leaf, second.reward) == ("t", "c", 0.0)
-    once = rollout_rows(walks, [1.0, 0.0], [0.5, -0.5], once=True)
+    once = rollout_rows(trajectories, [1.0, 0.0], [0.5, -0.5], once=True)
     assert once[1].mask.tolist() == [False, True, False, False, True]
     assert once[1].prompt.tolist() == [1, 2]
 
 
 def test_ungraded_rollouts_are_left_out(node, walk):
-    walks = forked(node, walk)
-    (row,) = rollout_rows(walks, [np.nan, 0.0], [0.5, -0.5])
+    trajectories = forked(node, walk)
+    (row,) = rollout_rows(trajectories, [np.nan, 0.0], [0.5, -0.5])
     assert row.leaf == "c"
     with pytest.raises(BadInput, match="none of these walks"):
-        rollout_rows(walks, [np.nan, np.nan], [0.5, -0.5])
+        rollout_rows(trajectories, [np.nan, np.nan], [0.5, -0.5])
     with pytest.raises(BadInput, match="2 walks, 1 outcomes"):
-        rollout_rows(walks, [1.0], [0.5, -0.5])
+        rollout_rows(trajectories, [1.0], [0.5, -0.5])
 
 
 def test_pairs_are_the_turns_drawn_at_one_point(node, walk):
-    walks = forked(node, walk)
-    ((pair, difference),) = sibling_pairs(walks, [1.0, 0.0])
+    trajectories = forked(node, walk)
+    ((pair, difference),) = sibling_pairs(trajectories, [1.0, 0.0])
     assert pair.prompt.tolist() == [1, 2, 3]
     assert pair.chosen.tolist() == [4, 5]
     assert pair.rejected.tolist() == [6], "the turn ends where the world answers"
     assert difference == 1.0
-    assert sibling_pairs(walks, [0.5, 0.5]) == []
-    assert sibling_pairs(walks, [1.0, np.nan]) == []
-    assert sibling_pairs(walks, [1.0, 0.0], least=1.5) == []
+    assert sibling_pairs(trajectories, [0.5, 0.5]) == []
+    assert sibling_pairs(trajectories, [1.0, np.nan]) == []
+    assert sibling_pairs(trajectories, [1.0, 0.0], least=1.5) == []
 
 
 def test_trl_tensors_by_hand(node, walk):

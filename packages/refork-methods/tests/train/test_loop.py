@@ -250,8 +250,8 @@ def test_rollouts_over_their_limit_may_teach_nothing_or_cost():
     class Arm:
         draws = (Draw("done"), Draw("limit"))
 
-        def __init__(self, walks):
-            self._walks = walks
+        def __init__(self, trajectories):
+            self._walks = trajectories
 
         def values(self):
             return [1.0, 0.0]
@@ -263,9 +263,11 @@ def test_rollouts_over_their_limit_may_teach_nothing_or_cost():
         pass
 
     task = make_node("t", "task", [1])
-    walks = [make_walk(task, make_node(n, tokens=ids, parent="t")) for n, ids in (("a", [2]), ("b", [3, 4]))]
+    trajectories = [
+        make_walk(task, make_node(n, tokens=ids, parent="t")) for n, ids in (("a", [2]), ("b", [3, 4]))
+    ]
     group = Group()
-    group.forks = (Arm(walks),)
+    group.forks = (Arm(trajectories),)
     credit = credit_method("grpo", normalise="mean")
     _, kept = group_credit_of(group, credit, plan())
     _, masked = group_credit_of(group, credit, plan(overlong="mask"))

@@ -65,7 +65,7 @@ def grown(loose):
     for prompt in ("one two", "four five"):
         start = plant_prompt(tree, loose, [{"role": "user", "content": prompt}])
         arm = fork(start, loose, 8, settings=distribution, seed=3, judge=judge)
-        middle = next(walk for walk in arm.leaves() if len(walk.leaf.tokens) > 2)
+        middle = next(trajectory for trajectory in arm.leaves() if len(trajectory.leaf.tokens) > 2)
         fork(tree.at(middle.leaf, 2), loose, 4, settings=distribution, judge=judge)
     return tree
 

@@ -159,8 +159,8 @@ def test_the_judge_grades_rollouts_and_leaves_the_unfinished():
     with Tree.memory() as tree:
         groups = grow(tree, policy, world, world.tasks("train", 3), draws=4, settings=Sampling(max_tokens=32))
         rewards = [v for g in groups for v in g.values()]
-        walks = [tree.path(d.leaf) for g in groups for arm in g.forks for d in arm.draws]
-        assert [judge.judge(walk).value for walk in walks] == rewards
+        trajectories = [tree.path(d.leaf) for g in groups for arm in g.forks for d in arm.draws]
+        assert [judge.judge(trajectory).value for trajectory in trajectories] == rewards
         assert set(rewards) <= {0.0, 1.0}
         short = Sampling(max_tokens=5)
         cut = grow(tree, policy, world, world.tasks("train", 1), draws=2, settings=short, seed=1)

@@ -81,11 +81,11 @@ def test_random_workers_earn_the_closed_form():
     rate = np.mean([value for group in groups for value in group.values()])
     # 400 runs at 0.729: 4 SE is 0.089 (fails by chance once in 16,000).
     assert abs(rate - 0.729) < 4 * np.sqrt(0.729 * 0.271 / 400)
-    (walk, *_) = groups[0].forks[0].leaves()
-    grades = [turn_right(walk, turn) for turn in range(4)]
+    (trajectory, *_) = groups[0].forks[0].leaves()
+    grades = [turn_right(trajectory, turn) for turn in range(4)]
     assert grades[3] is None
     assert all(grades[:3]) == (groups[0].values()[0] == 1)
-    assert "harness" in str(conversation(walk).messages[0]["content"])
+    assert "harness" in str(conversation(trajectory).messages[0]["content"])
 
 
 def test_features_show_the_domain_and_nothing_else():

@@ -84,8 +84,8 @@ def test_androidworld_episodes_become_walks_without_androidworld(element, tmp_pa
     for name in ("android_world", "android_world.env", MODULE):
         monkeypatch.delitem(sys.modules, name)
     file = tmp_path / "Wifi_0.pkl.gz"
-    (walk,) = walk_of(reader_for(file), file)
-    found = trajectory_of(walk)
+    (trajectory,) = walk_of(reader_for(file), file)
+    found = trajectory_of(trajectory)
     first = "0 Switch text WiFi clickable\n2 ImageButton desc Back clickable"
     assert (found.source, found.domain, found.brief.task_description) == (
         "androidworld",
@@ -98,7 +98,7 @@ def test_androidworld_episodes_become_walks_without_androidworld(element, tmp_pa
         ('{"action_type": "status", "goal_status": "complete"}', "the task is done"),
     )
     assert found.extra["reward"] == 1.0
-    reasons = [s.node.message.get("reasoning_content") for s in walk.steps if s.node.kind == "action"]
+    reasons = [s.node.message.get("reasoning_content") for s in trajectory.steps if s.node.kind == "action"]
     assert reasons == ["it is off", "done"]
     assert "it is off" not in json.dumps(found.to_json())
 
@@ -186,12 +186,12 @@ def test_osworld_runs_become_walks(tmp_path):
         tmp_path / "ex2", ["tag\tname\nlabel\tx"], action={"action_type": "CLICK", "x": 1, "y": 2}
     )
     (plain / "task.json").write_text('{"instruction": "Look"}')
-    walks = {
-        walk.root.extra["line"]["example"]: trajectory_of(walk)
+    trajectories = {
+        trajectory.root.extra["line"]["example"]: trajectory_of(trajectory)
         for file, reader in folder_files(tmp_path)
-        for walk in walk_of(reader, file)
+        for trajectory in walk_of(reader, file)
     }
-    first = walks["ex1"]
+    first = trajectories["ex1"]
     assert (first.domain, first.brief.task_description, first.extra["reward"]) == ("desktop", "Save it", 1.0)
     assert first.brief.initial_state == SCREEN % ""
     assert first.history() == (
@@ -199,7 +199,9 @@ def test_osworld_runs_become_walks(tmp_path):
         ("pyautogui.write('a')", SCREEN % " text a b"),
     )
     assert "I see" not in json.dumps(first.to_json())
-    assert walks["ex2"].history() == (('{"action_type": "CLICK", "x": 1, "y": 2}', "tag\tname\nlabel\tx"),)
+    assert trajectories["ex2"].history() == (
+        ('{"action_type": "CLICK", "x": 1, "y": 2}', "tag\tname\nlabel\tx"),
+    )
     assert reader_for(folder / "traj.jsonl").name == "osworld"
 
 

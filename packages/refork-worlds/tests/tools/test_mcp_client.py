@@ -216,8 +216,8 @@ def test_ctrl_c_leaves_a_whole_tree_that_goes_on(rough, tmp_path):
         assert list(tree.verify()) == []
     with Tree.open(tmp_path / "grown.tree") as tree:
         (group,) = grow(tree, policy, world, tasks, draws=1, settings=SHORT)
-        (walk,) = group.forks[0].leaves()
-        assert [step.text for step in walk if step.node.kind == "observation"] == ["done before"] * 2
+        (trajectory,) = group.forks[0].leaves()
+        assert [step.text for step in trajectory if step.node.kind == "observation"] == ["done before"] * 2
         assert [drawn.end for drawn in group.forks[0].draws] == ["done"]
         assert list(tree.verify()) == []
 
@@ -245,7 +245,7 @@ def test_a_server_that_dies_ends_its_rollout_alone(rough):
         with Tree.memory() as tree:
             tasks = world.tasks("train", 1)
             (group,) = grow(tree, policy, world, tasks, draws=6, seed=seed, settings=SHORT)
-            said = [walk.steps[1].text for walk in group.forks[0].leaves()]
+            said = [trajectory.steps[1].text for trajectory in group.forks[0].leaves()]
             ends = [drawn.end for drawn in group.forks[0].draws]
             assert ends == ["error" if "die" in text else "done" for text in said]
         seen.update(ends)

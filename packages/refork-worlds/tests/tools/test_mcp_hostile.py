@@ -175,7 +175,10 @@ def outcome(world):
         (group,) = grow(tree, policy, world, tasks, draws=1, settings=SHORT)
         (drawn,) = group.forks[0].draws
         seen = [
-            step.text for walk in group.forks[0].leaves() for step in walk if step.node.kind == "observation"
+            step.text
+            for trajectory in group.forks[0].leaves()
+            for step in trajectory
+            if step.node.kind == "observation"
         ]
         policy = ScriptedPolicy.from_replies([call_text("look")])
         (group,) = grow(tree, policy, world, tasks, draws=1, settings=SHORT, seed=1)

@@ -128,8 +128,8 @@ def test_headers_come_from_variables_and_are_written_nowhere(remote, monkeypatch
         (group,) = grow(
             tree, policy, world, world.tasks("train", 1), draws=1, settings=Sampling(max_tokens=80)
         )
-        (walk,) = group.forks[0].leaves()
-        assert walk.steps[2].text == "ok"
+        (trajectory,) = group.forks[0].leaves()
+        assert trajectory.steps[2].text == "ok"
     assert all(seen["authorization"] == f"Bearer {SECRET}" for seen in remote.seen)
     assert all(seen["x-team"] == "blue" for seen in remote.seen)
     assert remote.left > 0

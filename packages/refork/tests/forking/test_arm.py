@@ -187,8 +187,8 @@ def test_random_forks_of_random_forks_keep_the_tree_sound(data):
             if isinstance(change, Remove) and (token < 1 or node.kind != "action"):
                 change = None
             arm = fork(point, policy, 2, change, settings=PLAIN, judge=MatchJudge("right"))
-            nodes += [walk.leaf for walk in arm.leaves()]
+            nodes += [trajectory.leaf for trajectory in arm.leaves()]
         assert list(tree.verify({policy.card.name: policy}, redraw=True)) == []
-        for walk in tree.paths([n.id for n in nodes]):
-            joined = np.concatenate([s.tokens for s in walk.context if s.tokens is not None])
-            assert walk.tokens.tolist() == joined.tolist()
+        for trajectory in tree.paths([n.id for n in nodes]):
+            joined = np.concatenate([s.tokens for s in trajectory.context if s.tokens is not None])
+            assert trajectory.tokens.tolist() == joined.tolist()

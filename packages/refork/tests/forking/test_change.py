@@ -34,7 +34,7 @@ def guess_point(tree, start, policy, judge):
 
 
 def texts(arm):
-    return ["".join(s.text for s in walk if s.node.kind == "action") for walk in arm.leaves()]
+    return ["".join(s.text for s in trajectory if s.node.kind == "action") for trajectory in arm.leaves()]
 
 
 def test_remove_goes_back_before_the_token(tree, start, policy, judge):
@@ -71,11 +71,11 @@ def test_ban_forbids_the_next_token_only(tree, start, policy, judge):
 
 def test_edit_message_writes_a_rewrite_node_with_the_whole_context(tree, start, policy, judge):
     arm = fork(start, policy, 5, EditMessage(0, "Really?"), settings=PLAIN, judge=judge)
-    walk = arm.leaves()[0]
-    rewrite = walk.context[0].node
+    trajectory = arm.leaves()[0]
+    rewrite = trajectory.context[0].node
     assert rewrite.kind == "rewrite"
     assert "Really?" in rewrite.text
-    assert walk.root.text == "Well?", "the record itself is never edited"
+    assert trajectory.root.text == "Well?", "the record itself is never edited"
 
 
 def test_set_changes_settings(tree, start, policy, judge):

@@ -76,8 +76,8 @@ def test_arms_with_other_noise_are_compared_unpaired(start, policy, judge):
 def test_ungraded_draws_leave_with_their_partner(start, policy, judge):
     base, other = arms(start, policy, judge, 40)
 
-    def sometimes(walk):
-        return None if walk.leaf.noise.draw % 4 == 0 else float("right" in walk.leaf.text)
+    def sometimes(trajectory):
+        return None if trajectory.leaf.noise.draw % 4 == 0 else float("right" in trajectory.leaf.text)
 
     effect = compare(base, other, score=sometimes)
     assert (effect.draws, effect.ungraded) == (30, 10)
@@ -364,7 +364,9 @@ def test_the_order_of_the_tasks_does_not_enter(tasks):
 def test_points_of_one_task_are_one_task(tree, policy, judge, tasks):
     # The same figures at a second point of the first task: as many tasks, and the same root.
     base = fork(tasks[0][0].point, policy, 12, settings=PLAIN, judge=judge)
-    point = tree.at(next(walk.leaf for walk in base.leaves() if " guess" in walk.leaf.text), 1)
+    point = tree.at(
+        next(trajectory.leaf for trajectory in base.leaves() if " guess" in trajectory.leaf.text), 1
+    )
     arms = [fork(point, policy, 5, change, judge=judge) for change in (None, Remove(1))]
     more = [
         (told(arm, list(tasks[0][i].told)) if i == 0 else told(arm, list(tasks[0][1].told)))

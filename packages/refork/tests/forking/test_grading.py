@@ -64,17 +64,17 @@ def test_a_judge_that_comes_later_grades_what_is_drawn_already(tree, start, poli
     assert blind.values() == [None] * 30
     seen = fork(start, policy, 30, settings=PLAIN, judge=judge)
     assert seen.tokens == 0
-    assert seen.values() == [float("right" in walk.leaf.text) for walk in seen.leaves()]
+    assert seen.values() == [float("right" in trajectory.leaf.text) for trajectory in seen.leaves()]
 
 
 def test_each_call_is_graded_by_its_own_judge(tree, start, policy):
     right, wrong = MatchJudge("right"), MatchJudge("wrong")
     for judge in (right, wrong, right):
         arm = fork(start, policy, 30, settings=PLAIN, judge=judge)
-        assert arm.values() == [float(judge.pattern in walk.leaf.text) for walk in arm.leaves()]
+        assert arm.values() == [float(judge.pattern in trajectory.leaf.text) for trajectory in arm.leaves()]
 
     class Silent(MatchJudge):
-        def judge(self, walk):
+        def judge(self, trajectory):
             return Verdict(None)
 
     # What another judge said is no answer of one that has none.
@@ -87,12 +87,12 @@ def test_two_arms_that_nobody_graded_are_told_by_what_they_said(start):
     policy = ScriptedPolicy.from_replies(["one two three", "one", "four five"])
     base, other = fork_both(start_of(policy), policy, 60, Ban(text="four"), settings=PLAIN)
     told = said_report(base, other)
-    texts = [[walk.leaf.text for walk in arm.leaves()] for arm in (base, other)]
+    texts = [[trajectory.leaf.text for trajectory in arm.leaves()] for arm in (base, other)]
     assert told["graded"] == 0
     assert told["paired"]
     assert told["other_text"] == np.mean([a != b for a, b in zip(*texts, strict=True)])
     assert told["other_first_token"] == np.mean([a.startswith("four") for a in texts[0]])
-    sizes = [[walk.leaf.length for walk in arm.leaves()] for arm in (base, other)]
+    sizes = [[trajectory.leaf.length for trajectory in arm.leaves()] for arm in (base, other)]
     assert told["length"]["difference"] == pytest.approx(np.mean(sizes[1]) - np.mean(sizes[0]))
     assert told["length"]["low"] <= told["length"]["difference"] <= told["length"]["high"]
     assert sum(count for _, count in told["said"]["control"]["most_common"]) == 60

@@ -43,9 +43,9 @@ OTHER_ID, SAME = "another identity", "the same draws"
 def texts(arms):
     """What every draw of some arms is: kinds, texts and token ids of its whole trajectory."""
     return [
-        [(s.node.kind, s.text, None if s.tokens is None else s.tokens.tolist()) for s in walk]
+        [(s.node.kind, s.text, None if s.tokens is None else s.tokens.tolist()) for s in trajectory]
         for arm in arms
-        for walk in arm.leaves()
+        for trajectory in arm.leaves()
     ]
 
 
@@ -324,7 +324,7 @@ def test_the_turn_limit_of_an_earlier_call_is_not_this_ones():
 
 
 def turns(arm):
-    return [sum(s.node.kind == "observation" for s in walk) for walk in arm.leaves()]
+    return [sum(s.node.kind == "observation" for s in trajectory) for trajectory in arm.leaves()]
 
 
 def test_recorded_settings_and_the_same_given_are_one_arm():

@@ -102,13 +102,13 @@ def long_turn(tree, policy, start=None, **more):
     """A drawn turn that met its limit."""
     begin = start or plant_prompt(tree, policy, "Well?")
     arm = fork(begin, policy, 64, settings=LAW, **more)
-    return next(walk.leaf for walk in arm.leaves() if walk.leaf.finish == "length")
+    return next(trajectory.leaf for trajectory in arm.leaves() if trajectory.leaf.finish == "length")
 
 
-def said(walk):
+def said(trajectory):
     """Tokens of the turn that a walk ends in."""
     total = 0
-    for step in reversed(walk.steps):
+    for step in reversed(trajectory.steps):
         if step.node.kind != "action":
             break
         total += len(step.tokens)
@@ -159,14 +159,14 @@ def test_a_sweep_of_a_nested_trace_is_unbiased_exactly(tree, talker):
         arm = fork(tree.at(node, keep), talker, 64)
         # A trace that ends by itself, so that its own outcome is 1.
         node = next(w.leaf for w in arm.leaves() if w.leaf.length > (6 if keep == 7 else 2))
-    walk = tree.path(node)
+    trajectory = tree.path(node)
     judge = MatchJudge("")  # graded by hand below
     talker.requests.clear()
     plan = plan_sweep(tree.at(node), talker, 256, judge=judge, seed=5)
     run_sweep(plan, judge=judge)
-    length = said(walk)
+    length = said(trajectory)
     assert len(plan.boundaries) == length
-    prefix = walk.tokens.tolist()
+    prefix = trajectory.tokens.tolist()
     begin = len(prefix) - length
     # Every departure as the policy was asked for it: how likely its turn ends in time.
     asked = {}
@@ -175,7 +175,7 @@ def test_a_sweep_of_a_nested_trace_is_unbiased_exactly(tree, talker):
         asked[at] = ends_in_time(
             talker.policy, request.tokens.tolist(), room_of(request, settings), request.exclude_first
         )
-    outcome = float(walk.leaf.finish == "stop")
+    outcome = float(trajectory.leaf.finish == "stop")
     value, exact, reached = 0.0, ends_in_time(talker.policy, prefix[:begin], LIMIT), 1.0
     for at, follow in enumerate(plan.follow):
         if at in asked:
@@ -251,7 +251,7 @@ def test_growing_inside_turns_keeps_their_limit():
         nested = [request for request, _ in policy.requests if request.generated]
         assert len(nested) > 8
         assert all(request.max_tokens == 9 - request.generated for request in nested)
-        assert max(said(walk) for walk in tree.paths([node.id for node in turns(tree)])) == 9
+        assert max(said(trajectory) for trajectory in tree.paths([node.id for node in turns(tree)])) == 9
 
 
 def turns(tree):
@@ -264,8 +264,8 @@ def turns(tree):
 WALKER = ScriptedPolicy.from_replies(["go north", "go south", "go west", "go east"])
 
 
-def answered(walk):
-    return sum(step.node.kind == "observation" for step in walk)
+def answered(trajectory):
+    return sum(step.node.kind == "observation" for step in trajectory)
 
 
 @pytest.mark.parametrize("most", [None, 6])
@@ -274,15 +274,18 @@ def test_turns_already_used_are_subtracted_through_nested_forks(tree, most):
     limit = most or world.max_turns
     sampling = Sampling(max_tokens=12)
     group = grow(tree, WALKER, world, world.tasks("train", 1), draws=2, settings=sampling, max_turns=most)[0]
-    walk = group.forks[0].leaves()[0]
-    assert answered(walk) == limit
+    trajectory = group.forks[0].leaves()[0]
+    assert answered(trajectory) == limit
     for _ in range(3):  # each fork begins two answers deeper, on the newest draw
-        place = [step.node for step in walk if step.node.kind == "observation"][-3]
+        place = [step.node for step in trajectory if step.node.kind == "observation"][-3]
         before = answered(tree.path(place))
-        for point in (tree.at(place), tree.at(next(s.node for s in walk if s.node.parent == place.id), 1)):
+        for point in (
+            tree.at(place),
+            tree.at(next(s.node for s in trajectory if s.node.parent == place.id), 1),
+        ):
             arm = fork(point, WALKER, 2, world=world, max_turns=most)
             assert {answered(w) for w in arm.leaves()} == {limit}, f"{before} turns were used"
-        walk = arm.leaves()[0]
+        trajectory = arm.leaves()[0]
 
 
 def test_simulated_turns_already_used_are_subtracted(tree):
@@ -297,12 +300,12 @@ def test_simulated_turns_already_used_are_subtracted(tree):
     point = next(tree.at(s.node) for s in group.forks[0].leaves()[0] if s.node.kind == "observation")
     first = fork(point, agent, 4, simulator=simulator, max_turns=5)
 
-    def made_up(walk):
-        return [s.node for s in walk if s.node.origin == "simulated"]
+    def made_up(trajectory):
+        return [s.node for s in trajectory if s.node.origin == "simulated"]
 
-    walk = max(first.leaves(), key=lambda w: len(made_up(w)))
-    assert len(made_up(walk)) == 5
-    again = fork(tree.at(made_up(walk)[2]), agent, 4, simulator=simulator, max_turns=5)
+    trajectory = max(first.leaves(), key=lambda w: len(made_up(w)))
+    assert len(made_up(trajectory)) == 5
+    again = fork(tree.at(made_up(trajectory)[2]), agent, 4, simulator=simulator, max_turns=5)
     assert max(len(made_up(w)) for w in again.leaves()) == 5
 
 

@@ -58,11 +58,11 @@ def test_a_reply_with_half_a_pair_is_kept_and_marked_and_the_others_run_on(tree,
     plain = fork(start_of(policy), policy, 9, settings=PLAIN, judge=judge)
     assert len(arm.draws) == 9
     assert {d.end for d in arm.draws} == {"done"}
-    for number, (walk, other) in enumerate(zip(arm.leaves(), plain.leaves(), strict=True)):
+    for number, (trajectory, other) in enumerate(zip(arm.leaves(), plain.leaves(), strict=True)):
         odd = number % 3 == 0
-        assert walk.leaf.text == ("\ufffd" + other.leaf.text[1:] if odd else other.leaf.text)
-        assert walk.leaf.extra.get("mended") == (HALVES if odd else None)
-        assert walk.leaf.tokens.tolist() == other.leaf.tokens.tolist()
+        assert trajectory.leaf.text == ("\ufffd" + other.leaf.text[1:] if odd else other.leaf.text)
+        assert trajectory.leaf.extra.get("mended") == (HALVES if odd else None)
+        assert trajectory.leaf.tokens.tolist() == other.leaf.tokens.tolist()
     assert list(tree.verify({})) == []
 
 
@@ -79,7 +79,7 @@ def test_an_error_with_half_a_pair_is_that_draws_error(start, policy, judge):
 
 
 class Reasons(MatchJudge):
-    def judge(self, walk):
+    def judge(self, trajectory):
         return Verdict(1.0, f"because {HALF}")
 
 

@@ -274,11 +274,11 @@ def test_nothing_follows_a_verdict_or_a_finished_turn(kind, mid, finish, over):
 def test_turns_begin_where_somebody_else_stops():
     task, seen = make_node("t", "task", [1, 2]), make_node("o", "observation", [3, 4, 5])
     said = [make_node(name, tokens=[6]) for name in ("a", "b", "c")]
-    walk = make_walk(
+    trajectory = make_walk(
         task, said[0], seen, said[1], said[2], make_node("v", "verdict", None), keeps=[None, None, 2]
     )
     home = object()
-    found = _openings(walk, home)
+    found = _openings(trajectory, home)
     assert [(point.node.id, point.keep) for point in found] == [("t", 2), ("o", 2)]
     assert all(point.tree is home for point in found)
 
@@ -347,13 +347,13 @@ def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
 def test_an_outcome_is_what_is_recorded_or_else_what_the_judge_of_that_score_says(
     recorded, name, judged, outcome
 ):
-    walk = make_walk(make_node("a", tokens=[1]))
+    trajectory = make_walk(make_node("a", tokens=[1]))
 
     class Told:
         score = "success"
 
         def judge(self, given):
-            assert given is walk
+            assert given is trajectory
             return Verdict(judged)
 
     asked = []
@@ -363,8 +363,8 @@ def test_an_outcome_is_what_is_recorded_or_else_what_the_judge_of_that_score_say
         return {} if recorded is None else {"a": recorded}
 
     tree = SimpleNamespace(score_map=score_map)
-    assert potential._outcome(tree, walk, name, Told()) == outcome
-    assert potential._outcome(tree, walk, name, None) == recorded
+    assert potential._outcome(tree, trajectory, name, Told()) == outcome
+    assert potential._outcome(tree, trajectory, name, None) == recorded
     assert asked == [(name, ["a"])] * 2
 
 
@@ -433,14 +433,14 @@ def test_chances_are_read_anew_where_none_are_recorded():
     """Each turn's own tokens, as many as the walk keeps: here one of two, and two of three behind it."""
     task, said = make_node("t", "task", [1, 2]), make_node("a", tokens=[3, 4], parent="t")
     more = make_node("b", tokens=[5, 6, 7], parent="a", keep=1)
-    walk, asked = make_walk(task, said, more, keeps=[None, 1, 2]), []
+    trajectory, asked = make_walk(task, said, more, keeps=[None, 1, 2]), []
 
     def logprobs(rows):
         asked.extend(row.tolist() for row in rows)
         return [np.log(row[1:] / 10).astype(np.float32) for row in rows]
 
     policy = SimpleNamespace(card=SimpleNamespace(weights="w"), logprobs=logprobs)
-    assert potential._follow(policy, walk, Sampling()) == pytest.approx([0.3, 0.5, 0.6], rel=1e-6)
+    assert potential._follow(policy, trajectory, Sampling()) == pytest.approx([0.3, 0.5, 0.6], rel=1e-6)
     assert asked == [[1, 2, 3], [1, 2, 3, 5, 6]]
 
 
@@ -636,7 +636,7 @@ def test_what_nobody_graded_gets_no_score(tree, start, policy, judge):
     end = trace(tree, start, policy, judge, " guess wrong")
 
     class Silent(MatchJudge):
-        def judge(self, walk):
+        def judge(self, trajectory):
             return Verdict(None)
 
     silent = Silent("right")
@@ -681,21 +681,21 @@ THINK, RIGHT, WRONG, STOP = 0.5, 0.9, 0.1, 1.0
 )
 def test_conditional_log_probs_are_no_chances_of_a_trace(tree, start, policy, judge, change, said, chances):
     arm = fork(start, policy, 60, change, settings=PLAIN, judge=judge)
-    walk = next(w for w in arm.leaves() if w.leaf.text == said)
-    assert token_chances(policy, walk) == pytest.approx(np.array(chances), abs=1e-6)
+    trajectory = next(w for w in arm.leaves() if w.leaf.text == said)
+    assert token_chances(policy, trajectory) == pytest.approx(np.array(chances), abs=1e-6)
     # The value of every point by the chances and the exact values of departures: an identity of the law.
-    follow = plan_sweep(tree.at(walk.leaf), policy, 8, judge=judge).follow
+    follow = plan_sweep(tree.at(trajectory.leaf), policy, 8, judge=judge).follow
     assert follow == pytest.approx(np.array(chances), abs=1e-6)
 
 
 def test_a_departure_of_a_sweep_leaves_no_chance_at_its_first_token(tree, start, policy, judge):
     think = int(policy.encode(" think")[0])
     (arm,) = run_jobs([prepare(start, policy, 20, settings=PLAIN, exclude_first=think)], judge=judge)
-    walk = next(w for w in arm.leaves() if w.leaf.text == " guess wrong")
-    assert walk.leaf.logprobs[0] == 0, "given that it is not the other one, it is certain"
-    assert token_chances(policy, walk) == pytest.approx([0, 0.8, 1], abs=1e-6)
+    trajectory = next(w for w in arm.leaves() if w.leaf.text == " guess wrong")
+    assert trajectory.leaf.logprobs[0] == 0, "given that it is not the other one, it is certain"
+    assert token_chances(policy, trajectory) == pytest.approx([0, 0.8, 1], abs=1e-6)
     exact = {"": 0.55, " guess": 0.2, " wrong": 0.0}
-    found = sweep(tree.at(walk.leaf), policy, 4000, judge=judge)
+    found = sweep(tree.at(trajectory.leaf), policy, 4000, judge=judge)
     # 4,000 draws a point, three points: 4.5 standard errors, wrong once in 40,000 seeds.
     assert found.value == pytest.approx(np.array(list(exact.values())), abs=4.5 * 0.5 / 4000**0.5)
 
@@ -703,8 +703,8 @@ def test_a_departure_of_a_sweep_leaves_no_chance_at_its_first_token(tree, start,
 def test_log_probs_of_other_weights_are_no_chances_of_this_policy(tree, start, policy, judge):
     other = ScriptedPolicy.from_chain(TABLE | {"": {" think": 0.25, " guess": 0.75}})
     arm = fork(start, policy, 60, settings=PLAIN, judge=judge)
-    walk = next(w for w in arm.leaves() if w.leaf.text == " think right")
-    assert token_chances(other, walk) == pytest.approx([0.25, RIGHT, STOP], abs=1e-6)
+    trajectory = next(w for w in arm.leaves() if w.leaf.text == " think right")
+    assert token_chances(other, trajectory) == pytest.approx([0.25, RIGHT, STOP], abs=1e-6)
     cold = next(w for w in fork(start, policy, 60, settings=PLAIN.but(temperature=0.9)).leaves())
     with pytest.raises(CannotDo, match="no log-probs under the law"):
         token_chances(other, cold)
@@ -717,20 +717,20 @@ def test_chances_under_a_grammar_are_those_it_leaves(tree):
     policy = tiny_policy()
     start = plant_prompt(tree, policy, "Well?")
     held = Sampling(max_tokens=4, grammar=Grammar.regex("[xy]z"))
-    walk = fork(start, policy, 1, settings=held).leaves()[0]
+    trajectory = fork(start, policy, 1, settings=held).leaves()[0]
     x, y, z = (int(policy.encode(c)[0]) for c in "xyz")
-    assert walk.leaf.tokens[0] in (x, y)
+    assert trajectory.leaf.tokens[0] in (x, y)
     prefix = tree.path(start).tokens
     sampling = np.exp(policy.next_logprobs([prefix])[0].astype(float))
-    first = int(walk.leaf.tokens[0])
+    first = int(trajectory.leaf.tokens[0])
     # By hand: of the two tokens that the grammar allows first, the one that was said; then z is certain.
-    under = token_chances(policy, walk)
+    under = token_chances(policy, trajectory)
     assert under[:2] == pytest.approx([sampling[first] / (sampling[x] + sampling[y]), 1.0], abs=1e-5)
-    free = token_chances(policy, walk, Sampling(max_tokens=4))
+    free = token_chances(policy, trajectory, Sampling(max_tokens=4))
     after = np.exp(policy.next_logprobs([np.append(prefix, first).astype(np.int32)])[0].astype(float))
     assert free[:2] == pytest.approx([sampling[first], after[z]], rel=1e-3)
     with pytest.raises(CannotDo, match="no log-probs under the law"):
-        token_chances(policy, walk, held.but(grammar=Grammar.regex("[xyz]z")))
+        token_chances(policy, trajectory, held.but(grammar=Grammar.regex("[xyz]z")))
     bare = fork(start, policy, 1, settings=Sampling(max_tokens=2)).leaves()[0]
     with pytest.raises(CannotDo, match="no log-probs under the law"):
         token_chances(policy, bare, held)
@@ -781,10 +781,10 @@ class World:
 def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, settings):
     """Reuse ends with a turn where the world has chance of its own; nobody's token ids mean no reuse."""
     first, second = make_node("a", tokens=[1, 2, 3]), make_node("b", tokens=[4, 5])
-    tree, walk, steps = object(), object(), [] if bare else [(first, 3), (second, 2)]
+    tree, trajectory, steps = object(), object(), [] if bare else [(first, 3), (second, 2)]
     end, asked, recorded = Point(second, None, tree), [], PLAIN.but(top_k=3)
     openings = [Point(first, 0, tree), Point(second, 0, tree)]
-    monkeypatch.setattr(potential, "_trace", lambda *given: asked.append(given) or (tree, walk, steps))
+    monkeypatch.setattr(potential, "_trace", lambda *given: asked.append(given) or (tree, trajectory, steps))
     monkeypatch.setattr(potential, "need_grader", lambda *given: asked.append(given))
     monkeypatch.setattr(potential, "recorded_settings", lambda *given: asked.append(given) or recorded)
     monkeypatch.setattr(potential, "_openings", lambda *given: asked.append(given) or openings)
@@ -796,9 +796,9 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
     )  # fmt: skip
     law = settings or recorded
     begins = end if bare else Point(first, 0, tree) if steps[-1][0] is first else Point(second, 0, tree)
-    wanted = [(end, 6, "turn"), ("marks", world, "judge", "node b"), (tree, walk, "marks", "judge")]
-    wanted += [] if settings else [(begins, walk)]
-    wanted += [(walk, tree)] if bare else [("policy", walk, law)]
+    wanted = [(end, 6, "turn"), ("marks", world, "judge", "node b"), (tree, trajectory, "marks", "judge")]
+    wanted += [] if settings else [(begins, trajectory)]
+    wanted += [(trajectory, tree)] if bare else [("policy", trajectory, law)]
     assert sorted(map(repr, asked)) == sorted(map(repr, wanted))
     follow = [0.0, 0.0] if bare else [0.8, 0.8, 0.0, 0.8, 0.0] if fresh else [0.8] * 5
     assert plan.follow.tolist() == follow
@@ -817,7 +817,7 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
     passage = first_passage(np.array(follow), plan.wanted, 6, noise)
     np.testing.assert_array_equal(plan.passage.leave, passage.leave)
     np.testing.assert_array_equal(plan.passage.start, passage.start)
-    assert (plan.outcome, plan.score, plan.end, plan.trajectory) == (0.5, "marks", end, walk)
+    assert (plan.outcome, plan.score, plan.end, plan.trajectory) == (0.5, "marks", end, trajectory)
     shared = ForkSettings(
         settings=settings if bare else law, world=world, judge="judge", seed=4, simulator=simulator
     )
@@ -828,8 +828,8 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
 
 def test_a_turn_that_was_edited_is_no_sample():
     said, edited = make_node("a", tokens=[1]), make_node("b", tokens=[2], extra={"edit": "by hand"})
-    walk = make_walk(make_node("t", "task", [9]), said, edited)
-    assert [node.id for node, _ in potential.action_steps(walk)] == ["a"]
+    trajectory = make_walk(make_node("t", "task", [9]), said, edited)
+    assert [node.id for node, _ in potential.action_steps(trajectory)] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -845,10 +845,10 @@ def test_a_turn_that_was_edited_is_no_sample():
 )
 def test_which_turns_of_a_trace_are_swept_by_tokens(nodes, every, swept):
     made = [make_node(name, kind, tokens) for name, kind, tokens in nodes]
-    walk = make_walk(make_node("t", "task", [9]), *made)
-    end = SimpleNamespace(tree=SimpleNamespace(path=lambda point: walk), node=made[-1])
+    trajectory = make_walk(make_node("t", "task", [9]), *made)
+    end = SimpleNamespace(tree=SimpleNamespace(path=lambda point: trajectory), node=made[-1])
     tree, path, steps = potential._trace(end, 1, every)
-    assert (tree, path) == (end.tree, walk)
+    assert (tree, path) == (end.tree, trajectory)
     assert [node.id for node, _ in steps] == swept
 
 

@@ -34,7 +34,7 @@ def forked():
     tree = Tree.memory()
     judge = MatchJudge("right")
     base = fork(plant_prompt(tree, policy, "Well?"), policy, 40, settings=Sampling(max_tokens=8), judge=judge)
-    guess = next(walk for walk in base.leaves() if " guess" in walk.leaf.text)
+    guess = next(trajectory for trajectory in base.leaves() if " guess" in trajectory.leaf.text)
     point = tree.at(guess.leaf, 1)
     control = fork(point, policy, 40, judge=judge)
     other = fork(point, policy, 40, Remove(1), judge=judge)

@@ -41,19 +41,19 @@ def tree():
 def point_in(tree, agent, world, draws=6):
     """A recorded observation in the middle of a run."""
     group = grow(tree, agent, world, world.tasks("train", 1), draws=draws, settings=LAW)[0]
-    walk = max(group.forks[0].leaves(), key=len)
-    return next(tree.at(s.node) for s in walk.steps[2:] if s.node.kind == "observation")
+    trajectory = max(group.forks[0].leaves(), key=len)
+    return next(tree.at(s.node) for s in trajectory.steps[2:] if s.node.kind == "observation")
 
 
 def own(arm):
     return [
-        [s for s in walk if s.node.fork == arm.record.id and s.node.kind == "observation"]
-        for walk in arm.leaves()
+        [s for s in trajectory if s.node.fork == arm.record.id and s.node.kind == "observation"]
+        for trajectory in arm.leaves()
     ]
 
 
 def texts(arm):
-    return [[(s.node.kind, s.text) for s in walk] for walk in arm.leaves()]
+    return [[(s.node.kind, s.text) for s in trajectory] for trajectory in arm.leaves()]
 
 
 def test_the_real_world_comes_first(tree, agent, simulator):
@@ -82,7 +82,7 @@ def test_a_simulator_goes_on_where_the_world_cannot(tree, agent, simulator, brok
     assert texts(arm) == texts(real), "this simulator is perfect, so the draws are the real ones"
     assert arm.values() == real.values()
     assert arm.record.id != real.record.id
-    nodes = [step.node for walk in own(arm) for step in walk]
+    nodes = [step.node for trajectory in own(arm) for step in trajectory]
     assert {n.origin for n in nodes} == {"simulated"}
     assert all(n.extra["simulator"] == simulator.identity for n in nodes)
     assert arm.record.extra["simulator"] == simulator.identity
@@ -112,7 +112,7 @@ def test_a_mixed_comparison_says_so(tree, agent, simulator):
 def test_what_was_simulated_goes_on_simulated(tree, agent, simulator):
     point = point_in(tree, agent, Shelf())
     arm = fork(point, agent, 8, world=Shelf(runs=False), simulator=simulator)
-    step = next(walk[0] for walk in own(arm) if len(walk) > 1)
+    step = next(trajectory[0] for trajectory in own(arm) if len(trajectory) > 1)
     with pytest.raises(CannotDo, match="answered by a simulator"):
         fork(tree.at(step.node), agent, 2, world=Shelf())
     later = fork(tree.at(step.node), agent, 4, world=Shelf(), simulator=simulator)
@@ -152,7 +152,7 @@ def test_batched_answers_are_the_single_ones(tree, agent, simulator, monkeypatch
         single = fork(alone, agent, 16, world=Shelf(runs=False), simulator=unsure)
         assert texts(single) == texts(batched)
         assert single.values() == batched.values()
-    assert len({tuple(walk) for walk in map(tuple, texts(batched))}) > 8
+    assert len({tuple(trajectory) for trajectory in map(tuple, texts(batched))}) > 8
 
 
 def test_an_episode_that_breaks_ends_its_draw_alone(tree, agent, simulator, monkeypatch):
@@ -219,8 +219,8 @@ def imported(tree, tmp_path, messages, policy=None, **keys):
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps({"messages": messages} | keys) + "\n")
     tree.load(OpenAIChat(policy).read(path))
-    walk = tree.path(next(iter(tree.leaves())))
-    return {s.node.kind + str(i): s.node for i, s in enumerate(walk.steps)}
+    trajectory = tree.path(next(iter(tree.leaves())))
+    return {s.node.kind + str(i): s.node for i, s in enumerate(trajectory.steps)}
 
 
 def test_an_imported_tool_log_forks_at_any_message(tree, tmp_path):
@@ -246,7 +246,7 @@ def test_an_imported_tool_log_forks_at_any_message(tree, tmp_path):
     told = prompts[-1]
     assert '{"name":"list_files","arguments":{"path":"."}}\n' in told
     assert "list_files" in told.partition("# ")[2]
-    assert {walk.leaf.text for walk in arm.leaves()} == {"ungraded"}
+    assert {trajectory.leaf.text for trajectory in arm.leaves()} == {"ungraded"}
 
 
 def test_an_imported_text_log_forks_with_tokens(tree, tmp_path):
@@ -263,6 +263,6 @@ def test_an_imported_text_log_forks_with_tokens(tree, tmp_path):
         arm = fork(tree.at(nodes[name]), agent, 3, settings=LAW, simulator=simulator, max_turns=3)
         assert {d.end for d in arm.draws} == {"limit"}
         assert arm.simulated == 1.0
-        assert all(len(walk) == 3 for walk in own(arm))
+        assert all(len(trajectory) == 3 for trajectory in own(arm))
     assert own(arm)[0][0].text == "ok", "the recorded removal is answered first"
     assert arm.values() == [None] * 3, "nobody can grade it"

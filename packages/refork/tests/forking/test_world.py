@@ -60,7 +60,7 @@ def recorded(tree, policy, world, draws=3):
 
 
 def outcome(arm):
-    return [[(s.node.kind, s.text, s.node.state_key) for s in walk] for walk in arm.leaves()]
+    return [[(s.node.kind, s.text, s.node.state_key) for s in trajectory] for trajectory in arm.leaves()]
 
 
 @pytest.mark.parametrize("spec", ["household:1", "household:1?slip=0.2", "household:2", "maze:2,2,2"])
@@ -69,8 +69,8 @@ def test_replay_and_snapshot_lead_to_the_same_draws(policy, spec):
     with Tree.memory() as with_snapshots, Tree.memory() as without:
         found = []
         for tree, place in ((with_snapshots, world), (without, NoSnapshot(world))):
-            walk = recorded(tree, policy, place)[0]
-            point = tree.at(walk.steps[6].node)
+            trajectory = recorded(tree, policy, place)[0]
+            point = tree.at(trajectory.steps[6].node)
             assert point.node.kind == "observation"
             assert (point.node.snapshot is None) == isinstance(place, NoSnapshot)
             arm = fork(point, policy, 6, world=place)
@@ -84,18 +84,18 @@ def test_replay_and_snapshot_lead_to_the_same_draws(policy, spec):
 def test_a_diverging_replay_names_the_first_difference(policy):
     world = open_world("household:1")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, NoSnapshot(world))[0]
+        trajectory = recorded(tree, policy, NoSnapshot(world))[0]
         with pytest.raises(ReplayDiverged, match=r"replayed turn 1 .*but different") as caught:
-            fork(tree.at(walk.steps[4].node), policy, 2, world=NoSnapshot(world, lies=True))
-        assert walk.steps[2].node.id[:12] in str(caught.value)
+            fork(tree.at(trajectory.steps[4].node), policy, 2, world=NoSnapshot(world, lies=True))
+        assert trajectory.steps[2].node.id[:12] in str(caught.value)
 
 
 def test_each_draw_has_its_own_luck(policy):
     world = open_world("household:1?slip=0.5")
     always = ScriptedPolicy.from_replies(["go north"])
     with Tree.memory() as tree:
-        walk = recorded(tree, always, world, draws=1)[0]
-        arm = fork(tree.at(walk.steps[2].node), always, 24, world=world)
+        trajectory = recorded(tree, always, world, draws=1)[0]
+        arm = fork(tree.at(trajectory.steps[2].node), always, 24, world=world)
         seen = {w.steps[4].text for w in arm.leaves()}
         assert len(seen) > 1, "the same actions slip differently in different draws"
 
@@ -103,8 +103,8 @@ def test_each_draw_has_its_own_luck(policy):
 def test_mid_turn_forks_finish_the_turn_before_the_world_acts(policy):
     world = open_world("household:1")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, world)[0]
-        action = walk.steps[3].node
+        trajectory = recorded(tree, policy, world)[0]
+        action = trajectory.steps[3].node
         token = 1
         arm = fork(tree.at(action, token), policy, 8, world=world)
         head = action.text_upto(token)
@@ -118,8 +118,8 @@ def test_mid_turn_forks_finish_the_turn_before_the_world_acts(policy):
 def test_the_end_of_a_turn_lets_the_world_answer_first(policy):
     world = open_world("household:1?slip=0.5")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, world)[0]
-        arm = fork(tree.at(walk.steps[3].node), policy, 16, world=world)
+        trajectory = recorded(tree, policy, world)[0]
+        arm = fork(tree.at(trajectory.steps[3].node), policy, 16, world=world)
         after = {draw.steps[4].text for draw in arm.leaves()}
         assert len(after) > 1
         assert all(draw.steps[4].node.kind == "observation" for draw in arm.leaves())
@@ -128,8 +128,8 @@ def test_the_end_of_a_turn_lets_the_world_answer_first(policy):
 def test_an_inserted_action_is_what_the_world_hears(policy):
     world = open_world("household:1")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, world)[0]
-        point = tree.at(walk.steps[0].node)
+        trajectory = recorded(tree, policy, world)[0]
+        point = tree.at(trajectory.steps[0].node)
         done = fork(point, policy, 2, Insert(text="take"), settings=LAW, world=world)
         for draw in done.leaves():
             assert draw.steps[1].text + draw.steps[2].text == "take key"
@@ -138,8 +138,8 @@ def test_an_inserted_action_is_what_the_world_hears(policy):
 def test_swapping_the_world_changes_its_answers(policy):
     plain, slippery = open_world("household:1"), open_world("household:1?slip=1.0")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, plain)[0]
-        arm = fork(tree.at(walk.steps[2].node), policy, 4, SwapWorld(slippery), world=plain)
+        trajectory = recorded(tree, policy, plain)[0]
+        arm = fork(tree.at(trajectory.steps[2].node), policy, 4, SwapWorld(slippery), world=plain)
         assert arm.record.world == slippery.name
         assert any("slipped" in s.node.extra for w in arm.leaves() for s in w)
 
@@ -147,8 +147,8 @@ def test_swapping_the_world_changes_its_answers(policy):
 def test_an_edited_message_keeps_the_state_of_the_world(policy):
     world = open_world("household:1")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, world)[0]
-        point = tree.at(walk.steps[4].node)
+        trajectory = recorded(tree, policy, world)[0]
+        point = tree.at(trajectory.steps[4].node)
         base = fork(point, policy, 6, world=world)
         other = fork(point, policy, 6, EditMessage(2, "You saw nothing."), world=world)
         effect = compare(base, other)
@@ -160,16 +160,16 @@ def test_an_edited_message_keeps_the_state_of_the_world(policy):
 
 def test_a_task_of_another_world_is_refused(policy):
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, open_world("household:1"))[0]
+        trajectory = recorded(tree, policy, open_world("household:1"))[0]
         with pytest.raises(BadInput, match="belongs to world"):
-            fork(tree.at(walk.steps[2].node), policy, 1, world=open_world("maze:2,2,2"))
+            fork(tree.at(trajectory.steps[2].node), policy, 1, world=open_world("maze:2,2,2"))
 
 
 def test_nested_forks_replay_the_luck_of_every_part(policy):
     world = open_world("household:1?slip=0.6")
     with Tree.memory() as tree:
-        walk = recorded(tree, policy, NoSnapshot(world))[0]
-        for inner in fork(tree.at(walk.steps[4].node), policy, 8, world=NoSnapshot(world)).leaves():
+        trajectory = recorded(tree, policy, NoSnapshot(world))[0]
+        for inner in fork(tree.at(trajectory.steps[4].node), policy, 8, world=NoSnapshot(world)).leaves():
             deep = inner.steps[12].node
             assert deep.kind == "observation"
             episode, origin = live_episode(tree, tree.path(deep), NoSnapshot(world))
@@ -186,9 +186,9 @@ def two_turns(luck=1.0):
 
 def trace_of(tree, policy, world, words):
     group = grow(tree, policy, world, world.tasks("train", 1), draws=40, settings=LAW)[0]
-    for walk in group.forks[0].leaves():
-        if [s.text for s in walk if s.node.kind == "action"] == words:
-            return walk
+    for trajectory in group.forks[0].leaves():
+        if [s.text for s in trajectory if s.node.kind == "action"] == words:
+            return trajectory
     raise AssertionError(words)
 
 
@@ -199,10 +199,10 @@ def test_a_sweep_through_turns_has_the_exact_values(luck, reuse):
     # 400 draws a point, four points: 4.5 standard errors, wrong once in 30,000 seeds.
     world, policy = two_turns(luck)
     with Tree.memory() as tree:
-        walk = trace_of(tree, policy, world, [" a", " b"])
-        result = sweep(tree.at(walk.leaf), policy, 400, reuse=reuse, world=world)
+        trajectory = trace_of(tree, policy, world, [" a", " b"])
+        result = sweep(tree.at(trajectory.leaf), policy, 400, reuse=reuse, world=world)
         good = 0.6 * luck
-        heard = walk.steps[2].node.text == "heard [True]"
+        heard = trajectory.steps[2].node.text == "heard [True]"
         exact = [good**2, luck * good, good if heard else 0.0, 0.0]
         assert [p.keep for p in result.points] == [0, 1, 0, 1]
         assert result.value == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 20)
@@ -212,8 +212,8 @@ def test_a_sweep_through_turns_has_the_exact_values(luck, reuse):
 def test_an_unfinished_trace_runs_on_from_its_end():
     world, policy = two_turns()
     with Tree.memory() as tree:
-        walk = trace_of(tree, policy, world, [" a", " a"])
-        result = sweep(tree.at(walk.steps[2].node), policy, 400, world=world)
+        trajectory = trace_of(tree, policy, world, [" a", " a"])
+        result = sweep(tree.at(trajectory.steps[2].node), policy, 400, world=world)
         assert result.outcome is None
         # 400 draws, two points: 4.5 standard errors, wrong once in 70,000 seeds.
         assert result.value == pytest.approx(np.array([0.36, 0.6]), abs=4.5 * 0.5 / 20)
@@ -232,8 +232,8 @@ def test_a_full_context_ends_the_draw_not_the_run(policy):
     (arm,) = group.forks
     assert [draw.end for draw in arm.draws] == ["limit"] * 3
     assert arm.values() == [0.0] * 3
-    assert all(walk.leaf.extra["reason"] == "context limit" for walk in arm.leaves())
-    assert all(sum(step.node.kind == "action" for step in walk) == 1 for walk in arm.leaves())
+    assert all(trajectory.leaf.extra["reason"] == "context limit" for trajectory in arm.leaves())
+    assert all(sum(step.node.kind == "action" for step in trajectory) == 1 for trajectory in arm.leaves())
 
 
 def never_the_same(episode, action, answers):

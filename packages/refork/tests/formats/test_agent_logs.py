@@ -17,8 +17,8 @@ def read(file):
 
 
 def only(tree):
-    (walk,) = tree.paths(tree.leaves())
-    return walk
+    (trajectory,) = tree.paths(tree.leaves())
+    return trajectory
 
 
 def real(name):
@@ -31,30 +31,30 @@ def real(name):
 def test_real_trajectories_of_swe_agent(name, steps):
     body = json.loads(real(name).read_text())
     tree, remarks, format_ = read(real(name))
-    walk = only(tree)
-    actions = [s.node for s in walk if s.node.kind == "action"]
+    trajectory = only(tree)
+    actions = [s.node for s in trajectory if s.node.kind == "action"]
     assert (format_, len(actions), len(body["trajectory"])) == ("swe-agent", steps, steps)
     assert [a.text for a in actions] == [step["response"] for step in body["trajectory"]]
     assert [a.message["action"] for a in actions] == [step["action"] for step in body["trajectory"]]
     assert [a.extra["step"]["state"] for a in actions] == [step["state"] for step in body["trajectory"]]
-    shown = [s.text for s in walk if s.node.kind == "observation"]
+    shown = [s.text for s in trajectory if s.node.kind == "observation"]
     for text, step in zip(shown, body["trajectory"], strict=False):
         assert step["observation"].strip()[:200] in text
     # The last command's output is in no message.
-    assert walk.leaf.extra["step"].get("observation", "") == body["trajectory"][-1]["observation"]
-    assert walk.leaf.extra["line"]["info"] == body["info"]
+    assert trajectory.leaf.extra["step"].get("observation", "") == body["trajectory"][-1]["observation"]
+    assert trajectory.leaf.extra["line"]["info"] == body["info"]
     assert whats(remarks, "lost") == ["token ids, log-probs and times: the file has none"]
-    assert len(trajectory_of(walk).turns) == steps - 1
+    assert len(trajectory_of(trajectory).turns) == steps - 1
 
 
 def test_a_real_trajectory_of_mini_swe_agent():
     file = real("mini-swe-agent-local.traj.json")
     body = json.loads(file.read_text())
     tree, _, format_ = read(file)
-    walk = only(tree)
+    trajectory = only(tree)
     assert format_ == "mini-swe-agent"
     said = [m["content"] for m in body if m["role"] == "assistant"]
-    assert [s.text for s in walk if s.node.kind == "action"] == said
+    assert [s.text for s in trajectory if s.node.kind == "action"] == said
 
 
 NEWER = {
@@ -95,10 +95,13 @@ def put(folder, body, name="x.traj"):
 
 def test_the_newer_form_with_tool_calls(tmp_path):
     tree, _, name = read(put(tmp_path, NEWER))
-    walk = only(tree)
-    first, last = (s.node for s in walk if s.node.kind == "action")
-    assert (name, [s.node.kind for s in walk]) == ("swe-agent", ["task", "action", "observation", "action"])
-    assert walk.steps[2].node.message["tool_call_id"] == "c1"
+    trajectory = only(tree)
+    first, last = (s.node for s in trajectory if s.node.kind == "action")
+    assert (name, [s.node.kind for s in trajectory]) == (
+        "swe-agent",
+        ["task", "action", "observation", "action"],
+    )
+    assert trajectory.steps[2].node.message["tool_call_id"] == "c1"
     assert first.policy == "m-1"
     assert first.extra["step"] == {
         "query_messages": 1,
@@ -130,14 +133,14 @@ def test_attempts_subagents_and_files_without_a_history(tmp_path):
 def test_mini_swe_agent_writes_what_we_read(kind):
     """``mini-*.traj.json`` is what mini-swe-agent 2.4 wrote with its scripted models."""
     tree, remarks, name = read(FIXTURES / f"mini-{kind}.traj.json")
-    walk = only(tree)
-    first, last = (s.node for s in walk if s.node.kind == "action")
-    seen = walk.steps[2].node
-    assert (name, [s.node.kind for s in walk]) == (
+    trajectory = only(tree)
+    first, last = (s.node for s in trajectory if s.node.kind == "action")
+    seen = trajectory.steps[2].node
+    assert (name, [s.node.kind for s in trajectory]) == (
         "mini-swe-agent",
         ["task", "action", "observation", "action"],
     )
-    assert walk.root.text.startswith("You are a helpful assistant.")
+    assert trajectory.root.text.startswith("You are a helpful assistant.")
     assert "a.txt" in seen.text
     assert seen.message["extra"]["returncode"] == 0
     assert first.policy.startswith("deterministic")
@@ -161,25 +164,25 @@ def test_an_exit_that_is_no_submission_is_an_error(tmp_path):
 
 
 def art_walks(tree):
-    return {walk.leaf.text: walk for walk in tree.paths(tree.leaves())}
+    return {trajectory.leaf.text: trajectory for trajectory in tree.paths(tree.leaves())}
 
 
 def test_art_groups_share_their_prompt_and_keep_ids():
     """``art.jsonl`` is ART's own dump of its groups."""
     tree, remarks, name = read(FIXTURES / "art.jsonl")
-    walks = art_walks(tree)
-    assert (name, sorted(walks)) == ("art", ["aside", "here", "nowhere", "said by hand"])
+    trajectories = art_walks(tree)
+    assert (name, sorted(trajectories)) == ("art", ["aside", "here", "nowhere", "said by hand"])
     assert len(list(tree.tasks())) == 2  # The same question with tools and without them.
-    here, nowhere = walks["here"].leaf, walks["nowhere"].leaf
+    here, nowhere = trajectories["here"].leaf, trajectories["nowhere"].leaf
     assert (here.tokens.tolist(), here.logprobs.tolist(), here.finish) == ([5, 6], [-0.5, -0.5], "stop")
     assert here.extra["trainable"] is True
     assert here.extra["line"]["group"] == {"metadata": {"step": 3}}
     assert here.extra["line"]["metadata"] == {"scenario": "s1"}
     assert {s.name: s.value for s in tree.scores(here)} == {"reward": 1.0, "correct": 1.0, "turns": 1.0}
     assert {s.name: s.value for s in tree.scores(nowhere)} == {"reward": 0.0}
-    assert [s.node.kind for s in walks["nowhere"]] == ["task", "action", "observation", "action"]
-    assert "trainable" not in walks["said by hand"].leaf.extra
-    assert list(tree.scores(walks["aside"].leaf)) == []
+    assert [s.node.kind for s in trajectories["nowhere"]] == ["task", "action", "observation", "action"]
+    assert "trainable" not in trajectories["said by hand"].leaf.extra
+    assert list(tree.scores(trajectories["aside"].leaf)) == []
     assert sorted(whats(remarks, "lost")) == [
         *["times: the file has none"] * 2,
         *["token ids, log-probs and times: the file has none"] * 2,
@@ -191,11 +194,11 @@ def test_art_logs_without_log_probs_and_its_parquet():
     assert (name, sorted(art_walks(logged))) == ("art", ["aside", "here", "nowhere", "said by hand"])
     assert all(node.tokens is None for node in logged.walk())
     packed, _, name = read(FIXTURES / "art.parquet")
-    walks = art_walks(packed)
-    assert (name, sorted(walks)) == ("parquet", ["here", "nowhere", "said by hand"])
-    assert walks["nowhere"].steps[1].node.message["tool_calls"][0]["function"]["name"] == "look"
-    assert walks["nowhere"].root.extra["tools"][0]["function"]["name"] == "look"
-    assert walks["here"].leaf.extra["line"]["group_metadata"] == {"step": 3}
+    trajectories = art_walks(packed)
+    assert (name, sorted(trajectories)) == ("parquet", ["here", "nowhere", "said by hand"])
+    assert trajectories["nowhere"].steps[1].node.message["tool_calls"][0]["function"]["name"] == "look"
+    assert trajectories["nowhere"].root.extra["tools"][0]["function"]["name"] == "look"
+    assert trajectories["here"].leaf.extra["line"]["group_metadata"] == {"step": 3}
     assert kinds(packed) == [
         ["task", "action"],
         ["task", "action"],

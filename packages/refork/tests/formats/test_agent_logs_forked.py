@@ -58,19 +58,19 @@ def actors():
 @pytest.mark.parametrize("name", [*MADE, *GIVEN])
 def test_every_boundary_of_a_log_can_be_forked(name, tmp_path, actors):
     tree = opened(name, tmp_path)
-    walks = sorted(tree.paths(tree.leaves()), key=len)
-    walk = walks[-1]
+    trajectories = sorted(tree.paths(tree.leaves()), key=len)
+    trajectory = trajectories[-1]
     count = 0
-    for before, step in zip(walk.steps, walk.steps[1:], strict=False):
+    for before, step in zip(trajectory.steps, trajectory.steps[1:], strict=False):
         if step.node.kind != "action" or before.node.kind == "action" or count == 3:
             continue
-        if sum(len(s.text) for s in walk.steps[: walk.steps.index(step)]) > LONGEST:
+        if sum(len(s.text) for s in trajectory.steps[: trajectory.steps.index(step)]) > LONGEST:
             break
         for actor in actors.values() if count == 0 else [actors["hermes"]]:
             (draw,) = fork(tree.at(before.node), actor, 1, settings=SHORT).draws
             assert draw.end != "error", draw.error
         count += 1
-    assert count or len(walk.root.text) > LONGEST
+    assert count or len(trajectory.root.text) > LONGEST
     assert list(tree.verify()) == []
 
 
@@ -80,8 +80,8 @@ def test_with_a_policy_every_node_has_ids_or_says_why_not(name, template, tmp_pa
     actor = actors[template]
     tree = opened(name, tmp_path, actor)
     assert list(tree.verify({"tiny": actor})) == []
-    for walk in tree.paths(tree.leaves()):
-        for step in walk:
+    for trajectory in tree.paths(tree.leaves()):
+        for step in trajectory:
             node = step.node
             mark = node.extra.get("token_ids", {})
             if node.kind == "verdict" or not (node.text or node.tokens is not None):
@@ -92,8 +92,8 @@ def test_with_a_policy_every_node_has_ids_or_says_why_not(name, template, tmp_pa
                 able = template == "hermes"
                 assert mark["calls"] == ("template" if able else "generic")
                 assert actor.decode(node.tokens) == node.text
-        if all(step.node.tokens is not None for step in walk if step.node.kind == "task"):
-            root = walk.root
+        if all(step.node.tokens is not None for step in trajectory if step.node.kind == "task"):
+            root = trajectory.root
             messages = root.extra.get("messages") or ([root.message] if root.message else [])
             if messages:
                 offered = root.extra.get("tools")
@@ -105,24 +105,24 @@ def test_with_a_policy_every_node_has_ids_or_says_why_not(name, template, tmp_pa
 
 def test_a_trace_of_the_agents_sdk(tmp_path):
     tree = opened("openai-agents.json", tmp_path)
-    (walk,) = tree.paths(tree.leaves())
-    assert [s.node.kind for s in walk] == ["task", "action", "observation", "action"]
-    first, last = walk.steps[1].node, walk.leaf
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [s.node.kind for s in trajectory] == ["task", "action", "observation", "action"]
+    first, last = trajectory.steps[1].node, trajectory.leaf
     assert first.message["tool_calls"][0]["function"]["name"] == "look"
     assert (first.policy, first.settings) == ("tiny-agent", {"temperature": 0.4, "max_tokens": 50})
     assert first.extra["request"] == {"temperature": 0.4, "max_tokens": 50}
     assert first.extra["span"]["agents"] == ["Finder"]
     assert (first.cost.tokens_in, first.cost.tokens_out) == (20, 5)
-    assert walk.steps[2].text == "You look at the door."
+    assert trajectory.steps[2].text == "You look at the door."
     assert last.text == "It is a lamp."
-    assert walk.root.extra["origin"]["workflow"] == "Agent workflow"
+    assert trajectory.root.extra["origin"]["workflow"] == "Agent workflow"
     assert last.extra["trace"]["tools"][0]["span_data"]["name"] == "look"
 
 
 def test_a_trace_of_langgraph(tmp_path):
     tree = opened("langgraph.json", tmp_path)
-    (walk,) = tree.paths(tree.leaves())
-    assert [s.node.kind for s in walk] == ["task", "action", "observation", "action"]
-    assert walk.root.extra["tools"][0]["function"]["name"] == "look"
-    assert walk.steps[1].node.settings == {"temperature": 0.3}
-    assert walk.steps[2].text == "You look at the door."
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [s.node.kind for s in trajectory] == ["task", "action", "observation", "action"]
+    assert trajectory.root.extra["tools"][0]["function"]["name"] == "look"
+    assert trajectory.steps[1].node.settings == {"temperature": 0.3}
+    assert trajectory.steps[2].text == "You look at the door."

@@ -64,8 +64,8 @@ def load(tmp_path, document, lines=False):
 
 def test_steps_become_actions_and_what_was_seen(tmp_path):
     tree = load(tmp_path, DOCUMENT)
-    (walk,) = tree.paths(tree.leaves())
-    nodes = [step.node for step in walk]
+    (trajectory,) = tree.paths(tree.leaves())
+    nodes = [step.node for step in trajectory]
     assert [node.kind for node in nodes] == [
         "task",
         "action",
@@ -94,7 +94,7 @@ def test_lines_and_subagents_are_read(tmp_path):
         "steps": STEPS[1:2] + STEPS[4:],
     }
     tree = load(tmp_path, {**DOCUMENT, "subagent_trajectories": [inner]}, lines=True)
-    assert sorted(len(walk) for walk in tree.paths(tree.leaves())) == [2, 2, 6, 6]
+    assert sorted(len(trajectory) for trajectory in tree.paths(tree.leaves())) == [2, 2, 6, 6]
 
 
 def test_results_that_name_no_call_answer_those_of_their_step(tmp_path):
@@ -120,8 +120,8 @@ def test_results_that_name_no_call_answer_those_of_their_step(tmp_path):
         },
     ]
     tree = load(tmp_path, {**DOCUMENT, "steps": steps})
-    (walk,) = tree.paths(tree.leaves())
-    turns = trajectory_of(walk).turns
+    (trajectory,) = tree.paths(tree.leaves())
+    turns = trajectory_of(trajectory).turns
     assert [turn.observation for turn in turns] == ["a", "# cd x\n# ls\nb"]
     assert [len(turn.action.split("\n")) for turn in turns] == [1, 2]
 
@@ -161,12 +161,12 @@ def test_copied_context_is_no_node_of_its_own(tmp_path):
     copied = [{**step, "is_copied_context": True} for step in STEPS[:3]]
     new = {"source": "agent", "message": "on", "model_name": "m-2", "metrics": {"prompt_tokens": 9}}
     tree = load(tmp_path, {**DOCUMENT, "steps": [*copied, new]})
-    (walk,) = tree.paths(tree.leaves())
-    assert [step.node.kind for step in walk] == ["task", "action"]
-    shown = walk.root.extra["messages"]
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [step.node.kind for step in trajectory] == ["task", "action"]
+    shown = trajectory.root.extra["messages"]
     assert [message["role"] for message in shown].count("assistant") == 1
-    assert walk.root.policy is None
-    assert (walk.leaf.text, walk.leaf.policy, walk.leaf.cost.tokens_in) == ("on", "m-2", 9)
+    assert trajectory.root.policy is None
+    assert (trajectory.leaf.text, trajectory.leaf.policy, trajectory.leaf.cost.tokens_in) == ("on", "m-2", 9)
     file = tmp_path / "trajectory.json"
     noted = [one for one in ATIF().read(file) if isinstance(one, Remark)]
     assert [(one.kind, one.count) for one in noted] == [("lost", 3)]
@@ -199,8 +199,8 @@ def test_what_harbors_models_wrote_is_read_and_written_again(tmp_path):
     """A trajectory, its subagent, and a continuation that begins with copied context."""
     source = Path(__file__).parent / "fixtures/atif.jsonl"
     tree = load_file(source)
-    walks = [[step.node.kind for step in walk] for walk in tree.paths(tree.leaves())]
-    assert sorted(walks) == [
+    trajectories = [[step.node.kind for step in trajectory] for trajectory in tree.paths(tree.leaves())]
+    assert sorted(trajectories) == [
         ["task", "action"],
         ["task", "action"],
         ["task", "action", "observation", "action"],

@@ -224,7 +224,7 @@ def test_whatever_was_imported_can_be_exported(tmp_path):
     together = Tree.memory()
     for file in fixtures(tmp_path):
         tree, _ = load(reader_for(file), file)
-        walks = len(list(tree.leaves()))
+        trajectories = len(list(tree.leaves()))
         for writer in map(writer_for, WRITTEN):
             out = tmp_path / f"{file.name}.{writer.name}"
             count = written(tree, writer, out)
@@ -235,6 +235,6 @@ def test_whatever_was_imported_can_be_exported(tmp_path):
             if writer.name in ("trl", "otlp"):
                 said = {node.text for node in tree.walk() if node.kind == "action"}
                 assert said <= {node.text for node in again.walk()} | {""}, (file.name, writer.name)
-                assert count <= walks + sum(node.kind == "rewrite" for node in tree.walk())
+                assert count <= trajectories + sum(node.kind == "rewrite" for node in tree.walk())
         together.merge(tree)
     assert exported(together, OTLPWriter(), tmp_path / "all.jsonl") > 20

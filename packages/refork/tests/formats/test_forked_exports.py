@@ -83,12 +83,12 @@ def _rollout(tree: Tree) -> Trajectory:
     return fork(start, policy(), 1, world=world, settings=Sampling(max_tokens=12), seed=3).leaves()[0]
 
 
-def _acts(walk: Trajectory) -> list[Any]:
-    return [step.node for step in walk if step.node.kind == "action"]
+def _acts(trajectory: Trajectory) -> list[Any]:
+    return [step.node for step in trajectory if step.node.kind == "action"]
 
 
-def _nodes(walk: Trajectory, kind: str) -> list[Any]:
-    return [step.node for step in walk if step.node.kind == kind]
+def _nodes(trajectory: Trajectory, kind: str) -> list[Any]:
+    return [step.node for step in trajectory if step.node.kind == kind]
 
 
 def _forked(tree: Tree, point: Point, change: Change | None, seed: int = 5) -> Trajectory:
@@ -98,16 +98,16 @@ def _forked(tree: Tree, point: Point, change: Change | None, seed: int = 5) -> T
 
 def point_of(tree: Tree, name: str) -> Point:
     """A point of a rollout of several turns; the last three lie in forks."""
-    walk = _rollout(tree)
-    first, second = _acts(walk)[:2]
+    trajectory = _rollout(tree)
+    first, second = _acts(trajectory)[:2]
     if name == "task":
-        return tree.at(walk.root)
+        return tree.at(trajectory.root)
     if name in ("start", "middle"):
         return tree.at(first, 0 if name == "start" else 2)
     if name == "end":
         return tree.at(first)
     if name == "observation":
-        return tree.at(_nodes(walk, "observation")[0])
+        return tree.at(_nodes(trajectory, "observation")[0])
     if name == "second turn":
         return tree.at(second, 1)
     if name == "rewrite":
@@ -133,9 +133,9 @@ def forked(point: str, change: str) -> Tree | None:
     return tree
 
 
-def told(walk: Trajectory) -> list[tuple[str, str]]:
+def told(trajectory: Trajectory) -> list[tuple[str, str]]:
     """The conversation of a walk's last context, what ended the episode left out: nobody was shown it."""
-    talk = conversation(walk)
+    talk = conversation(trajectory)
     found = [(str(m["role"]), text_of(m)) for m in talk.messages]
     if talk.pending is not None:
         found.append(("assistant", talk.pending))
@@ -170,9 +170,11 @@ def imported(file: Path, form: str, reading: ScriptedPolicy | None = None) -> Tr
     return tree
 
 
-def reading_of(walk: Trajectory) -> ScriptedPolicy:
+def reading_of(trajectory: Trajectory) -> ScriptedPolicy:
     """Whose tokenizer a walk's last context is in."""
-    digest = next((s.node.extra["tokenizer"] for s in walk.context if "tokenizer" in s.node.extra), None)
+    digest = next(
+        (s.node.extra["tokenizer"] for s in trajectory.context if "tokenizer" in s.node.extra), None
+    )
     return other() if digest == other().card.tokenizer else policy()
 
 
@@ -183,8 +185,8 @@ def test_the_conversation_is_what_the_tokens_say(point, change):
     tree = forked(point, change)
     if tree is None:
         pytest.skip("there is no token to take away here")
-    for walk in tree.paths(tree.leaves()):
-        assert flat(told(walk)) == reading_of(walk).decode(walk.tokens)
+    for trajectory in tree.paths(tree.leaves()):
+        assert flat(told(trajectory)) == reading_of(trajectory).decode(trajectory.tokens)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -196,8 +198,8 @@ def test_what_is_exported_is_imported_again(form, point, change, tmp_path):
         pytest.skip("there is no token to take away here")
     file = exported(tree, form, tmp_path / "out")
     again = imported(file, form)
-    wanted = Counter(json.dumps(told(walk)) for walk in tree.paths(tree.leaves()))
-    found = Counter(json.dumps(told(walk)) for walk in again.paths(again.leaves()))
+    wanted = Counter(json.dumps(told(trajectory)) for trajectory in tree.paths(tree.leaves()))
+    found = Counter(json.dumps(told(trajectory)) for trajectory in again.paths(again.leaves()))
     assert not wanted - found
     if form != "trl":
         # A row of TRL is one context, so a walk with a rewritten context is several.
@@ -240,9 +242,9 @@ def test_ids_log_probs_and_who_said_a_token_come_back(form, change, point, tmp_p
     reading = other() if "policy" in change else policy()
     again = imported(exported(tree, form, tmp_path / "out"), form, reading)
 
-    def known(walk: Trajectory) -> list[Any]:
+    def known(trajectory: Trajectory) -> list[Any]:
         found: list[Any] = []
-        for part in parts_of(walk.context):
+        for part in parts_of(trajectory.context):
             ids = None if part.tokens is None else part.tokens.tolist()
             if isinstance(part, ContextStep):
                 found += [] if ids is None else ids
@@ -256,13 +258,19 @@ def test_ids_log_probs_and_who_said_a_token_come_back(form, change, point, tmp_p
             found.append([ids, part.given.tolist(), None if numbers is None else str(numbers)])
         return found
 
-    wanted = [json.dumps(known(walk)) for walk in tree.paths(tree.leaves()) if reading_of(walk) is reading]
-    found = [json.dumps(known(walk)) for walk in again.paths(again.leaves())]
+    wanted = [
+        json.dumps(known(trajectory))
+        for trajectory in tree.paths(tree.leaves())
+        if reading_of(trajectory) is reading
+    ]
+    found = [json.dumps(known(trajectory)) for trajectory in again.paths(again.leaves())]
     assert wanted
     assert not Counter(wanted) - Counter(found)
     # Once more: what was read is written as it was.
     third = imported(exported(again, form, tmp_path / "again"), form, reading)
-    assert Counter(json.dumps(known(walk)) for walk in third.paths(third.leaves())) == Counter(found)
+    assert Counter(json.dumps(known(trajectory)) for trajectory in third.paths(third.leaves())) == Counter(
+        found
+    )
 
 
 @pytest.mark.parametrize("change", ["none", "insert", "message", "policy", "policy and insert"])
@@ -272,8 +280,8 @@ def test_rows_for_training_have_the_prompt_that_their_ids_say(point, change):
     from refork_methods.train.rows import rollout_rows
 
     tree = forked(point, change)
-    walks = tree.paths(tree.leaves())
-    rows = rollout_rows(walks, [1.0] * len(walks), [1.0] * len(walks))
+    trajectories = tree.paths(tree.leaves())
+    rows = rollout_rows(trajectories, [1.0] * len(trajectories), [1.0] * len(trajectories))
     prompts: dict[str, str] = {}
     for row in rows:
         text = flat([(m["role"], text_of(m)) for m in row.messages])

@@ -39,10 +39,10 @@ def test_the_fixture_is_packed_with_zstandard():
 
 def test_a_log_is_walks_with_scores_calls_and_costs():
     tree, found = read(FIXTURES / "inspect.eval")
-    walks = list(tree.paths(tree.leaves()))
-    assert len(walks) == 4
+    trajectories = list(tree.paths(tree.leaves()))
+    assert len(trajectories) == 4
     assert len(list(tree.tasks())) == 2  # two samples, two epochs each
-    lamp = next(walk for walk in walks if walk.leaf.extra["line"]["id"] == "lamp")
+    lamp = next(trajectory for trajectory in trajectories if trajectory.leaf.extra["line"]["id"] == "lamp")
     assert [s.node.kind for s in lamp] == ["task", "action", "observation", "action", "observation"]
     first, second = lamp.steps[1].node, lamp.steps[3].node
     assert first.policy == "mockllm/model"
@@ -156,8 +156,8 @@ def test_calls_outside_the_last_context_are_walks_of_their_own(tmp_path):
         "scores": {"grade": {"value": "C"}, "words": {"value": "fine"}},
     }
     tree, found = read(archive(tmp_path, sample))
-    walks = {tuple(s.text for s in walk) for walk in tree.paths(tree.leaves())}
-    assert walks == {("say 2", "two"), ("say 0\nsay 1", "one")}
+    trajectories = {tuple(s.text for s in trajectory) for trajectory in tree.paths(tree.leaves())}
+    assert trajectories == {("say 2", "two"), ("say 0\nsay 1", "one")}
     assert [(s.name, s.value) for s in tree.scores()] == [("grade", 1.0)]
     assert any("score of words" in note.what for note in found.remarks)
     sample["events"][0]["input_refs"] = [[0, 9]]

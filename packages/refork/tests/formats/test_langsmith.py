@@ -115,8 +115,8 @@ def read(file):
 def test_a_trace_of_langchain(tmp_path, posted, form):
     tree, remarks = read(write(tmp_path, posted, form))
     assert kinds(tree) == [WALK]
-    (walk,) = tree.paths(tree.leaves())
-    task, asks, seen, says = (s.node for s in walk)
+    (trajectory,) = tree.paths(tree.leaves())
+    task, asks, seen, says = (s.node for s in trajectory)
     assert task.text == "be brief\nweather?"
     assert asks.message["tool_calls"] == [
         {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
@@ -144,9 +144,9 @@ def test_child_runs_inside_their_parents(tmp_path, posted):
     root = next(run for run in posted if not run.get("parent_run_id"))
     inside = [{k: v for k, v in run.items() if k != "parent_run_id"} for run in posted if run is not root]
     tree, _ = read(write(tmp_path, [root | {"child_runs": inside}], "array"))
-    (walk,) = tree.paths(tree.leaves())
-    assert [s.node.kind for s in walk] == WALK
-    assert walk.leaf.extra["run"]["above"] == [root["id"]]
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [s.node.kind for s in trajectory] == WALK
+    assert trajectory.leaf.extra["run"]["above"] == [root["id"]]
 
 
 def openai_run(name, inputs, outputs, **more):
@@ -186,9 +186,9 @@ def test_openai_calls_plain_prompts_choices_and_errors(tmp_path):
     ]
     tree, remarks = read(write(tmp_path, runs))
     assert whats(remarks, "skipped") == ["this is no run of LangSmith", "a trace without a run of a model"]
-    walks = {walk.leaf.text: walk for walk in tree.paths(tree.leaves())}
-    assert sorted(walks) == ["", "b", "text", "told"]
-    failed = walks[""]
+    trajectories = {trajectory.leaf.text: trajectory for trajectory in tree.paths(tree.leaves())}
+    assert sorted(trajectories) == ["", "b", "text", "told"]
+    failed = trajectories[""]
     assert [s.text for s in failed] == ["q", "a", "q", ""]
     assert failed.leaf.error == "rate limit"
     chosen = failed.steps[1].node
@@ -201,4 +201,4 @@ def test_openai_calls_plain_prompts_choices_and_errors(tmp_path):
     assert chosen.extra["run"]["custom"] == {"kept": 1}
     assert chosen.extra["run"]["inputs"]["temperature"] == 0
     assert failed.root.extra["tools"] == [{"type": "function"}]
-    assert walks["b"].leaf.finish == "length"
+    assert trajectories["b"].leaf.finish == "length"

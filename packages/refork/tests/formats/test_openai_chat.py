@@ -46,7 +46,7 @@ def test_a_log_is_forked_inside_a_turn(tmp_path):
     policy = chain()
     tree, said = imported(policy, " go on", tmp_path)
     arm = fork(tree.at(said, 1), policy, 16, judge=MatchJudge("on"))
-    assert {walk.leaf.text for walk in arm.leaves()} <= {" on", ""}
+    assert {trajectory.leaf.text for trajectory in arm.leaves()} <= {" on", ""}
     assert 0 < sum(arm.values()) < 16
 
 

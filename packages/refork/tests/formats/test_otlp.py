@@ -118,8 +118,8 @@ def test_an_agent_of_the_current_conventions(tmp_path):
     agent(recorder)
     tree, remarks = read(recorder.write(tmp_path / "spans.json"))
     assert kinds(tree) == [["task", "action", "observation", "action", "rewrite", "action"]]
-    (walk,) = tree.paths(tree.leaves())
-    task, asks, seen, answer, rewrite, last = (s.node for s in walk)
+    (trajectory,) = tree.paths(tree.leaves())
+    task, asks, seen, answer, rewrite, last = (s.node for s in trajectory)
     assert task.text == "be brief\nweather?"
     assert task.extra["tools"] == [{"type": "function", "name": "weather"}]
     assert asks.message["reasoning_content"] == "hm"
@@ -211,16 +211,16 @@ def test_the_older_conventions(tmp_path, form):
             recorder
         )
     tree, _ = read(recorder.write(tmp_path / "spans.json"))
-    (walk,) = tree.paths(tree.leaves())
-    assert walk.root.text == "be brief\nweather?"
-    assert walk.leaf.text.startswith("It rains.")
+    (trajectory,) = tree.paths(tree.leaves())
+    assert trajectory.root.text == "be brief\nweather?"
+    assert trajectory.leaf.text.startswith("It rains.")
     expected = ["task", "action", "observation", "action"] if form == "events" else ["task", "action"]
-    assert [s.node.kind for s in walk] == expected
+    assert [s.node.kind for s in trajectory] == expected
     if form == "events":
-        assert walk.steps[2].node.message == {"role": "tool", "content": "rain", "tool_call_id": "c1"}
+        assert trajectory.steps[2].node.message == {"role": "tool", "content": "rain", "tool_call_id": "c1"}
     if form == "numbered":
-        assert (walk.leaf.cost.tokens_in, walk.leaf.finish) == (5, "stop")
-        assert walk.leaf.message["tool_calls"][0]["function"]["name"] == "weather"
+        assert (trajectory.leaf.cost.tokens_in, trajectory.leaf.finish) == (5, "stop")
+        assert trajectory.leaf.message["tool_calls"][0]["function"]["name"] == "weather"
     again, _ = round_trip(tree, tmp_path)
     assert plain(again) == plain(tree)
 
@@ -258,9 +258,9 @@ def test_log_records_are_events_of_their_spans(tmp_path):
     file = tmp_path / "both.jsonl"
     file.write_text("".join(json.dumps(batch) + "\n" for batch in (logs, spans)))
     tree, _ = read(file)
-    (walk,) = tree.paths(tree.leaves())
-    assert [s.text for s in walk] == ["q", "a"]
-    assert walk.leaf.extra["span"]["events"][0]["attributes"]["gen_ai.event.content"] == {"kept": "yes"}
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [s.text for s in trajectory] == ["q", "a"]
+    assert trajectory.leaf.extra["span"]["events"][0]["attributes"]["gen_ai.event.content"] == {"kept": "yes"}
     again, _ = round_trip(tree, tmp_path)
     assert plain(again) == plain(tree)
 
@@ -274,11 +274,11 @@ def test_choices_errors_and_content_that_was_not_captured(tmp_path):
         recorder.chat(None, None)
         span.set_status(Status(StatusCode.ERROR, "gave up"))
     tree, remarks = read(recorder.write(tmp_path / "spans.json"))
-    walks = {len(walk): walk for walk in tree.paths(tree.leaves())}
-    assert [s.text for s in walks[2]] == ["weather?", "no"]
-    assert [s.text for s in walks[5]] == ["weather?", "It rains.", "sure?", "yes", ""]
-    assert walks[5].leaf.error == "gave up"
-    assert walks[5].leaf.message is None
+    trajectories = {len(trajectory): trajectory for trajectory in tree.paths(tree.leaves())}
+    assert [s.text for s in trajectories[2]] == ["weather?", "no"]
+    assert [s.text for s in trajectories[5]] == ["weather?", "It rains.", "sure?", "yes", ""]
+    assert trajectories[5].leaf.error == "gave up"
+    assert trajectories[5].leaf.message is None
     assert "messages of calls: their content was not captured" in whats(remarks, "lost")
     again, count = round_trip(tree, tmp_path)
     assert count == 1
@@ -395,8 +395,8 @@ def grown():
 def talks(tree):
     """What the walks say."""
     return sorted(
-        [(s.node.kind, s.text) for s in walk if s.node.kind != "verdict"]
-        for walk in tree.paths(tree.leaves())
+        [(s.node.kind, s.text) for s in trajectory if s.node.kind != "verdict"]
+        for trajectory in tree.paths(tree.leaves())
     )
 
 

@@ -84,8 +84,12 @@ def test_a_fork_sends_what_the_agent_sent(tmp_path, server):
     tree = opened(file)
     wanted = list(recorded(file))
     assert len(wanted) == 4
-    for number, walk in enumerate(tree.paths(tree.leaves())):
-        before = [a.node for a, b in zip(walk.steps, walk.steps[1:], strict=False) if b.node.kind == "action"]
+    for number, trajectory in enumerate(tree.paths(tree.leaves())):
+        before = [
+            a.node
+            for a, b in zip(trajectory.steps, trajectory.steps[1:], strict=False)
+            if b.node.kind == "action"
+        ]
         assert len(before) == 2
         # The epochs share their first message, whose draws are there already.
         for node, body in list(zip(before, wanted[2 * number :], strict=False))[bool(number) :]:

@@ -208,7 +208,9 @@ def test_walks_of_other_formats_are_written_and_read_again(form, tmp_path):
     tree = imported(source, "inspect")
     assert exported(tree, form, tmp_path / "out.jsonl") == 4
     again = imported(tmp_path / "out.jsonl", form)
-    said = [[s.text for s in walk if s.node.kind == "action"] for walk in tree.paths(tree.leaves())]
+    said = [
+        [s.text for s in trajectory if s.node.kind == "action"] for trajectory in tree.paths(tree.leaves())
+    ]
     assert sorted(
-        [s.text for s in walk if s.node.kind == "action"] for walk in again.paths(again.leaves())
+        [s.text for s in trajectory if s.node.kind == "action"] for trajectory in again.paths(again.leaves())
     ) == sorted(said)

@@ -30,16 +30,16 @@ def tokens_of(file, policy=POLICY):
         assert not found.count("skipped")
         assert list(tree.verify()) == []
         assert {root.extra["tokenizer"] for root in tree.tasks()} == {POLICY.card.tokenizer}
-        return [walk.tokens.tolist() for walk in tree.paths(tree.leaves())], found
+        return [trajectory.tokens.tolist() for trajectory in tree.paths(tree.leaves())], found
 
 
 @pytest.fixture
 def expected(tmp_path):
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"messages": CHAT}))
-    (walk,), _ = tokens_of(file)
-    assert len(walk) > 10
-    return walk
+    (trajectory,), _ = tokens_of(file)
+    assert len(trajectory) > 10
+    return trajectory
 
 
 def part(message):
@@ -77,8 +77,8 @@ def test_what_was_not_captured_has_no_token_ids(tmp_path):
     file = traced(tmp_path / "spans.json", [span(1, CHAT[:1], CHAT[1]), span(2, [], CHAT[3])])
     with Tree.memory() as tree:
         import_file(tree, file, reader_for(file, policy=POLICY))
-        (walk,) = tree.paths(tree.leaves())
-    assert [step.node.tokens is None for step in walk] == [False, False, True]
+        (trajectory,) = tree.paths(tree.leaves())
+    assert [step.node.tokens is None for step in trajectory] == [False, False, True]
 
 
 def test_runs(tmp_path, expected):
@@ -112,10 +112,12 @@ def test_a_store_of_messages(tmp_path, expected):
         above = f"m{number}"
     db.commit()
     db.close()
-    walks, _ = tokens_of(file)
+    trajectories, _ = tokens_of(file)
     said = {tuple(POLICY.encode(text).tolist()) for text in ("yes?", "no!")}
-    assert expected in walks
-    assert {tuple(walk[len(expected) - len(POLICY.encode("yes?")) :]) for walk in walks} == said
+    assert expected in trajectories
+    assert {
+        tuple(trajectory[len(expected) - len(POLICY.encode("yes?")) :]) for trajectory in trajectories
+    } == said
 
 
 @pytest.mark.parametrize("form", ["spans", "runs", "llm"])

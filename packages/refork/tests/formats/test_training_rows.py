@@ -149,10 +149,10 @@ ROLLOUT = {
 def test_rollouts_in_ids_keep_ids_and_log_probs(tmp_path):
     tree, remarks, name = read(lines(tmp_path, ROLLOUT))
     assert (name, whats(remarks, "lost")) == ("trl", ["times: the file has none"])
-    (walk,) = tree.paths(tree.leaves())
-    assert [s.node.kind for s in walk] == ["task", "action", "observation", "action"]
-    assert walk.tokens.tolist() == [1, 2, 3, 4, 5, 6]
-    first, seen, last = (s.node for s in walk.steps[1:])
+    (trajectory,) = tree.paths(tree.leaves())
+    assert [s.node.kind for s in trajectory] == ["task", "action", "observation", "action"]
+    assert trajectory.tokens.tolist() == [1, 2, 3, 4, 5, 6]
+    first, seen, last = (s.node for s in trajectory.steps[1:])
     assert (first.text, seen.text, last.text) == ("4", "r", "five")
     assert first.logprobs.tolist() == [-0.5, -0.25]
     assert seen.logprobs is None
@@ -216,11 +216,11 @@ def test_verl_batches_lose_their_padding(tmp_path):
         "response_mask": [1, 1, 0], "old_log_probs": [-1.0, -2.0, 0.0], "token_level_scores": [0.0, 1.0, 0.0],
     }  # fmt: skip
     tree, _, name = read(lines(tmp_path, row))
-    (walk,) = tree.paths(tree.leaves())
+    (trajectory,) = tree.paths(tree.leaves())
     assert name == "verl"
-    assert walk.tokens.tolist() == [1, 2, 5, 6]
-    assert walk.leaf.logprobs.tolist() == [-1.0, -2.0]
-    assert tree.score_map("reward", [walk.leaf.id]) == {walk.leaf.id: 1.0}
+    assert trajectory.tokens.tolist() == [1, 2, 5, 6]
+    assert trajectory.leaf.logprobs.tolist() == [-1.0, -2.0]
+    assert tree.score_map("reward", [trajectory.leaf.id]) == {trajectory.leaf.id: 1.0}
     broken = row | {"attention_mask": [1]}
     assert "attention mask" in whats(read(lines(tmp_path, broken, row))[1], "skipped")[0]
 

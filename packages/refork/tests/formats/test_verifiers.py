@@ -82,7 +82,7 @@ def test_a_row_is_a_conversation_with_its_reward(tmp_path):
 def test_older_json_by_column_is_read(tmp_path):
     columns = {"prompt": ["a", "b"], "completion": ["x", "y"], "reward": [0.0, 1.0]}
     tree = load(tmp_path, columns)
-    assert [walk.leaf.text for walk in tree.paths(tree.leaves())] == ["x", "y"]
+    assert [trajectory.leaf.text for trajectory in tree.paths(tree.leaves())] == ["x", "y"]
     assert sorted(score.value for score in tree.scores(name="reward")) == [0.0, 1.0]
     with pytest.raises(BadInput, match="differ in length"):
         load(tmp_path, {**columns, "reward": [1.0]})
@@ -90,9 +90,9 @@ def test_older_json_by_column_is_read(tmp_path):
 
 def test_a_trace_is_read_branch_by_branch(tmp_path):
     tree = load(tmp_path, json.dumps(TRACE))
-    walks = tree.paths(tree.leaves())
-    assert [walk.leaf.text for walk in walks] == ["dark", "night"]
-    assert walks[0].root.extra["tools"] == TRACE["tools"]
+    trajectories = tree.paths(tree.leaves())
+    assert [trajectory.leaf.text for trajectory in trajectories] == ["dark", "night"]
+    assert trajectories[0].root.extra["tools"] == TRACE["tools"]
     found = {(score.name, score.value) for score in tree.scores()}
     assert found == {("right", 1.0), ("turns", 2.0), ("reward", 0.5)}
 

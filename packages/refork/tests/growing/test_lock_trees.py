@@ -178,11 +178,11 @@ def test_node_means_of_a_fixed_shape_are_unbiased():
     with Tree.memory() as tree:
         root = plant(tree, easy, WORLD, [task])[0]
         base = fork(root, easy, 2 * 600, settings=LAW, world=WORLD)
-        walks, values = base.leaves(), base.values()
+        trajectories, values = base.leaves(), base.values()
         for i in range(600):
-            first = walks[2 * i]
+            first = trajectories[2 * i]
             arm = fork(tree.at(first.steps[1].node, 13), easy, 2, settings=LAW, world=WORLD, seed=i)
-            shape = [first, walks[2 * i + 1], *arm.leaves()]
+            shape = [first, trajectories[2 * i + 1], *arm.leaves()]
             weights = path_weights(shape)
             assert weights == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
             found.append(weighted_value(weights, [values[2 * i], values[2 * i + 1], *arm.values()]))

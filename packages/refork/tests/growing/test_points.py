@@ -33,14 +33,14 @@ def drawn(tree, draws=40, world=WORLD):
 
 
 def test_equal_prefixes_are_one_point(tree):
-    walks = drawn(tree)
-    known = candidates(tree, walks)
-    first = ["".join(s.text for s in w.steps[1:2]) for w in walks]
+    trajectories = drawn(tree)
+    known = candidates(tree, trajectories)
+    first = ["".join(s.text for s in w.steps[1:2]) for w in trajectories]
     at_second_turn = [i for i in range(len(known)) if known.token[i] < 0 and known.depth[i] > known.depth[0]]
     assert len(at_second_turn) == len(set(first))
     assert sorted(known.leaves[at_second_turn]) == sorted(first.count(text) for text in set(first))
-    assert known.children[at_second_turn].sum() == len(walks)
-    assert known.drawn == len(walks)
+    assert known.children[at_second_turn].sum() == len(trajectories)
+    assert known.drawn == len(trajectories)
 
 
 def test_counts_entropies_and_unseen_tokens_are_exact(tree):
@@ -56,37 +56,38 @@ def test_counts_entropies_and_unseen_tokens_are_exact(tree):
 
 
 def test_certain_tokens_are_no_points_unless_every_one_is_asked_for(tree):
-    walks = drawn(tree)
-    few, all_ = candidates(tree, walks), candidates(tree, walks, inside=EVERY)
+    trajectories = drawn(tree)
+    few, all_ = candidates(tree, trajectories), candidates(tree, trajectories, inside=EVERY)
     assert len(all_) > len(few)
-    assert candidates(tree, walks, inside=0).token.max() == -1
+    assert candidates(tree, trajectories, inside=0).token.max() == -1
 
 
 def test_other_states_are_other_points(tree):
     """The same words in a world whose coin fell otherwise: the state key keeps them apart."""
-    walks = drawn(tree, 60, TwoTurns(luck=0.5))
-    known = candidates(tree, walks, inside=0)
-    states = {(w.steps[1].text, w.steps[2].node.state_key) for w in walks}
+    trajectories = drawn(tree, 60, TwoTurns(luck=0.5))
+    known = candidates(tree, trajectories, inside=0)
+    states = {(w.steps[1].text, w.steps[2].node.state_key) for w in trajectories}
     assert len(known) == 1 + len(states)
 
 
 def test_a_point_inside_a_turn_counts_forks_that_keep_as_much(tree):
     root = plant(tree, POLICY, WORLD, WORLD.tasks("train", 1))[0]
     base = fork(root, POLICY, 12, settings=LAW, world=WORLD)
-    walk = next(w for w in base.leaves() if w.steps[1].text.startswith(" b"))
-    more = fork(tree.at(walk.steps[1].node, 1), POLICY, 5, settings=LAW, world=WORLD)
-    known = candidates(tree, [walk, *more.leaves()])
+    trajectory = next(w for w in base.leaves() if w.steps[1].text.startswith(" b"))
+    more = fork(tree.at(trajectory.steps[1].node, 1), POLICY, 5, settings=LAW, world=WORLD)
+    known = candidates(tree, [trajectory, *more.leaves()])
     row = next(i for i in range(len(known)) if known.token[i] == 1)
     assert (known.children[row], known.leaves[row]) == (6, 6)
-    waiting = candidates(tree, [walk, *more.leaves()], pending={(known.node[row], 1): 2})
+    waiting = candidates(tree, [trajectory, *more.leaves()], pending={(known.node[row], 1): 2})
     assert waiting.children[row] == 8
 
 
 def test_entropies_say_what_they_cover(tree):
-    walks = drawn(tree)
-    assert "999 likeliest" in candidates(tree, walks).note
+    trajectories = drawn(tree)
+    assert "999 likeliest" in candidates(tree, trajectories).note
     silent = [
-        replace(w, steps=tuple(replace(s, node=replace(s.node, settings={})) for s in w.steps)) for w in walks
+        replace(w, steps=tuple(replace(s, node=replace(s.node, settings={})) for s in w.steps))
+        for w in trajectories
     ]
     known = candidates(tree, silent)
     assert known.note is None

@@ -37,10 +37,10 @@ def test_every_rollout_ends_in_a_verdict(tree, policy):
     groups = grow(tree, policy, WORLD, WORLD.tasks("train", 3), draws=4, settings=LAW)
     assert [len(g.values()) for g in groups] == [4, 4, 4]
     for group in groups:
-        for walk in group.forks[0].leaves():
-            assert walk.leaf.kind == "verdict"
-            assert walk.steps[0].node.kind == "task"
-            kinds = [s.node.kind for s in walk.steps[1:-1]]
+        for trajectory in group.forks[0].leaves():
+            assert trajectory.leaf.kind == "verdict"
+            assert trajectory.steps[0].node.kind == "task"
+            kinds = [s.node.kind for s in trajectory.steps[1:-1]]
             assert kinds[0::2] == ["action"] * len(kinds[0::2])
             assert kinds[1::2] == ["observation"] * len(kinds[1::2])
 
@@ -174,8 +174,8 @@ def test_random_nodes_make_a_tree_with_the_asked_leaves(tree, policy):
 
 def test_candidates_count_leaves_and_wins(tree, policy):
     group = grow(tree, policy, WORLD, WORLD.tasks("train", 1), draws=6, settings=LAW)[0]
-    walks = group.forks[0].leaves()
-    known = candidates(tree, walks)
+    trajectories = group.forks[0].leaves()
+    known = candidates(tree, trajectories)
     root = int(np.argmin(known.depth))
     assert known.node[root] == group.root.node.id
     assert known.leaves[root] == 6

@@ -154,10 +154,10 @@ def test_a_log_with_calls_is_tokenised_and_verified(tmp_path, name):
         found = import_file(tree, file, reader_for(file, policy=made))
         assert found.count("skipped") == 0
         assert list(tree.verify({"tiny": made})) == []
-        (walk,) = tree.paths(tree.leaves())
-        assert all(step.node.tokens is not None for step in walk)
-        assert "Looks." in made.decode(walk.root.tokens)  # The tools that the agent was offered.
-        turn = walk.steps[1].node
+        (trajectory,) = tree.paths(tree.leaves())
+        assert all(step.node.tokens is not None for step in trajectory)
+        assert "Looks." in made.decode(trajectory.root.tokens)  # The tools that the agent was offered.
+        turn = trajectory.steps[1].node
         assert turn.message == CALLS
         assert turn.extra["token_ids"]["calls"] == ("template" if name in ("hermes", "single") else "generic")
         assert ("approximate" in turn.extra["token_ids"]) == (name in ("chatml", "none"))
@@ -171,8 +171,8 @@ def test_what_cannot_be_rendered_is_marked_where_it_stands(tmp_path):
         file = put(tmp_path, [ASKED, SAID, ASKED, SAID], tools=False)
         found = import_file(tree, file, reader_for(file, policy=made))
         assert found.count("skipped") == 0
-        (walk,) = tree.paths(tree.leaves())
-        assert [step.node.tokens is None for step in walk] == [False, False, True, True]
-        mark = walk.leaf.extra["token_ids"]
+        (trajectory,) = tree.paths(tree.leaves())
+        assert [step.node.tokens is None for step in trajectory] == [False, False, True, True]
+        mark = trajectory.leaf.extra["token_ids"]
         assert "rewrites what came before" in mark["none"]
         assert "observation" in mark["fork"]

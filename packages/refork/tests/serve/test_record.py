@@ -98,10 +98,10 @@ def test_a_conversation_is_one_walk(recorded):
     tree = recorded(first, second)
     assert len(list(tree.tasks())) == 1
     leaf = [node for node in tree.walk() if node.kind == "action"][-1]
-    walk = tree.path(leaf)
-    assert [step.node.kind for step in walk] == ["task", "action", "observation", "action"]
-    assert walk.tokens.tolist() == [1, 2, 5, 6, 0, 7, 8, 5, 6, 0]
-    said = [message["content"] for message in conversation(walk).messages]
+    trajectory = tree.path(leaf)
+    assert [step.node.kind for step in trajectory] == ["task", "action", "observation", "action"]
+    assert trajectory.tokens.tolist() == [1, 2, 5, 6, 0, 7, 8, 5, 6, 0]
+    said = [message["content"] for message in conversation(trajectory).messages]
     assert said == ["hi", "ab", "more"]
 
 
@@ -111,10 +111,10 @@ def test_a_conversation_whose_template_changes_the_past_is_a_rewrite(recorded):
     second = exchange("b", before=(*first.messages, reply), said="more", prompt=(1, 2, 9, 9, 7, 8))
     tree = recorded(first, second)
     leaf = [node for node in tree.walk() if node.kind == "action"][-1]
-    walk = tree.path(leaf)
-    assert [step.node.kind for step in walk] == ["task", "action", "rewrite", "action"]
-    assert walk.tokens.tolist() == [1, 2, 9, 9, 7, 8, 5, 6, 0]
-    assert len(conversation(walk).messages) == 3
+    trajectory = tree.path(leaf)
+    assert [step.node.kind for step in trajectory] == ["task", "action", "rewrite", "action"]
+    assert trajectory.tokens.tolist() == [1, 2, 9, 9, 7, 8, 5, 6, 0]
+    assert len(conversation(trajectory).messages) == 3
 
 
 def test_someone_elses_conversation_is_another_root(recorded):

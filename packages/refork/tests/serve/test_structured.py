@@ -355,9 +355,9 @@ def test_a_record_draws_again_and_forks_inside_a_call(tmp_path):
         for node in said:
             for token in (1, node.length // 2):
                 arm = fork(tree.at(node, token), policy, draws=2)
-                for walk in arm.leaves():
-                    assert walk.leaf.error is None
-                    text = node.text[: node.offsets[token - 1]] + walk.leaf.text
+                for trajectory in arm.leaves():
+                    assert trajectory.leaf.error is None
+                    text = node.text[: node.offsets[token - 1]] + trajectory.leaf.text
                     if node.text.startswith("<tool_call>"):
                         (made,) = call_form(policy.codec).read(text, ["send"])
                         jsonschema.validate(json.loads(made[1]), SCHEMAS["send"])

@@ -79,8 +79,8 @@ def test_merging_two_trees_keeps_the_walks_of_both(one, two):
 
     def said(tree):
         return [
-            json.dumps([(s.node.kind, s.node.text, s.keep, s.node.extra) for s in walk], sort_keys=True)
-            for walk in tree.paths(tree.leaves())
+            json.dumps([(s.node.kind, s.node.text, s.keep, s.node.extra) for s in trajectory], sort_keys=True)
+            for trajectory in tree.paths(tree.leaves())
         ]
 
     assert set(said(one)) | set(said(two)) >= set(said(both))
@@ -212,9 +212,9 @@ def test_openai_chat(tmp_path):
     assert root.text == "be brief\nhi"
     assert root.extra["messages"] == CHATS[0]["messages"][:2]
     assert [n.text for n in tree.children(root)] == ["hello", "yes?", "yes?"]
-    walks = tree.paths(tree.leaves())
-    assert sorted(len(w) for w in walks) == [2, 2, 4]
-    long = max(walks, key=len)
+    trajectories = tree.paths(tree.leaves())
+    assert sorted(len(w) for w in trajectories) == [2, 2, 4]
+    long = max(trajectories, key=len)
     assert [s.node.kind for s in long] == ["task", "action", "observation", "action"]
     assert long.leaf.extra == {"line": {"metadata": {"n": 1}}}
     assert long.leaf.message == CHATS[0]["messages"][-1]
@@ -254,10 +254,10 @@ def test_openai_chat_tokenised(tmp_path):
     policy = ScriptedPolicy.from_replies(["hello", "yes?"])
     tree = Tree.memory()
     tree.load(OpenAIChat(policy).read(file))
-    walk = max(tree.paths(tree.leaves()), key=len)
-    assert len(walk.tokens) > 0
-    assert all(step_.node.tokens is not None for step_ in walk)
-    np.testing.assert_array_equal(walk.leaf.tokens, policy.encode("hello"))
+    trajectory = max(tree.paths(tree.leaves()), key=len)
+    assert len(trajectory.tokens) > 0
+    assert all(step_.node.tokens is not None for step_ in trajectory)
+    np.testing.assert_array_equal(trajectory.leaf.tokens, policy.encode("hello"))
     assert list(tree.verify({"replies": policy})) == []
 
 

@@ -19,15 +19,15 @@ relaxed = settings(
 
 def test_a_walk_is_cut_where_its_child_forked(tree):
     root, actions, fork = small(tree)
-    walk = tree.path(fork)
-    assert [s.node.id for s in walk] == [root.id, actions[0].id, fork.id]
-    assert [s.keep for s in walk] == [None, 3, None]
-    assert "".join(s.text for s in walk) == "go homewor-again"
-    assert bytes(walk.tokens.tolist()).decode() == "go homewor-again"
+    trajectory = tree.path(fork)
+    assert [s.node.id for s in trajectory] == [root.id, actions[0].id, fork.id]
+    assert [s.keep for s in trajectory] == [None, 3, None]
+    assert "".join(s.text for s in trajectory) == "go homewor-again"
+    assert bytes(trajectory.tokens.tolist()).decode() == "go homewor-again"
     cut = tree.path(tree.at(fork, 2))
     assert cut.steps[-1].keep == 2
     assert [s.text for s in cut] == ["go home", "wor", "-a"]
-    assert seen(walk.leaf) == seen(fork)
+    assert seen(trajectory.leaf) == seen(fork)
 
 
 def test_a_point_by_text(tree):
@@ -171,18 +171,18 @@ def test_the_order_of_a_walk_does_not_depend_on_how_far_it_looks_ahead(tree, mon
 @relaxed
 @given(trees())
 def test_a_walks_tokens_are_the_kept_deltas_one_after_another(tree):
-    for leaf, walk in zip(tree.leaves(), tree.paths(tree.leaves()), strict=True):
-        assert walk.leaf.id == leaf.id
-        assert walk.root.parent is None
-        pairs = list(zip(walk.steps, walk.steps[1:], strict=False))
+    for leaf, trajectory in zip(tree.leaves(), tree.paths(tree.leaves()), strict=True):
+        assert trajectory.leaf.id == leaf.id
+        assert trajectory.root.parent is None
+        pairs = list(zip(trajectory.steps, trajectory.steps[1:], strict=False))
         assert all(b.node.parent == a.node.id and b.node.keep == a.keep for a, b in pairs)
-        assert [s.node.depth for s in walk] == list(range(len(walk)))
+        assert [s.node.depth for s in trajectory] == list(range(len(trajectory)))
         alone = tree.path(leaf)
-        assert [(s.node.id, s.keep) for s in alone] == [(s.node.id, s.keep) for s in walk]
-        pieces = [s.node.tokens[: s.keep] for s in walk.context if s.node.tokens is not None]
-        if all(s.node.tokens is not None or not s.text for s in walk.context):
+        assert [(s.node.id, s.keep) for s in alone] == [(s.node.id, s.keep) for s in trajectory]
+        pieces = [s.node.tokens[: s.keep] for s in trajectory.context if s.node.tokens is not None]
+        if all(s.node.tokens is not None or not s.text for s in trajectory.context):
             expected = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
-            np.testing.assert_array_equal(walk.tokens, expected)
+            np.testing.assert_array_equal(trajectory.tokens, expected)
 
 
 @relaxed

@@ -139,8 +139,8 @@ def test_episodes_are_recorded_once_with_all_a_fork_needs() -> None:
     assert "reward" not in found[1].extra  # its actor ended, not the world
     scores = tree.score_map("success", list(tree.leaves()))
     assert sorted(scores.values()) == [1.0] * 3
-    walk = tree.path(next(iter(tree.leaves())))
-    episode, origin = live_episode(tree, walk, world)
+    trajectory = tree.path(next(iter(tree.leaves())))
+    episode, origin = live_episode(tree, trajectory, world)
     assert (origin, episode.step("up").text) == ("replayed", "at 3")
 
 
@@ -172,18 +172,18 @@ def test_a_policy_that_is_to_fork_gives_its_token_ids() -> None:
         record(world, [task], tree)
         record(world, [task], tree, policy=policy)
         walks = [tree.path(leaf) for leaf in tree.leaves()]
-        bare, walk = sorted(walks, key=lambda one: "tokenizer" in one.root.extra)
+        bare, trajectory = sorted(walks, key=lambda one: "tokenizer" in one.root.extra)
         with pytest.raises(CannotDo, match="without token ids"):
             need_tokens(bare)
-        need_tokens(walk)
-        said = [step.node for step in walk if step.node.kind == "action"]
+        need_tokens(trajectory)
+        said = [step.node for step in trajectory if step.node.kind == "action"]
         assert all(
             node.tokens is not None and (node.tokens == policy.encode(node.text)).all() for node in said
         )
-        messages = [step.node.message for step in walk if step.node.message is not None]
+        messages = [step.node.message for step in trajectory if step.node.message is not None]
         whole = policy.render([], token_array([]), [m for m in messages if m["content"]])
         assert [node.text for node in said] == [step.node.text for step in bare if step.node.kind == "action"]
-        first = next(step.node for step in walk).tokens
+        first = next(step.node for step in trajectory).tokens
         assert first is not None
         assert whole.tokens[: len(first)].tolist() == first.tolist()
         assert record(world, [task], tree, policy=policy).present == 1

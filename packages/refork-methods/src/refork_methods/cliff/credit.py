@@ -51,26 +51,26 @@ def cliff_advantages(
             f"{len(trajectories)} walks, {len(graded)} outcomes and {len(values)} potentials do not fit"
         )
     found = []
-    for number, (walk, outcome, given) in enumerate(zip(trajectories, graded, values, strict=True)):
+    for number, (trajectory, outcome, given) in enumerate(zip(trajectories, graded, values, strict=True)):
         gains = None if given is None else potential_gains(given, float(outcome))
         if gains is not None and cliffs is not None:
             keep = np.zeros(len(gains), dtype=bool)
             keep[list(cliffs[number])] = True
             gains = np.where(keep | np.isnan(gains), gains, 0.0)
-        found.append(_along(walk, gains))
+        found.append(_along(trajectory, gains))
     return found
 
 
-def _along(walk: Trajectory, gains: Floats | None) -> Floats:
+def _along(trajectory: Trajectory, gains: Floats | None) -> Floats:
     """Gains of the policy's tokens laid over all tokens of a walk."""
-    steps = [s for s in walk if s.node.kind != "verdict" and s.tokens is not None]
+    steps = [s for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
     rows = {s.node.id: np.full(0 if s.tokens is None else len(s.tokens), np.nan) for s in steps}
-    said = action_steps(walk)
+    said = action_steps(trajectory)
     if gains is not None:
         if sum(keep for _, keep in said) != len(gains):
             raise BadInput(
                 f"{len(gains)} values for {sum(keep for _, keep in said)} sampled tokens",
-                where=f"walk to {walk.leaf.id[:12]}",
+                where=f"walk to {trajectory.leaf.id[:12]}",
             )
         first = 0
         for node, keep in said:
@@ -82,9 +82,9 @@ def _along(walk: Trajectory, gains: Floats | None) -> Floats:
 def recorded_potentials(tree: Tree, trajectories: Sequence[Trajectory]) -> list[Floats | None]:
     """The value before each of the policy's tokens as a scan or sweep stored it; None where none did."""
     found: list[Floats | None] = []
-    for walk in trajectories:
+    for trajectory in trajectories:
         parts: list[Floats] = []
-        for node, keep in action_steps(walk):
+        for node, keep in action_steps(trajectory):
             stored = list(tree.scores(node=node, name="potential"))
             if not stored:
                 break

@@ -110,10 +110,10 @@ def cliff_pairs(result: Iterable[Choices], policy: Policy, variant: Variant = "1
         if not cliff.real:
             continue
         assert before.tree is not None
-        walk = before.tree.path(before)
-        talk = conversation(walk)
+        trajectory = before.tree.path(before)
+        talk = conversation(trajectory)
         for option in chosen_tokens(cliff.before, cliff.nominee.token, choices.candidates, variant):
-            prompt = tuple(int(t) for t in walk.tokens)
+            prompt = tuple(int(t) for t in trajectory.tokens)
             text = _text(policy, prompt, talk.messages, talk.pending or "", option.token, cliff.nominee.token)
             messages, turn, chosen_text, rejected_text = text or (None, None, None, None)
             pairs.append(

@@ -91,11 +91,11 @@ def _curve(swept: Sweep, at: Ints, length: int) -> Curve:
     )  # fmt: skip
 
 
-def _check(end: Point, walk: Trajectory, settings: Sampling | None) -> None:
-    said = [i for i, step in enumerate(walk.steps) if step.node.kind == "action"]
+def _check(end: Point, trajectory: Trajectory, settings: Sampling | None) -> None:
+    said = [i for i, step in enumerate(trajectory.steps) if step.node.kind == "action"]
     # What ended an episode was never shown to the policy and has no token ids.
-    need_tokens(Trajectory(walk.steps[: said[-1] + 1] if said else walk.steps))
-    for node, _ in action_steps(walk):
+    need_tokens(Trajectory(trajectory.steps[: said[-1] + 1] if said else trajectory.steps))
+    for node, _ in action_steps(trajectory):
         own = Sampling.from_json(node.settings or {})
         if settings is not None and own.distribution != settings.distribution:
             raise Mismatch(
@@ -109,15 +109,15 @@ def _gradable(end: Point, settings: Sampling | None, *, graded: bool) -> Traject
     """The walk of a trace that can be scanned; see :func:`token_potential` for what is refused."""
     if end.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
-    walk = end.tree.path(end)
-    _check(end, walk, settings)
+    trajectory = end.tree.path(end)
+    _check(end, trajectory, settings)
     if not graded:
         raise BadInput(
             "nobody can say whether a continuation is right",
             where=f"node {end.node.id[:12]}",
             hint="name the world the trace is from, or a judge with the right answer (--success-regex)",
         )
-    return walk
+    return trajectory
 
 
 def token_potential(
@@ -149,8 +149,8 @@ def token_potential(
         CannotDo: token ids or log-probs are missing.
     """
     check_draws(n)
-    walk = _gradable(end, settings, graded=world is not None or judge is not None)
-    length = len(boundary_points(end, walk))
+    trajectory = _gradable(end, settings, graded=world is not None or judge is not None)
+    length = len(boundary_points(end, trajectory))
     curve: Curve | None = None
     wanted = np.arange(length)
     for number, added in enumerate(looks(n) if sequential else [n]):
@@ -166,7 +166,7 @@ def token_potential(
             world=world, judge=judge, seed=fresh,
         )  # fmt: skip
         if room is not None and plan.continuations > room - (curve.sampled if curve else 0):
-            return Scanned(end, walk, curve or _nothing(length, plan.outcome, plan.follow), False)
+            return Scanned(end, trajectory, curve or _nothing(length, plan.outcome, plan.follow), False)
         part = _curve(run_sweep(plan, judge=judge, progress=progress), wanted, length)
         curve = part if curve is None else curve + part
     assert curve is not None
@@ -177,16 +177,16 @@ def token_potential(
             hint="ungraded is not wrong: see why with `refork tree path`",
         )
     if not reuse:
-        curve = replace(curve, chance=_chances(policy, walk, settings))
-    return Scanned(end, walk, curve)
+        curve = replace(curve, chance=_chances(policy, trajectory, settings))
+    return Scanned(end, trajectory, curve)
 
 
-def _chances(policy: Policy, walk: Trajectory, settings: Sampling | None) -> Floats:
+def _chances(policy: Policy, trajectory: Trajectory, settings: Sampling | None) -> Floats:
     """Probabilities of the tokens, NaN where the record does not tell."""
     try:
-        return token_chances(policy, walk, settings)
+        return token_chances(policy, trajectory, settings)
     except CannotDo:
-        return np.full(sum(keep for _, keep in action_steps(walk)), np.nan)
+        return np.full(sum(keep for _, keep in action_steps(trajectory)), np.nan)
 
 
 def _nothing(length: int, outcome: float | None, follow: Floats) -> Curve:

@@ -155,11 +155,11 @@ def tree_credit(
     measure = step_credit if baseline == "parent" else sibling_credit
     gains = measure(cut.parents, values)
     tokens = {node.id: cut.per_token(i, gains) for i, node in enumerate(nodes)}
-    walks = tree.paths([nodes[i].id for i in leaves])
+    trajectories = tree.paths([nodes[i].id for i in leaves])
     return TreeCredit(
-        trajectories=tuple(walks),
+        trajectories=tuple(trajectories),
         outcomes=np.array([outcomes[cut.of(i)][-1] for i in leaves]),
-        advantages=tuple(along(walk, tokens) for walk in walks),
+        advantages=tuple(along(trajectory, tokens) for trajectory in trajectories),
         value=float(values[cut.of(0)][-1]),
         producer=producer,
         scores=tuple(_scores(cut, values, producer.id)),

@@ -64,24 +64,27 @@ def reward_credit(
     known = np.isfinite(np.asarray(outcomes, dtype=np.float64).ravel())
     if len(known) != len(trajectories):
         raise BadInput(f"{len(trajectories)} walks but {len(known)} outcomes", where="credit")
-    rewards = [_reward(walk) if graded else np.nan for walk, graded in zip(trajectories, known, strict=True)]
-    turns = [_turns(walk) for walk in trajectories]
+    rewards = [
+        _reward(trajectory) if graded else np.nan
+        for trajectory, graded in zip(trajectories, known, strict=True)
+    ]
+    turns = [_turns(trajectory) for trajectory in trajectories]
     by_turn = round_advantages(
         rewards, [int(t.max(initial=0)) + 1 for t in turns], discount=discount, floor=floor
     )
     return [by_turn[row][turn] for row, turn in enumerate(turns)]
 
 
-def _reward(walk: Trajectory) -> float:
-    given = walk.leaf.extra.get("reward") if walk.leaf.kind == "verdict" else None
+def _reward(trajectory: Trajectory) -> float:
+    given = trajectory.leaf.extra.get("reward") if trajectory.leaf.kind == "verdict" else None
     return float(np.nan if given is None else given)
 
 
-def _turns(walk: Trajectory) -> NDArray[np.int64]:
+def _turns(trajectory: Trajectory) -> NDArray[np.int64]:
     """The turn (from 0) that each token of a walk belongs to; what comes before the first is the first's."""
     found: list[int] = []
     turn, acted = 0, False
-    for node, size in spoken(walk):
+    for node, size in spoken(trajectory):
         if node.kind == "action":
             acted = True
         elif acted:

@@ -46,15 +46,15 @@ def walk_tree(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[
     """Walks of one task as arrays: index of each node id, parent indices, outcome per node (NaN: none)."""
     index: dict[str, int] = {}
     parents: list[int] = []
-    for walk in trajectories:
-        for step in walk:
+    for trajectory in trajectories:
+        for step in trajectory:
             node = step.node
             if node.id not in index:
                 index[node.id] = len(parents)
                 parents.append(-1 if node.parent is None else index[node.parent])
     graded = np.full(len(parents), np.nan)
-    for walk, outcome in zip(trajectories, np.asarray(outcomes), strict=True):
-        graded[index[walk.leaf.id]] = outcome
+    for trajectory, outcome in zip(trajectories, np.asarray(outcomes), strict=True):
+        graded[index[trajectory.leaf.id]] = outcome
     return index, np.array(parents, dtype=np.int64), graded
 
 
@@ -65,10 +65,10 @@ def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> t
         BadInput: the walks begin at different tasks, or another number of outcomes.
     """
     nodes: dict[str, Node] = {}
-    for walk in trajectories:
-        for step in walk:
+    for trajectory in trajectories:
+        for step in trajectory:
             nodes.setdefault(step.node.id, step.node)
-    roots = {walk.root.id for walk in trajectories}
+    roots = {trajectory.root.id for trajectory in trajectories}
     if len(roots) > 1:
         raise BadInput(
             f"these walks begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
@@ -79,8 +79,8 @@ def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> t
     cut = stretches(list(nodes.values()))
     place = {node.id: int(cut.first[i + 1]) - 1 for i, node in enumerate(cut.nodes)}
     graded = np.full(len(cut.parents), np.nan)
-    for walk, outcome in zip(trajectories, earned, strict=True):
-        graded[place[walk.leaf.id]] = outcome
+    for trajectory, outcome in zip(trajectories, earned, strict=True):
+        graded[place[trajectory.leaf.id]] = outcome
     return cut, graded
 
 
@@ -105,4 +105,4 @@ def tree_advantages(
     root = cut.parents < 0
     total = (plain - plain[root][0]) + local * np.where(root, 0.0, credit)
     tokens = {node.id: cut.per_token(i, total) for i, node in enumerate(cut.nodes)}
-    return [along(walk, tokens) for walk in trajectories]
+    return [along(trajectory, tokens) for trajectory in trajectories]

@@ -80,9 +80,9 @@ def _check_weights(node: Node, policy: WhiteBox, any_weights: bool) -> None:
 def _read(
     tree: Tree, nodes: Sequence[Node], policy: WhiteBox, store: ActivationStore, which: Which
 ) -> Iterator[Activations]:
-    walks = [path.tokens for path in tree.paths(nodes)]
-    prompts = [len(walk) - node.length for walk, node in zip(walks, nodes, strict=True)]
-    found = policy.hidden_states(walks, store.layers, [max(end, 1) for end in prompts], prompts)
+    trajectories = [path.tokens for path in tree.paths(nodes)]
+    prompts = [len(trajectory) - node.length for trajectory, node in zip(trajectories, nodes, strict=True)]
+    found = policy.hidden_states(trajectories, store.layers, [max(end, 1) for end in prompts], prompts)
     for node, states in zip(nodes, found, strict=True):
         assert node.tokens is not None
         index = _chosen(node.length, which)
@@ -137,12 +137,12 @@ class Capturing:
         for node in nodes:
             if not node.length or node.id in done:
                 continue
-            walk = tree.path(node).tokens
-            address = _address(walk, len(walk) - node.length)
+            trajectory = tree.path(node).tokens
+            address = _address(trajectory, len(trajectory) - node.length)
             states = self._held.get(address)
             if states is not None:
                 filed.add(address)
-                store.append([_fresh(node.id, walk, node.length, states)])
+                store.append([_fresh(node.id, trajectory, node.length, states)])
         store.flush()
         # Equal draws are several nodes with the same states, so nothing goes before all are filed.
         for address in filed:
@@ -150,12 +150,12 @@ class Capturing:
         return len(store) - before
 
 
-def _fresh(node: str, walk: IntArray, own: int, states: States) -> Activations:
+def _fresh(node: str, trajectory: IntArray, own: int, states: States) -> Activations:
     before, after = states.prefix.shape[1], states.fresh.shape[1]
     index = np.arange(-before, after, dtype=np.int32)
     parts = [part for part in (states.prefix, states.fresh) if part.shape[1]]
     joined = np.concatenate(parts, axis=1).swapaxes(0, 1)
-    return Activations(node, index, walk[len(walk) - own + index], joined)
+    return Activations(node, index, trajectory[len(trajectory) - own + index], joined)
 
 
 def _address(tokens: IntArray, prompt: int) -> bytes:

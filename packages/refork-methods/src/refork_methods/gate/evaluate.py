@@ -28,8 +28,8 @@ def worth_line(policy: Policy, problem: Problem[Number]) -> tuple[Number, Number
 
     Raises: BadInput for an action that is not open.
     """
-    walk = _PathState(policy, problem, {check.name: check for check in problem.checks})
-    return walk.from_(State(float(problem.prior)), 0)
+    trajectory = _PathState(policy, problem, {check.name: check for check in problem.checks})
+    return trajectory.from_(State(float(problem.prior)), 0)
 
 
 @final

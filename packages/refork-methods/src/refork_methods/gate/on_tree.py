@@ -115,10 +115,10 @@ class TreeWriter:
         message = {"role": "user", "content": text}
         tokens = None
         if self._policy.card.can("tokens"):
-            walk = tree.path(previous.point)
-            talk = conversation(walk)
+            trajectory = tree.path(previous.point)
+            talk = conversation(trajectory)
             before = [*talk.messages, {"role": "assistant", "content": talk.pending or ""}]
-            rendered = self._policy.render(before, walk.tokens, [message])
+            rendered = self._policy.render(before, trajectory.tokens, [message])
             tokens = None if rendered.rewrites else rendered.tokens
         key = f"gate/{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
         draft = NewNode(

@@ -69,10 +69,10 @@ def _reference_logprobs(node: Node) -> Floats:
     return node.ref_logprobs.astype(np.float64)
 
 
-def _spans(walk: Trajectory) -> list[tuple[Step, int, int]]:
+def _spans(trajectory: Trajectory) -> list[tuple[Step, int, int]]:
     """Steps that hold tokens, verdicts left out, with their place in the walk's token row."""
     found, start = [], 0
-    for step in walk:
+    for step in trajectory:
         tokens = step.tokens
         if step.node.kind != "verdict" and tokens is not None:
             found.append((step, start, start + len(tokens)))
@@ -147,16 +147,16 @@ def model_pairs(
     Raises:
         BadInput: text without token ids, tokens of another vocabulary, a log-prob that is not finite.
     """
-    runs = [run for walk in trajectories for run in _contexts(walk)]
+    runs = [run for trajectory in trajectories for run in _contexts(trajectory)]
     tokens = [np.concatenate([_ids(step) for step in run]) for run in runs]
     most = max(map(len, tokens), default=0)
     if most > pair.longest:
         raise BadInput(f"a recorded walk has {most} tokens, the pair reads {pair.longest}")
     both = pair.both(tokens, progress)
     found, at = [], 0
-    for walk in trajectories:
-        steps = walk_steps(walk)
-        count = len(_contexts(walk))
+    for trajectory in trajectories:
+        steps = walk_steps(trajectory)
+        count = len(_contexts(trajectory))
         rows = range(at, at + count)
         at += count
         # Nothing precedes a context's first token, so it has no log-prob.
@@ -166,15 +166,15 @@ def model_pairs(
         found.append(
             pair_logprobs(
                 mine, theirs, steps.step_id, steps=len(steps.nodes), cut=steps.cut,
-                where=f"leaf {walk.leaf.id[:12]}",
+                where=f"leaf {trajectory.leaf.id[:12]}",
             )
         )  # fmt: skip
     return found
 
 
-def _contexts(walk: Trajectory) -> list[list[Step]]:
+def _contexts(trajectory: Trajectory) -> list[list[Step]]:
     runs: list[list[Step]] = [[]]
-    for step, _, _ in _spans(walk):
+    for step, _, _ in _spans(trajectory):
         if step.node.kind == "rewrite" and runs[-1]:
             runs.append([])
         runs[-1].append(step)
@@ -194,9 +194,9 @@ def walk_scores(
     A node with tokens that the policy did not choose (forced ones) gets none: a score has no gaps.
     """
     found: dict[str, Score] = {}
-    for walk, pair in zip(trajectories, pairs, strict=True):
+    for trajectory, pair in zip(trajectories, pairs, strict=True):
         values = token_advantages(pair, beta)
-        for step, start, end in _spans(walk):
+        for step, start, end in _spans(trajectory):
             own = values[start:end]
             whole = step.node.kind == "action" and 0 < step.node.length == end - start
             if whole and np.isfinite(own).all():
@@ -209,7 +209,7 @@ def recorded_producer(tree: Tree, trajectories: Sequence[Trajectory], beta: floa
 
     A reference is named by its weights where its arm's policy card does, else as "not named".
     """
-    acts = [s.node for walk in trajectories for s in walk if s.node.kind == "action"]
+    acts = [s.node for trajectory in trajectories for s in trajectory if s.node.kind == "action"]
     samplers = sorted({str(node.weights or node.policy) for node in acts})
     cards = [tree.fork_record(name).policy for name in sorted({n.fork for n in acts if n.fork is not None})]
     named = sorted({str((card.get("extra") or {}).get("reference") or "not named") for card in cards})
@@ -235,7 +235,7 @@ def tree_implicit(
     price = beta if beta is not None else (1.0 if pair is None else pair.beta)
     if pair is None:
         pairs, producer = (
-            [recorded_pair(walk) for walk in trajectories],
+            [recorded_pair(trajectory) for trajectory in trajectories],
             recorded_producer(tree, trajectories, price),
         )
     else:
@@ -294,12 +294,12 @@ def implicit_advantages(
     if outcome_weight:
         group = outcome_weight * group_advantages(earned, np.zeros(len(trajectories)), normalise)
     found = []
-    for walk, base in zip(trajectories, group, strict=True):
+    for trajectory, base in zip(trajectories, group, strict=True):
         if scores is None:
-            pair = recorded_pair(walk)
+            pair = recorded_pair(trajectory)
             dense, ids = token_advantages(pair, beta), pair.step_id
         else:
-            dense, ids = _given(walk, scores), walk_steps(walk).step_id
+            dense, ids = _given(trajectory, scores), walk_steps(trajectory).step_id
         if spread == "step":
             chosen = ids >= 0
             sums = np.bincount(ids[chosen], weights=dense[chosen])
@@ -308,11 +308,11 @@ def implicit_advantages(
     return found
 
 
-def _given(walk: Trajectory, scores: Mapping[str, ArrayLike]) -> Floats:
+def _given(trajectory: Trajectory, scores: Mapping[str, ArrayLike]) -> Floats:
     """Given scores along a walk's chosen tokens, NaN elsewhere."""
-    ids = walk_steps(walk).step_id
+    ids = walk_steps(trajectory).step_id
     dense = np.full(len(ids), np.nan)
-    for step, start, end in _spans(walk):
+    for step, start, end in _spans(trajectory):
         if step.node.kind != "action" or end == start:
             continue
         if step.node.id not in scores:

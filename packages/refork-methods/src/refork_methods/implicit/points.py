@@ -67,17 +67,21 @@ class ImplicitValues:
         """Sum of the implicit advantages from the task to each point, [n], in units of beta."""
         keys = list(zip(candidates.node, candidates.token.tolist(), strict=True))
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        walks = self.tree.paths([self.tree.at(node, None if token < 0 else token) for node, token in new])
-        acted = [i for i, walk in enumerate(walks) if (walk_steps(walk).step_id >= 0).any()]
-        sums = np.zeros(len(walks))
-        sums[acted] = self._sums([walks[i] for i in acted])
+        trajectories = self.tree.paths(
+            [self.tree.at(node, None if token < 0 else token) for node, token in new]
+        )
+        acted = [
+            i for i, trajectory in enumerate(trajectories) if (walk_steps(trajectory).step_id >= 0).any()
+        ]
+        sums = np.zeros(len(trajectories))
+        sums[acted] = self._sums([trajectories[i] for i in acted])
         self._known.update(zip(new, sums.tolist(), strict=True))
         return np.array([self._known[key] for key in keys])
 
-    def _sums(self, walks: list[Trajectory]) -> list[float]:
+    def _sums(self, trajectories: list[Trajectory]) -> list[float]:
         if self.pair is None:
-            return [float(np.nansum(token_advantages(recorded_pair(w), self.beta))) for w in walks]
-        pairs = model_pairs(walks, self.pair)
+            return [float(np.nansum(token_advantages(recorded_pair(w), self.beta))) for w in trajectories]
+        pairs = model_pairs(trajectories, self.pair)
         return [float(np.nansum(token_advantages(pair, self.pair.beta))) for pair in pairs]
 
     def values(self, candidates: Candidates) -> Floats:

@@ -67,15 +67,17 @@ def scored_tree(
     """
     failed = {draw.leaf for fork in tree.forks() for draw in tree.draws(fork.id) if draw.end == "error"}
     leaves = [node.id for node in tree.leaves() if node.id not in failed]
-    walks = [walk for walk in tree.paths(leaves) if any(s.node.kind == "action" for s in walk)]
-    if not walks:
+    trajectories = [
+        trajectory for trajectory in tree.paths(leaves) if any(s.node.kind == "action" for s in trajectory)
+    ]
+    if not trajectories:
         raise BadInput("there is no rollout with an action in this tree")
-    pairs, producer = tree_implicit(tree, walks, pair, beta=beta, progress=progress)
-    graded = tree.score_map(score, [walk.leaf.id for walk in walks])
+    pairs, producer = tree_implicit(tree, trajectories, pair, beta=beta, progress=progress)
+    graded = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
     names: Json = {"policy": producer.config["policy"], "reference": producer.config["reference"]}
     found = []
-    for walk, logprobs in zip(walks, pairs, strict=True):
-        leaf = walk.leaf.id
-        facts = Facts(leaf, walk.root.id, graded.get(leaf), None, trajectory_digest(leaf))
+    for trajectory, logprobs in zip(trajectories, pairs, strict=True):
+        leaf = trajectory.leaf.id
+        facts = Facts(leaf, trajectory.root.id, graded.get(leaf), None, trajectory_digest(leaf))
         found.append(Scored(facts, logprobs, tuple(range(logprobs.steps)), names, beta))
     return found

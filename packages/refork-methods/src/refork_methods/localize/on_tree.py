@@ -86,16 +86,16 @@ def fork_runs(
         BadInput: the walk is no recorded run, or has no such turn.
         ReplayDiverged: the tools answer an earlier turn otherwise than recorded.
     """
-    walk = tree.path(leaf)
-    told = _recorded_run(walk)
-    actions = [step.node for step in walk if step.node.kind == "action"]
+    trajectory = tree.path(leaf)
+    told = _recorded_run(trajectory)
+    actions = [step.node for step in trajectory if step.node.kind == "action"]
     if not 1 <= turn <= len(actions):
         raise BadInput(
-            f"there is no turn {turn}; the run has {len(actions)}", where=f"node {walk.leaf.id[:12]}"
+            f"there is no turn {turn}; the run has {len(actions)}", where=f"node {trajectory.leaf.id[:12]}"
         )
-    kept = [step.node for step in walk if turn > int(step.node.extra.get("turn", _DRAWS))]
-    at = kept[-1] if kept else walk.root
-    session = _begun(localizer, told, walk.root)
+    kept = [step.node for step in trajectory if turn > int(step.node.extra.get("turn", _DRAWS))]
+    at = kept[-1] if kept else trajectory.root
+    session = _begun(localizer, told, trajectory.root)
     _replay(session, [node for node in kept if node.kind != "rewrite"])
     first = stream_of("localize", at.id) % _DRAWS
     return _run(tree, localizer, at, session, range(first, first + draws), progress)
@@ -106,9 +106,9 @@ def trace_of(tree: Tree, leaf: Node | str, localizer: Localizer) -> Trace:
 
     Raises: BadInput for a walk that is none, ReplayDiverged where an answer differs.
     """
-    walk = tree.path(leaf)
-    session = _begun(localizer, _recorded_run(walk), walk.root)
-    nodes = [step.node for step in walk if step.node.kind in ("action", "observation")]
+    trajectory = tree.path(leaf)
+    session = _begun(localizer, _recorded_run(trajectory), trajectory.root)
+    nodes = [step.node for step in trajectory if step.node.kind in ("action", "observation")]
     _replay(session, nodes)
     draw = next((node.extra["draw"] for node in reversed(nodes) if "draw" in node.extra), 0)
     model = next((str(node.policy) for node in reversed(nodes) if node.policy), localizer.model.name)
@@ -139,10 +139,10 @@ def _task(localizer: Localizer, session: Session) -> NewNode:
     return NewNode(kind="task", key=key, text=session.issue, origin="real", extra=extra)
 
 
-def _recorded_run(walk: Trajectory) -> Json:
-    told = walk.root.extra.get("localize")
+def _recorded_run(trajectory: Trajectory) -> Json:
+    told = trajectory.root.extra.get("localize")
     if not isinstance(told, dict):
-        raise BadInput("this is no recorded run of the localizer", where=f"task {walk.root.id[:12]}")
+        raise BadInput("this is no recorded run of the localizer", where=f"task {trajectory.root.id[:12]}")
     return told
 
 

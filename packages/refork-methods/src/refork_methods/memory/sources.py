@@ -209,21 +209,23 @@ def runs_of_tree(path: Path) -> Iterator[RunTrajectory]:
     """A run for every leaf; its task id is the recorded task's and the leaf's, as a task may have many."""
     with Tree.open(path, "r") as tree:
         for leaf in tree.leaves():
-            walk = tree.path(leaf)
-            if any(step.node.kind == "action" for step in walk):
-                yield _run_of_leaf(walk, tree.score_map("success", [step.node for step in walk]))
+            trajectory = tree.path(leaf)
+            if any(step.node.kind == "action" for step in trajectory):
+                yield _run_of_leaf(trajectory, tree.score_map("success", [step.node for step in trajectory]))
 
 
-def _run_of_leaf(walk: Trajectory, success: dict[str, float]) -> RunTrajectory:
-    task = walk.root.extra.get("task") or {}
+def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajectory:
+    task = trajectory.root.extra.get("task") or {}
     data = task.get("data") or {}
-    messages = [m for step in walk.steps for m in _messages(step.node)]
-    value = next((success[step.node.id] for step in reversed(walk.steps) if step.node.id in success), None)
-    actions = [step.node for step in walk.steps if step.node.kind == "action"]
+    messages = [m for step in trajectory.steps for m in _messages(step.node)]
+    value = next(
+        (success[step.node.id] for step in reversed(trajectory.steps) if step.node.id in success), None
+    )
+    actions = [step.node for step in trajectory.steps if step.node.kind == "action"]
     query = data.get("query")
     return run_of_messages(
         messages,
-        f"{task.get('id') or walk.root.id}/{walk.leaf.id[:12]}",
+        f"{task.get('id') or trajectory.root.id}/{trajectory.leaf.id[:12]}",
         query=str(query) if query else None,
         success=None if value is None else value >= 1.0,
         cost=total_cost([node.cost for node in actions]),

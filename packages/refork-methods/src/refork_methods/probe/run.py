@@ -135,8 +135,8 @@ def _grade(tree: Tree, cases: Sequence[Case], policy: Policy, judge: Judge) -> N
     known = tree.score_map(judge.score, nodes, producer)
     open_ = [node for node in nodes if node.id not in known]
     scores = []
-    for node, walk in zip(open_, tree.paths(open_), strict=True):
-        value = judge.judge(walk).value
+    for node, trajectory in zip(open_, tree.paths(open_), strict=True):
+        value = judge.judge(trajectory).value
         if value is not None:
             scores.append(Score(node.id, judge.score, value, producer))
     tree.add_scores(scores)

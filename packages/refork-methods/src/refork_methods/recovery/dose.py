@@ -72,15 +72,15 @@ def _drawn(teacher: RowPolicy, count: int, cap: int, seed: int, place: int) -> F
     rng = np.random.default_rng([seed, place])
     missing = count
     while missing:
-        walks = sample_paths(teacher, missing, cap, rng)
-        if not bool(walks.reached.any()):
+        trajectories = sample_paths(teacher, missing, cap, rng)
+        if not bool(trajectories.reached.any()):
             raise BadInput(
                 f"no trace of the teacher reached the target in {cap} moves",
                 where="dose",
                 hint="raise the cap",
             )
-        moves += count_moves(walks.only(walks.reached))
-        missing -= int(walks.reached.sum())
+        moves += count_moves(trajectories.only(trajectories.reached))
+        missing -= int(trajectories.reached.sum())
     return moves
 
 
@@ -109,6 +109,6 @@ def shorten_paths(sampled: SampledPaths) -> SampledPaths:
 
 def golden_student(teacher: RowPolicy, count: int, *, cap: int = 400, seed: int = 0) -> float:
     """Expected moves of a student of ``count`` traces of the teacher with their detours cut out."""
-    walks = sample_paths(teacher, count, cap, np.random.default_rng(seed))
-    short = shorten_paths(walks.only(walks.reached))
+    trajectories = sample_paths(teacher, count, cap, np.random.default_rng(seed))
+    short = shorten_paths(trajectories.only(trajectories.reached))
     return sft(RowPolicy.base(teacher.graph), count_moves(short)).hitting_time

@@ -37,13 +37,13 @@ def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
             where=tree.uri or "tree in memory",
             hint="grade the rollouts, or name another score with --score",
         )
-    return [_trace(walk, outcomes[walk.leaf.id], score) for walk in tree.paths(graded)]
+    return [_trace(trajectory, outcomes[trajectory.leaf.id], score) for trajectory in tree.paths(graded)]
 
 
-def _trace(walk: Trajectory, outcome: float, score: str) -> Trace:
+def _trace(trajectory: Trajectory, outcome: float, score: str) -> Trace:
     steps: list[Step] = []
     seen: list[Kept] = []
-    for kept in walk:
+    for kept in trajectory:
         if kept.node.kind == "verdict":
             continue
         if kept.node.kind != "action":
@@ -52,7 +52,7 @@ def _trace(walk: Trajectory, outcome: float, score: str) -> Trace:
         steps.append(_step(seen, kept))
         seen = []
     end = replace(_step(seen, None), actions=()) if seen and steps else None
-    return Trace(walk.leaf.id, tuple(steps), end, outcome, {"_form": "tree", "score": score})
+    return Trace(trajectory.leaf.id, tuple(steps), end, outcome, {"_form": "tree", "score": score})
 
 
 def _step(seen: Sequence[Kept], said: Kept | None) -> Step:
@@ -82,7 +82,7 @@ def write_tree(traces: Sequence[Trace], source: Tree, target: Tree) -> int:
         raise BadInput("this trace did not come from a tree", where=foreign.name)
     before = len(target)
     whole = [trace.name for trace in traces if not trace.changed]
-    wanted = {step.node.id for walk in source.paths(whole) for step in walk}
+    wanted = {step.node.id for trajectory in source.paths(whole) for step in trajectory}
     wanted |= {t.steps[0].observed[0].node.id for t in traces if t.changed and t.steps}
     target.load(_records(source, wanted))
     for trace in traces:

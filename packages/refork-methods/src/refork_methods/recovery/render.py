@@ -23,14 +23,14 @@ def maze_traces(graph: PathStar, paths: SampledPaths, rng: np.random.Generator) 
     return [_trace(graph, paths, number, rng) for number in range(len(paths))]
 
 
-def _trace(graph: PathStar, walks: SampledPaths, number: int, rng: np.random.Generator) -> Trace:
+def _trace(graph: PathStar, trajectories: SampledPaths, number: int, rng: np.random.Generator) -> Trace:
     target = int(rng.integers(graph.branches))
     game = MazeGame(graph, tuple(range(graph.branches)), target)
-    path = walks.states[: int(walks.steps[number]) + 1, number]
+    path = trajectories.states[: int(trajectories.steps[number]) + 1, number]
     here = game.begin
     steps = []
     for there in path[1:].tolist():
-        move = _move(graph, here.state, walks.chain.names[there], target, rng)
+        move = _move(graph, here.state, trajectories.chain.names[there], target, rng)
         action = f"go {move.kind}" + (f" {move.number}" if move.number >= 0 else "")
         state = game.view(here)
         steps.append(Step(state, action, observed=("state", state), actions=({"action": action},)))

@@ -84,8 +84,8 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
 
 def sampled_hitting_time(policy: RowPolicy, count: int, cap: int, rng: np.random.Generator) -> CensoredMean:
     """Moves to the target by ``count`` sampled walks cut at ``cap``, those that were cut taken as cut."""
-    walks = sample_paths(policy, count, cap, rng)
-    return censored_mean(walks.steps, walks.reached)
+    trajectories = sample_paths(policy, count, cap, rng)
+    return censored_mean(trajectories.steps, trajectories.reached)
 
 
 def moves_of(paths: SampledPaths) -> tuple[Int64, NDArray[np.bool_], Int64]:

@@ -167,14 +167,14 @@ def reward_gradient(policy: RowPolicy, batch: int, cap: int, rng: np.random.Gene
     batch's deviation (0 where all are equal). The gradient is the mean over walks of
     advantage * sum over moves of (1[desired] - p).
     """
-    walks = sample_paths(policy, batch, cap, rng)
-    reward = walks.reached - walks.steps / cap
+    trajectories = sample_paths(policy, batch, cap, rng)
+    reward = trajectories.reached - trajectories.steps / cap
     spread = reward.std()
     # Equal rewards do not say which moves were the better ones.
     if spread == 0:
         return np.zeros_like(policy.gaps)
     advantage = (reward - reward.mean()) / spread
-    row, wanted, whose = moves_of(walks)
+    row, wanted, whose = moves_of(trajectories)
     pull = advantage[whose] * (wanted - policy.desired.reshape(-1)[row])
     total = np.bincount(row, weights=pull, minlength=policy.gaps.size)
     return np.asarray(total.reshape(policy.gaps.shape) / batch)
@@ -203,14 +203,14 @@ def teacher_moves(teacher: RowPolicy, traces: int, *, cap: int = 400, seed: int 
     Raises:
         BadInput: a cap below 2 K + 2, or no trace reached the target.
     """
-    walks = sample_paths(teacher, traces, cap, np.random.default_rng(seed))
-    if not bool(walks.reached.any()):
+    trajectories = sample_paths(teacher, traces, cap, np.random.default_rng(seed))
+    if not bool(trajectories.reached.any()):
         raise BadInput(
             f"none of {traces} traces of the teacher reached the target in {cap} moves",
             where="maze training",
             hint="use a larger cap, or a better teacher",
         )
-    return count_moves(walks.only(walks.reached))
+    return count_moves(trajectories.only(trajectories.reached))
 
 
 def maximum_likelihood(start: RowPolicy, moves: Float64) -> RowPolicy:

@@ -129,14 +129,14 @@ def graded(
     again stores nothing new.
     """
     tree = fork.tree
-    walks = dict(zip((d.draw for d in fork.draws), fork.leaves(), strict=True))
+    trajectories = dict(zip((d.draw for d in fork.draws), fork.leaves(), strict=True))
     tree.add_producer(producer)
     tree.add_producer(SURVIVAL)
     answers: list[Answer] = []
     drafts: list[NewNode] = []
     scores: list[Score] = []
     for draw in fork.draws:
-        leaf = walks[draw.draw].leaf
+        leaf = trajectories[draw.draw].leaf
         if draw.end == "error":
             answers.append(Answer(draw.draw, "error", draw.error or "the draw failed", leaf.id))
             continue
@@ -268,9 +268,9 @@ class GovernanceProbe:
         return decay(base, other, after, rule, checker)
 
     def _messages(self, point: Point) -> list[Message]:
-        walk = self.tree.path(point)
-        messages = conversation(walk).messages
-        names = walk.leaf.extra.get("ids", []) if len(walk) == 1 else []
+        trajectory = self.tree.path(point)
+        messages = conversation(trajectory).messages
+        names = trajectory.leaf.extra.get("ids", []) if len(trajectory) == 1 else []
         if len(names) != len(messages) or not all(names):
             return [dict(m) for m in messages]
         return [{**m, "id": name} for m, name in zip(messages, names, strict=True)]

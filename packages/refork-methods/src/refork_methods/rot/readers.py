@@ -186,8 +186,8 @@ def session_lines(log: SessionLog) -> Iterator[str]:
 def _tree_file(path: Path) -> list[SessionLog]:
     try:
         with Tree.open(path, "r") as tree:
-            walks = tree.paths(list(tree.leaves()))
-            found = [log for walk in walks if (log := walk_session(walk)) is not None]
+            trajectories = tree.paths(list(tree.leaves()))
+            found = [log for trajectory in trajectories if (log := walk_session(trajectory)) is not None]
     except TreeError as error:
         raise BadInput(error.what, where=str(path), hint=error.hint) from error
     if not found:
@@ -228,10 +228,10 @@ def walk_session(trajectory: Trajectory) -> SessionLog | None:
     return session_of(calls, trajectory.leaf.id[:12]) if asked else None
 
 
-def _named(walk: Trajectory) -> tuple[Message, ...]:
+def _named(trajectory: Trajectory) -> tuple[Message, ...]:
     """The messages of a walk, with the ids that a planted session or a compaction's account gives them."""
-    messages = [dict(m) for m in conversation(walk).messages]
-    first = walk.context[0].node
+    messages = [dict(m) for m in conversation(trajectory).messages]
+    first = trajectory.context[0].node
     account = first.extra.get("account") if first.kind == "rewrite" else None
     names = first.extra.get("ids", []) if first.kind != "rewrite" else (account or {}).get("after", [])
     for message, name in zip(messages, names, strict=False):

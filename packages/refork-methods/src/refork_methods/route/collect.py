@@ -98,8 +98,12 @@ def recorded_runs(tree: Tree) -> list[Trajectory]:
             draws = [draw for record in grown for draw in tree.draws(record.id) if draw.end != "error"]
             found += tree.paths([draw.leaf for draw in draws])
         else:  # imported: nothing on the way was drawn by a fork
-            walks = tree.paths([leaf.id for leaf in tree.leaves(task)])
-            found += [walk for walk in walks if all(step.node.fork is None for step in walk)]
+            trajectories = tree.paths([leaf.id for leaf in tree.leaves(task)])
+            found += [
+                trajectory
+                for trajectory in trajectories
+                if all(step.node.fork is None for step in trajectory)
+            ]
     return found
 
 
@@ -117,8 +121,8 @@ def swap_points(
     workers after it) for one whose following workers have opted out.
     """
     found: dict[tuple[str, str, tuple[str, ...]], SwapPoint] = {}
-    for walk in runs:
-        said = turns_of(walk)
+    for trajectory in runs:
+        said = turns_of(trajectory)
         names = [_named(nodes[0].policy, speaker(nodes[0], pool), nodes[0].id, pool) for nodes in said]
         for turn in range(len(said)) if turns is None else [t for t in turns if t < len(said)]:
             after = tuple(names[turn + 1 :]) if rest == "recorded" else ()
@@ -132,8 +136,8 @@ def swap_points(
             first = said[turn][0]
             assert first.parent is not None  # an action follows a task at least
             point = tree.at(first.parent, first.keep)
-            task = str((walk.root.extra.get("task") or {}).get("id") or walk.root.id[:12])
-            query = f"{task}#{turn}/{walk.leaf.id[:12]}"
+            task = str((trajectory.root.extra.get("task") or {}).get("id") or trajectory.root.id[:12])
+            query = f"{task}#{turn}/{trajectory.leaf.id[:12]}"
             sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
             # Runs of one task share their beginning: the same turn with the same rest is one point.
             key = (point.address, names[turn], after)
@@ -178,8 +182,8 @@ def label_by_fork(
     """
     if draws < 1:
         raise BadInput(f"draws is {draws}; at least 1 is needed")
-    walks = list(runs) if runs is not None else recorded_runs(tree)
-    points = swap_points(tree, pool, walks, turns=turns, rest=rest)
+    trajectories = list(runs) if runs is not None else recorded_runs(tree)
+    points = swap_points(tree, pool, trajectories, turns=turns, rest=rest)
     arms = _Arms(tree, pool, world, draws, seed)
     done = arms.run(points, progress)
     rows: list[Outcome] = []
@@ -205,7 +209,11 @@ def label_by_fork(
 
 
 def _values(arm: Fork, score: Score, turn: int) -> list[float | None]:
-    return arm.values(score) if isinstance(score, str) else arm.values(lambda walk: score(walk, turn))
+    return (
+        arm.values(score)
+        if isinstance(score, str)
+        else arm.values(lambda trajectory: score(trajectory, turn))
+    )
 
 
 @dataclass(slots=True)
@@ -259,21 +267,21 @@ class _Arms:
         return Fork(self.tree, arm.record, arm.point, kept, arm.diff)
 
     def _job(self, point: SwapPoint, policy: Relay, worlds: dict[str, World]) -> ReadyArm:
-        walk = self.tree.path(point.point)
+        trajectory = self.tree.path(point.point)
         return prepare(
             point.point, policy, self.draws,
             change=SwapPolicy(policy), settings=point.settings,
-            world=self._world(walk, worlds), seed=self.seed,
+            world=self._world(trajectory, worlds), seed=self.seed,
         )  # fmt: skip
 
-    def _world(self, walk: Trajectory, worlds: dict[str, World]) -> World:
+    def _world(self, trajectory: Trajectory, worlds: dict[str, World]) -> World:
         if self.world is not None:
             return self.world
-        spec = walk.root.extra.get("world")
+        spec = trajectory.root.extra.get("world")
         if not spec:
             raise BadInput(
                 "this run records no world, so nothing can answer and grade its turns",
-                where=f"task {walk.root.id[:12]}",
+                where=f"task {trajectory.root.id[:12]}",
                 hint="name the world",
             )
         return worlds.setdefault(str(spec), recorded_world(str(spec)))

@@ -277,10 +277,10 @@ def collect_command(
 
 def _whole_trajectories(groups: list[Group]) -> list[Trajectory]:
     return [
-        walk
+        trajectory
         for group in groups
         for arm in group.forks
-        for draw, walk in zip(arm.draws, arm.leaves(), strict=True)
+        for draw, trajectory in zip(arm.draws, arm.leaves(), strict=True)
         if draw.end != "error"
     ]
 

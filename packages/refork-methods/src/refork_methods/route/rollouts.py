@@ -275,20 +275,20 @@ class TreeRollouts:
         found: list[Episode | None] = [None] * len(rows)
         reason: str | None = None
         for arm, task in zip(forks, tasks, strict=True):
-            for draw, walk, value in zip(arm.draws, arm.leaves(), arm.values("success"), strict=True):
+            for draw, trajectory, value in zip(arm.draws, arm.leaves(), arm.values("success"), strict=True):
                 row = rows.get((streams[task], draw.draw))
                 if row is None:
                     continue  # drawn by an earlier call that wanted more of this task
                 if draw.end == "error" or value is None:
                     reason = reason or f"{self._tasks[task].id}: {draw.error or 'nobody graded this run'}"
                     continue
-                found[row] = self._episode(walk, value)
+                found[row] = self._episode(trajectory, value)
         return gather(found, len(self.workers), reason)
 
-    def _episode(self, walk: Trajectory, value: float) -> Episode:
-        said = [speaker(turn[0], self.pool) for turn in turns_of(walk)]
+    def _episode(self, trajectory: Trajectory, value: float) -> Episode:
+        said = [speaker(turn[0], self.pool) for turn in turns_of(trajectory)]
         bills = [
-            None if name is None else self.pool[name].bill(turn_cost(walk, number))
+            None if name is None else self.pool[name].bill(turn_cost(trajectory, number))
             for number, name in enumerate(said)
         ]
         known = [bill for bill in bills if bill is not None]

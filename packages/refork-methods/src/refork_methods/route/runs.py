@@ -179,11 +179,11 @@ def outcomes(
     """The rows of one arm; price and seconds are those of the worker's own turn, number ``turn`` from 0."""
     rows: list[Outcome] = []
     failures: list[Failure] = []
-    for draw, walk, value in zip(arm.draws, arm.leaves(), values, strict=True):
+    for draw, trajectory, value in zip(arm.draws, arm.leaves(), values, strict=True):
         if draw.end == "error" or value is None:
             failures.append(Failure(query, worker, draw.draw, _why(draw)))
             continue
-        cost = turn_cost(walk, turn)
+        cost = turn_cost(trajectory, turn)
         rows.append(Outcome(query, worker, value, pool[worker].bill(cost), cost.seconds, draw.draw, text))
     return rows, failures
 

@@ -61,11 +61,11 @@ def on_tree(tree: Tree) -> OnTree:
     return OnTree(found, nodes, unplaced, unread)
 
 
-def _observations(walk: Trajectory) -> list[str]:
+def _observations(trajectory: Trajectory) -> list[str]:
     """Nodes of the observations that answer an action, in order."""
     found: list[str] = []
     acted = False
-    for step in walk:
+    for step in trajectory:
         if step.node.kind == "action":
             acted = True
         elif step.node.kind == "observation" and acted:

@@ -127,16 +127,16 @@ def _exchanges(
 ) -> tuple[list[int], list[Exchange], list[int]]:
     """Rows of leaves that hold an answer, what was asked and answered there, and rows that never think."""
     rows, found, bare = [], [], []
-    for row, walk in enumerate(tree.paths(leaves)):
-        turn = read_turn(walk, marker)
+    for row, trajectory in enumerate(tree.paths(leaves)):
+        turn = read_turn(trajectory, marker)
         if not turn.span.opened:
             bare.append(row)
             continue
         said = policy.decode(turn.generated[turn.span.answer :])
         # A limit right behind the closing marker leaves nothing to judge; an answer of no words is one.
-        if turn.span.closed and (said.strip() or walk.leaf.finish != "length"):
+        if turn.span.closed and (said.strip() or trajectory.leaf.finish != "length"):
             rows.append(row)
-            found.append(Exchange(walk.root.text, said))
+            found.append(Exchange(trajectory.root.text, said))
     return rows, found, bare
 
 
@@ -211,12 +211,12 @@ def close_by_force(
     A turn that never opened its thinking has nothing to close and stands for itself.
     """
     jobs: dict[str, ReadyArm] = {}
-    for leaf, walk in zip(leaves, tree.paths(leaves), strict=True):
-        span = read_turn(walk, marker).span
+    for leaf, trajectory in zip(leaves, tree.paths(leaves), strict=True):
+        span = read_turn(trajectory, marker).span
         if span.closed or not span.opened:
             continue
-        point = forced_end(tree, walk.leaf)
-        settings = answer_settings(recorded_settings(point, walk), tokens)
+        point = forced_end(tree, trajectory.leaf)
+        settings = answer_settings(recorded_settings(point, trajectory), tokens)
         jobs[leaf] = prepare(
             point, policy, 1, change=closing(marker), settings=settings, seed=seed, room=tokens
         )

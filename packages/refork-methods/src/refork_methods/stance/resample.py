@@ -161,8 +161,8 @@ def prefixes_of(
     for case in cases:
         nodes = choose(rollouts(case, policy.card), count, case, seed)
         chosen += len(nodes)
-        for node, walk in zip(nodes, case.tree.paths(nodes), strict=True):
-            span = read_turn(walk, marker).span
+        for node, trajectory in zip(nodes, case.tree.paths(nodes), strict=True):
+            span = read_turn(trajectory, marker).span
             fate = uncut_fate(span, force_unclosed)
             if fate is None:
                 found.append(Prefix(case, node, span))
@@ -362,10 +362,10 @@ def _check_prefixes(tree: Tree, starts: Sequence[_Start], arms: dict[Name, Fork]
     """Every arm ran on from the recorded prompt and thinking, id for id."""
     recorded = {(s.cut, s.prefix.node.id): s.point for s in starts}
     first = {name: arm.draws[0].leaf for name, arm in arms.items() if arm.draws}
-    for (cut, _, node), walk in zip(first, tree.paths(list(first.values())), strict=True):
+    for (cut, _, node), trajectory in zip(first, tree.paths(list(first.values())), strict=True):
         point = recorded[cut, node]
         prefix = tree.path(point).tokens
-        same_ids(prefix, walk.tokens[: len(prefix)], where=f"node {point.node.id[:12]}")
+        same_ids(prefix, trajectory.tokens[: len(prefix)], where=f"node {point.node.id[:12]}")
 
 
 def _mean_parts(groups: Sequence[Group]) -> Parts | None:

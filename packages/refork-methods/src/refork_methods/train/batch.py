@@ -249,8 +249,8 @@ def trajectories_to_batch(
     seen: set[tuple[str, int]] | None = set() if once else None
     samples = [
         sample
-        for walk, given in zip(trajectories, advantages, strict=True)
-        for sample in trajectory_samples(walk, given, seen)
+        for trajectory, given in zip(trajectories, advantages, strict=True)
+        for sample in trajectory_samples(trajectory, given, seen)
     ]
     if not samples:
         raise BadInput(

@@ -65,27 +65,27 @@ def check_logprobs(
         problems, the largest first, and the largest difference in nats over all tokens.
     """
     seen: set[str] = set()
-    jobs = [(walk, fresh) for walk in trajectories if (fresh := _fresh(walk, seen))]
+    jobs = [(trajectory, fresh) for trajectory in trajectories if (fresh := _fresh(trajectory, seen))]
     worst: dict[str, Problem] = {}
     largest = 0.0
     was = model.training
     model.eval()
     for first in range(0, len(jobs), rows):
         part = jobs[first : first + rows]
-        found = _recomputed(model, [walk.tokens for walk, _ in part])
-        for row, (walk, places) in enumerate(part):
+        found = _recomputed(model, [trajectory.tokens for trajectory, _ in part])
+        for row, (trajectory, places) in enumerate(part):
             for start, node in places:
                 recorded = np.full(node.length, np.nan)
                 if node.logprobs_t1 is not None:
                     recorded = np.where(sampled_tokens(node), node.logprobs_t1, np.nan)
                 at, gap = worst_difference(found[row][start : start + node.length], recorded)
                 largest = max(largest, gap)
-                known = worst.get(walk.leaf.id)
+                known = worst.get(trajectory.leaf.id)
                 if gap > tolerance and (known is None or gap > abs(known.value - known.expected)):
                     text = node.text if node.offsets is None else node.text_upto(at + 1)
                     ours = float(found[row][start + at])
-                    worst[walk.leaf.id] = Problem(
-                        walk.leaf.id, node.id, at, ours, float(recorded[at]), text[-60:]
+                    worst[trajectory.leaf.id] = Problem(
+                        trajectory.leaf.id, node.id, at, ours, float(recorded[at]), text[-60:]
                     )
         progress("checking log-probs", min(first + rows, len(jobs)), len(jobs))
     model.train(was)
@@ -93,11 +93,11 @@ def check_logprobs(
     return order, largest
 
 
-def _fresh(walk: Trajectory, seen: set[str]) -> list[tuple[int, Node]]:
+def _fresh(trajectory: Trajectory, seen: set[str]) -> list[tuple[int, Node]]:
     """Sampled nodes of a walk's last context that were not met before, and where each begins."""
     found = []
     start = 0
-    for step in walk.context:
+    for step in trajectory.context:
         node = step.node
         whole = step.keep is None or step.keep == node.length
         if whole and node.id not in seen and sampled_tokens(node).any():
@@ -158,11 +158,11 @@ def check_tree(
         BadInput: the tree holds no rollout of these weights.
     """
     leaves = [node.id for node in tree.leaves()]
-    walks = tree.paths(leaves)
+    trajectories = tree.paths(leaves)
     by_weights: dict[str, list[Trajectory]] = {}
-    for walk in walks:
-        for name in {s.node.weights for s in walk if s.node.kind == "action" and s.node.weights}:
-            by_weights.setdefault(name, []).append(walk)
+    for trajectory in trajectories:
+        for name in {s.node.weights for s in trajectory if s.node.kind == "action" and s.node.weights}:
+            by_weights.setdefault(name, []).append(trajectory)
     names = sorted(by_weights, key=lambda name: _first_time(by_weights[name], name))
     if weights not in by_weights:
         known = ", ".join(name[:12] for name in names) or "none"
@@ -176,9 +176,9 @@ def check_tree(
     return Checked(len(mine), largest, tuple(problems[:most]))
 
 
-def _first_time(walks: Sequence[Trajectory], name: str) -> float:
-    return min(s.node.created for walk in walks for s in walk if s.node.weights == name)
+def _first_time(trajectories: Sequence[Trajectory], name: str) -> float:
+    return min(s.node.created for trajectory in trajectories for s in trajectory if s.node.weights == name)
 
 
-def _only(walk: Trajectory, weights: str) -> bool:
-    return all(s.node.weights == weights for s in walk if s.node.kind == "action" and s.node.weights)
+def _only(trajectory: Trajectory, weights: str) -> bool:
+    return all(s.node.weights == weights for s in trajectory if s.node.kind == "action" and s.node.weights)

@@ -277,15 +277,15 @@ class _Run:
         """The gradient steps of one update, and the metrics of the last of them."""
         plan = self.plan
         set_rate(optimizer, rate := plan.rates().rate(number, plan.updates))
-        walks: list[Trajectory] = []
+        trajectories: list[Trajectory] = []
         advantages: list[Any] = []
         for group in groups:
             mine, given = group_credit_of(group, self.credit, plan)
-            walks += mine
+            trajectories += mine
             advantages += given
-        if not walks:
+        if not trajectories:
             return {"skipped": "every group was all-fail or all-pass", "learning_rate": rate}
-        batch = trajectories_to_batch(walks, advantages, once=plan.shared == "once")
+        batch = trajectories_to_batch(trajectories, advantages, once=plan.shared == "once")
         metrics: Json = {}
         for turn in range(plan.passes):
             seed = stream_of("minibatches", plan.seed, number, turn)
@@ -313,7 +313,7 @@ def _selector(grower: Grower | None, plan: TreeTraining, noise: int) -> Selector
 def group_cost(group: Group) -> int:
     """Tokens that the policy sampled for a group, recorded or new; what walks share counts once."""
     arms = {arm.record.id for arm in group.forks}
-    nodes = {s.node.id: s.node for arm in group.forks for walk in arm.leaves() for s in walk}
+    nodes = {s.node.id: s.node for arm in group.forks for trajectory in arm.leaves() for s in trajectory}
     return sum(int(sampled_tokens(node).sum()) for node in nodes.values() if node.fork in arms)
 
 
@@ -328,39 +328,42 @@ def _named(progress: Progress, name: str) -> Progress:
 
 def group_trajectories(group: Group) -> tuple[list[Trajectory], list[float]]:
     """The trajectories of a group that did not fail, and their outcomes (NaN: ungraded)."""
-    walks, outcomes, _ = _ended(group)
-    return walks, outcomes
+    trajectories, outcomes, _ = _ended(group)
+    return trajectories, outcomes
 
 
 def _ended(group: Group) -> tuple[list[Trajectory], list[float], list[bool]]:
     """Walks, outcomes, and whether each ran into its limit."""
-    walks: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     outcomes: list[float] = []
     cut: list[bool] = []
     for arm in group.forks:
         values = graded(arm.values())
-        for draw, walk, value in zip(arm.draws, arm.leaves(), values, strict=True):
+        for draw, trajectory, value in zip(arm.draws, arm.leaves(), values, strict=True):
             if draw.end != "error":
-                walks.append(walk)
+                trajectories.append(trajectory)
                 outcomes.append(float(value))
                 cut.append(draw.end == "limit")
-    return walks, outcomes, cut
+    return trajectories, outcomes, cut
 
 
 def group_credit_of(group: Group, credit: Credit, plan: TreeTraining) -> tuple[list[Trajectory], list[Any]]:
     """Walks of a group that teach something, with their advantages; none where all are exactly 0."""
-    walks, outcomes, cut = _ended(group)
-    if not walks:
+    trajectories, outcomes, cut = _ended(group)
+    if not trajectories:
         return [], []
     if plan.overlong == "soft":
-        said = [sum(int(sampled_tokens(s.node)[: s.keep].sum()) for s in walk) for walk in walks]
+        said = [
+            sum(int(sampled_tokens(s.node)[: s.keep].sum()) for s in trajectory)
+            for trajectory in trajectories
+        ]
         outcomes = (np.array(outcomes) + overlong_penalty(said, plan.longest or 0, plan.soft or 0)).tolist()
-    given = [np.asarray(part, dtype=np.float64) for part in credit(walks, outcomes)]
+    given = [np.asarray(part, dtype=np.float64) for part in credit(trajectories, outcomes)]
     if plan.overlong == "mask":
         given = [np.full_like(a, np.nan) if ran else a for a, ran in zip(given, cut, strict=True)]
     if plan.shared == "once":
-        given = shared_mean(walks, given)
+        given = shared_mean(trajectories, given)
     # A group without difference would add nothing but the pull of a KL term.
     if not any(np.nan_to_num(part).any() for part in given):
         return [], []
-    return walks, list(given)
+    return trajectories, list(given)

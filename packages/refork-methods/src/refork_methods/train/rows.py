@@ -71,33 +71,33 @@ def rollout_rows(
         )
     seen: set[tuple[str, int]] | None = set() if once else None
     rows = [
-        _row(walk, float(reward), sample)
-        for walk, reward, given in zip(trajectories, rewards, advantages, strict=True)
+        _row(trajectory, float(reward), sample)
+        for trajectory, reward, given in zip(trajectories, rewards, advantages, strict=True)
         if np.isfinite(reward)
-        for sample in trajectory_samples(walk, given, seen)
+        for sample in trajectory_samples(trajectory, given, seen)
     ]
     if not rows:
         raise BadInput("none of these walks holds a token that a policy sampled", where="export")
     return rows
 
 
-def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
-    before = _prompt_parts(walk, sample)
+def _row(trajectory: Trajectory, reward: float, sample: Sample) -> RolloutRow:
+    before = _prompt_parts(trajectory, sample)
     start = _first_said(before, sample)
     mask = sample.mask[start:]
 
     def masked(values: ArrayLike) -> Floats:
         return np.where(mask, np.asarray(values, dtype=np.float64)[start:], 0.0)
 
-    extra = walk.root.extra
+    extra = trajectory.root.extra
     prompt = token_array(sample.tokens[:start])
-    messages = _messages(walk, before)
-    own = walk.steps[0].tokens
-    plain = messages == _messages(walk, []) and own is not None and np.array_equal(own, prompt)
+    messages = _messages(trajectory, before)
+    own = trajectory.steps[0].tokens
+    plain = messages == _messages(trajectory, []) and own is not None and np.array_equal(own, prompt)
     return RolloutRow(
         # Rollouts of one group have one prompt: an edited context is another one than the task's own.
-        group=walk.root.id if plain else content_hash([walk.root.id, messages, prompt.tolist()]),
-        leaf=walk.leaf.id,
+        group=trajectory.root.id if plain else content_hash([trajectory.root.id, messages, prompt.tolist()]),
+        leaf=trajectory.leaf.id,
         prompt=prompt,
         completion=token_array(sample.tokens[start:]),
         mask=mask,
@@ -111,9 +111,9 @@ def _row(walk: Trajectory, reward: float, sample: Sample) -> RolloutRow:
     )
 
 
-def _prompt_parts(walk: Trajectory, sample: Sample) -> list[ContextStep]:
+def _prompt_parts(trajectory: Trajectory, sample: Sample) -> list[ContextStep]:
     """What a sample's context shows before its first turn; a rewrite may carry the beginning of that one."""
-    for run in contexts(walk):
+    for run in contexts(trajectory):
         ids = [step.tokens for step in run if step.tokens is not None]
         if ids and np.array_equal(np.concatenate(ids), sample.tokens):
             parts = parts_of(run)
@@ -122,12 +122,12 @@ def _prompt_parts(walk: Trajectory, sample: Sample) -> list[ContextStep]:
     return []
 
 
-def _messages(walk: Trajectory, before: Sequence[ContextStep]) -> tuple[Message, ...]:
+def _messages(trajectory: Trajectory, before: Sequence[ContextStep]) -> tuple[Message, ...]:
     """The messages of a prompt; none where a task has a text alone."""
-    if len(before) > 1 or (before and before[0].node.id != walk.root.id):
+    if len(before) > 1 or (before and before[0].node.id != trajectory.root.id):
         return tuple(message for part in before for message in part.messages)
-    message = walk.root.message
-    return tuple(walk.root.extra.get("messages", ())) or (() if message is None else (message,))
+    message = trajectory.root.message
+    return tuple(trajectory.root.extra.get("messages", ())) or (() if message is None else (message,))
 
 
 def _first_said(before: Sequence[ContextStep], sample: Sample) -> int:
@@ -155,7 +155,7 @@ def sibling_pairs(
     """
     cut, graded = walk_stretches(trajectories, outcomes)
     values = child_mean_values(cut.parents, graded)
-    whole = {step.node.id: walk for walk in trajectories for step in walk}
+    whole = {step.node.id: trajectory for trajectory in trajectories for step in trajectory}
     owner = np.repeat(np.arange(len(cut.nodes)), np.diff(cut.first))
     below: dict[int, list[int]] = {}
     for stretch, above in enumerate(cut.parents.tolist()):
@@ -187,10 +187,10 @@ def _ids(node: Node) -> IntArray:
     return token_array([]) if node.tokens is None else node.tokens
 
 
-def _prefix(walk: Trajectory, node: Node, begin: int) -> IntArray:
+def _prefix(trajectory: Trajectory, node: Node, begin: int) -> IntArray:
     """What stood before token ``begin`` of a node of a walk."""
-    at = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
-    return Trajectory((*walk.steps[:at], Step(node, begin))).tokens
+    at = next(i for i, step in enumerate(trajectory.steps) if step.node.id == node.id)
+    return Trajectory((*trajectory.steps[:at], Step(node, begin))).tokens
 
 
 def _reference(sides: Sequence[tuple[Node, int]]) -> tuple[float, float] | None:

@@ -100,15 +100,15 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
 
 def successes(tree: Tree, least: float = 1.0, score: str = "success") -> list[Trajectory]:
     """The walks of a tree whose outcome is at least ``least``; raises BadInput where there are none."""
-    walks = [
-        walk
+    trajectories = [
+        trajectory
         for _, group, outcomes in graded_groups(tree, score)
-        for walk, outcome in zip(group, outcomes, strict=True)
+        for trajectory, outcome in zip(group, outcomes, strict=True)
         if outcome >= least
     ]
-    if not walks:
+    if not trajectories:
         raise BadInput(f"no rollout of this tree has a {score!r} of at least {least:g}", where=str(tree.file))
-    return walks
+    return trajectories
 
 
 def tree_rows(tree: Tree, credit: Credit, score: str = "success") -> list[RolloutRow]:
@@ -117,8 +117,8 @@ def tree_rows(tree: Tree, credit: Credit, score: str = "success") -> list[Rollou
     Tokens that several walks share stand in each of them, since other trainers know no trees.
     """
     rows: list[RolloutRow] = []
-    for _, walks, outcomes in graded_groups(tree, score):
-        rows += rollout_rows(walks, outcomes, list(credit(walks, outcomes)))
+    for _, trajectories, outcomes in graded_groups(tree, score):
+        rows += rollout_rows(trajectories, outcomes, list(credit(trajectories, outcomes)))
     return rows
 
 
@@ -128,8 +128,8 @@ def tree_pairs(tree: Tree, least: float = 0.25, score: str = "success") -> list[
     Raises BadInput where no fork does.
     """
     found: list[tuple[Pair, float]] = []
-    for _, walks, outcomes in graded_groups(tree, score):
-        found += sibling_pairs(walks, outcomes, least=least)
+    for _, trajectories, outcomes in graded_groups(tree, score):
+        found += sibling_pairs(trajectories, outcomes, least=least)
     if not found:
         raise BadInput(
             f"no fork of this tree has branches whose values differ by {least:g} or more",

@@ -24,8 +24,8 @@ def walk_examples(trajectories: Iterable[Trajectory]) -> list[Weighted]:
     seen: set[tuple[str, int]] = set()
     return [
         Weighted(sample.tokens, sample.mask.astype(np.float32))
-        for walk in trajectories
-        for sample in trajectory_samples(walk, 0.0, seen)
+        for trajectory in trajectories
+        for sample in trajectory_samples(trajectory, 0.0, seen)
     ]
 
 

@@ -82,10 +82,10 @@ def test_whole_steps_get_what_the_arrays_say(merged, method):
     graph = StateGraph.from_arrays([0, 1, 2, 0, 1, 3, 0, 4], [3, 3, 2], [1.0, 0.0, 0.0])
     wanted = np.split(step_advantages(graph, method, ON_TREE), [3, 6])
     found = graph_advantages(merged.walks(), [1, 0, 0], method=method)
-    for walk, row, steps in zip(merged.walks(), found, wanted, strict=True):
+    for trajectory, row, steps in zip(merged.walks(), found, wanted, strict=True):
         spoken = [
             np.full(step.node.length, step.node.kind == "action")
-            for step in walk
+            for step in trajectory
             if step.node.kind != "verdict" and step.tokens is not None
         ]
         mask = np.concatenate(spoken)
@@ -124,8 +124,8 @@ def test_tokens_before_and_after_a_fork_have_their_own_steps(forked):
 
 
 def test_shared_tokens_get_the_mean_over_the_walks_through_them(forked):
-    walks, outcomes = forked.walks(), [0.0, 1.0, 1.0, 0.0]
-    rows = graph_advantages(walks, outcomes, method="grpo", settings=MEAN)
+    trajectories, outcomes = forked.walks(), [0.0, 1.0, 1.0, 0.0]
+    rows = graph_advantages(trajectories, outcomes, method="grpo", settings=MEAN)
     np.testing.assert_allclose(rows[0][3:5], 0.0, atol=1e-12)
     np.testing.assert_allclose(rows[0][5], -0.5)
     np.testing.assert_allclose(rows[1][5:], 0.5)
@@ -139,10 +139,10 @@ def test_forks_do_not_change_how_a_walk_is_discounted(forked):
 
 
 def test_the_order_of_walks_changes_nothing(forked):
-    walks, outcomes = forked.walks(), [0, 1, 1, 0]
-    rows = graph_advantages(walks, outcomes)
+    trajectories, outcomes = forked.walks(), [0, 1, 1, 0]
+    rows = graph_advantages(trajectories, outcomes)
     order = [2, 0, 3, 1]
-    again = graph_advantages([walks[i] for i in order], [outcomes[i] for i in order])
+    again = graph_advantages([trajectories[i] for i in order], [outcomes[i] for i in order])
     for i, row in zip(order, again, strict=True):
         np.testing.assert_allclose(row, rows[i], atol=1e-12)
 
@@ -197,13 +197,13 @@ def test_a_rewritten_context_is_the_same_state_and_turn():
 
 
 def test_ungraded_walks_get_nothing_and_count_for_nothing(merged):
-    walks = merged.walks()
-    rows = graph_advantages(walks, [1, 0, np.nan])
-    two = graph_advantages(walks[:2], [1, 0])
+    trajectories = merged.walks()
+    rows = graph_advantages(trajectories, [1, 0, np.nan])
+    two = graph_advantages(trajectories[:2], [1, 0])
     assert np.isnan(rows[2]).all()
     for row, other in zip(rows, two, strict=False):
         np.testing.assert_allclose(row, other)
-    assert all(np.isnan(row).all() for row in graph_advantages(walks, [np.nan] * 3))
+    assert all(np.isnan(row).all() for row in graph_advantages(trajectories, [np.nan] * 3))
     assert graph_advantages([], []) == []
 
 

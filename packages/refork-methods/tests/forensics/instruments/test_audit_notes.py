@@ -67,16 +67,16 @@ def test_notes_are_read_from_recorded_rollouts(audited):
     case, bench, world = audited
     root = bench.restart.point(bench.tree, bench.policy, case.incident.environment)
     arm = fork(root, bench.policy, 80, world=world, settings=bench.settings, judge=TargetJudge())
-    walks = arm.leaves()
+    trajectories = arm.leaves()
     found = arm_of("audited", arm, TargetJudge())
-    notes = notes_of(walks)
+    notes = notes_of(trajectories)
     assert found.hits == len(notes) > 0
     assert all(note for _, note in notes), "the scripted agent writes one when asked"
     reader = Patterns.of(work="too much", fun="fun")
-    stated = {a.name: a for a in stated_motives(walks, reader)}
+    stated = {a.name: a for a in stated_motives(trajectories, reader)}
     assert stated["states work"].counts == (found.hits, found.hits)
     assert stated["states fun"].hits == 0
-    assert edit_noticed(walks, "WORK").hits == found.hits
+    assert edit_noticed(trajectories, "WORK").hits == found.hits
     with pytest.raises(BadInput, match="no target call"):
         stated_motives([], reader)
     with pytest.raises(BadInput, match="no target call"):

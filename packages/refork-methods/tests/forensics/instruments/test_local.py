@@ -55,8 +55,8 @@ def test_prefixes_are_the_trace_s_own_tokens_and_redraw(tree, policy, end):
     for arm, piece in zip(found.arms, [None, *found.pieces], strict=True):
         prefix = tree.path(found.pieces[0].before if piece is None else piece.after).tokens
         assert np.array_equal(whole[: len(prefix)], prefix)
-        for walk in tree.paths(arm.nodes):
-            assert np.array_equal(walk.tokens[: len(prefix)], prefix), "no token was rendered anew"
+        for trajectory in tree.paths(arm.nodes):
+            assert np.array_equal(trajectory.tokens[: len(prefix)], prefix), "no token was rendered anew"
     wrong = [f for f in tree.verify({policy.card.name: policy}, redraw=True) if f.level == "error"]
     ours = [f for f in wrong if f.node != end.node.id]
     assert not ours

@@ -48,10 +48,10 @@ def test_a_follow_up_is_asked_behind_what_was_said_last(ends):
     assert [r.label for r in found.replies] == ["work"] * 6
     assert found.shares()["work"].estimate == 1.0
     assert found.arm("work").counts == (6, 6)
-    walk = bench.tree.path(found.replies[0].node)
-    kinds = [s.node.kind for s in walk.context]
+    trajectory = bench.tree.path(found.replies[0].node)
+    kinds = [s.node.kind for s in trajectory.context]
     assert kinds[-3:] == ["action", "observation", "action"], "no verdict and no closing words between"
-    assert walk.steps[-2].node.extra["edit"] == "question"
+    assert trajectory.steps[-2].node.extra["edit"] == "question"
     before = len(bench.tree)
     follow_up(points, bench.policy, "Why did you do it?", WHY, indirect=False)
     assert len(bench.tree) == before, "asked and answered once"
@@ -151,8 +151,8 @@ def test_a_prefill_stands_at_the_end_of_the_reasoning(tree):
     assert found.to_json()["upper_bound"]
     assert any("upper bounds" in w for w in found.warnings)
     assert 0 < found.arm("confesses").hits < 40
-    walk = tree.path(found.replies[0].node)
-    assert "".join(s.text for s in walk.steps[1:]).startswith("I skip it Looking back, I am ")
+    trajectory = tree.path(found.replies[0].node)
+    assert "".join(s.text for s in trajectory.steps[1:]).startswith("I skip it Looking back, I am ")
     with pytest.raises(BadInput, match="empty"):
         reflective_prefill([end], policy, " ", reader)
     with pytest.raises(BadInput, match="no reasoning"):

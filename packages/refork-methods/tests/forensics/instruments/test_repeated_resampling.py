@@ -58,8 +58,8 @@ def test_rollouts_follow_the_intervened_law_and_clean_ones_the_conditioned_law(t
     assert found.survivors == 1500
     assert found.conditioned.runs == sum(r == 0 for r in found.redraws) < 1500
     assert abs(found.result.interval.estimate - (found.redrawn.rate - found.base.rate)) < 1e-12
-    for walk in tree.paths(found.redrawn.nodes[:50]):
-        assert "Cc" not in "".join(s.text for s in walk)
+    for trajectory in tree.paths(found.redrawn.nodes[:50]):
+        assert "Cc" not in "".join(s.text for s in trajectory)
     assert any("not checked" in w for w in found.warnings)
 
 
@@ -123,8 +123,8 @@ def test_a_redrawn_turn_keeps_its_limit(tree):
     start = plant_prompt(tree, policy(), "q?")
     short = Sampling(max_tokens=2)
     found = repeated_resample(start, policy(), 30, READER, "c", grader=MatchJudge("yes"), settings=short)
-    for walk in tree.paths(found.redrawn.nodes):
-        assert sum(s.node.length if s.keep is None else s.keep for s in walk.steps[1:]) <= 2
+    for trajectory in tree.paths(found.redrawn.nodes):
+        assert sum(s.node.length if s.keep is None else s.keep for s in trajectory.steps[1:]) <= 2
     assert found.redrawn.unfinished == 30
     assert found.result is None, "nothing ended, so nothing is compared"
 

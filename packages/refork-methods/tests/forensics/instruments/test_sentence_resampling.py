@@ -165,7 +165,7 @@ class Odd:
     score = "odd"
     producer = Producer("odd", "1", {})
 
-    def judge(self, walk):
+    def judge(self, trajectory):
         return Verdict(0.5)
 
 

@@ -23,8 +23,8 @@ class Length:
     def __init__(self):
         self.seen = []
 
-    def judge(self, walk):
-        value = float(walk.leaf.text)
+    def judge(self, trajectory):
+        value = float(trajectory.leaf.text)
         self.seen.append(value)
         return Verdict(None if value == 9 else value)
 

@@ -72,8 +72,8 @@ def test_a_search_is_a_tree_and_goes_on_as_one(tmp_path: Path) -> None:
         more = record_on_tree(tmp_path / "s", tree)
         assert more[: len(ids)] == ids
         assert len(tree) == 16
-        walk = tree.path(more[result.best.number])
-        assert [step.text for step in walk][-1] == result.best.candidate.source
+        trajectory = tree.path(more[result.best.number])
+        assert [step.text for step in trajectory][-1] == result.best.candidate.source
         assert tree.score_map("speedup", [more[result.best.number]])[more[result.best.number]] == (
             result.best.evaluated.speedup
         )

@@ -24,8 +24,8 @@ def pool() -> WorkerPool:
 def test_every_call_is_a_node_with_its_context_and_cost() -> None:
     with Tree.memory() as tree:
         last = record(tree, "the query", execute(PLAN, pool()), text="[A,B]...", author="writer")
-        walk = tree.path(last)
-        kinds = [(s.node.kind, s.node.policy) for s in walk]
+        trajectory = tree.path(last)
+        kinds = [(s.node.kind, s.node.policy) for s in trajectory]
         assert kinds == [
             ("task", None),
             ("action", "writer"),
@@ -34,7 +34,7 @@ def test_every_call_is_a_node_with_its_context_and_cost() -> None:
             ("rewrite", "B"),
             ("action", "B"),
         ]
-        context, answer = [s.node for s in walk][-2:]
+        context, answer = [s.node for s in trajectory][-2:]
         assert context.extra["messages"] == [
             {"role": "user", "content": "one"},
             {"role": "assistant", "content": "A!"},

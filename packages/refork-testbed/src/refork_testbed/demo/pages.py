@@ -93,14 +93,20 @@ def _effect(effect: Effect) -> Json:
 def _tree(demo: Demo, result: Sweep) -> TreeData:
     """The swept task's tree: its rollouts, and the forks made along the failed one."""
     tree, root = demo.tree, result.trajectory.root
-    walks = [walk for walk in tree.paths([node.id for node in tree.leaves(root.id)]) if _has_verdict(walk)]
-    scored = tree.score_map("success", [walk.leaf.id for walk in walks])
-    walks = [walk for walk in walks if walk.leaf.id in scored]
-    index, parents, graded = walk_tree(walks, [scored[walk.leaf.id] for walk in walks])
+    trajectories = [
+        trajectory
+        for trajectory in tree.paths([node.id for node in tree.leaves(root.id)])
+        if _has_verdict(trajectory)
+    ]
+    scored = tree.score_map("success", [trajectory.leaf.id for trajectory in trajectories])
+    trajectories = [trajectory for trajectory in trajectories if trajectory.leaf.id in scored]
+    index, parents, graded = walk_tree(
+        trajectories, [scored[trajectory.leaf.id] for trajectory in trajectories]
+    )
     values = leaf_mean_values(parents, graded)
     counts = visit_counts(parents, graded)
     on_trace = {step.node.id for step in result.trajectory}
-    nodes = {step.node.id: step.node for walk in walks for step in walk}
+    nodes = {step.node.id: step.node for trajectory in trajectories for step in trajectory}
     shown = [
         TreeNode(
             id=node.id,
@@ -117,8 +123,8 @@ def _tree(demo: Demo, result: Sweep) -> TreeData:
     return TreeData(task=root.text, nodes=tuple(_around(shown, on_trace)))
 
 
-def _has_verdict(walk: Trajectory) -> bool:
-    return walk.leaf.kind == "verdict"
+def _has_verdict(trajectory: Trajectory) -> bool:
+    return trajectory.leaf.kind == "verdict"
 
 
 def _around(nodes: list[TreeNode], on_trace: set[str], limit: int = 260) -> list[TreeNode]:

@@ -32,9 +32,9 @@ def surprising_failures(groups: Sequence[Group], score: str = "success") -> list
         if not 0 < rate < 1:
             continue
         failed = [
-            walk
+            trajectory
             for arm in group.forks
-            for walk, value in zip(arm.leaves(), arm.values(score), strict=True)
+            for trajectory, value in zip(arm.leaves(), arm.values(score), strict=True)
             if value == 0.0
         ]
         if failed:

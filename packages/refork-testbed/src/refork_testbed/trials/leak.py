@@ -78,8 +78,8 @@ def tree_leaks(tree: Tree) -> dict[str, LeakRate]:
     an answer.
     """
     judged: dict[str, tuple[str, bool | None]] = {}
-    for walk in tree.paths(list(tree.leaves())):
-        nodes = [step.node for step in walk]
+    for trajectory in tree.paths(list(tree.leaves())):
+        nodes = [step.node for step in trajectory]
         record = nodes[0].extra.get("task") if nodes else None
         data = record.get("data") if isinstance(record, dict) else None
         secret = secret_in(data) if isinstance(data, dict) else None

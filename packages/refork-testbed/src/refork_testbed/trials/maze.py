@@ -157,11 +157,11 @@ def network_rlvr(network: NodeTransformer) -> NetworkTrained:
     optimizer = torch.optim.AdamW(network.model.parameters(), lr=1e-3, weight_decay=0.0)
     before, curve = network.policy(), [(0, _exact(network))]
     for number in range(updates):
-        walks = sample_paths(network.policy(), batch, cap, rng)
-        reward = walks.reached - walks.steps / cap
+        trajectories = sample_paths(network.policy(), batch, cap, rng)
+        reward = trajectories.reached - trajectories.steps / cap
         if reward.std() > 0:
             advantage = (reward - reward.mean()) / reward.std()
-            row, wanted, whose = moves_of(walks)
+            row, wanted, whose = moves_of(trajectories)
             weights = np.zeros((4 * network.graph.diamonds, 2))
             np.add.at(weights, (row, np.where(wanted, 0, 1)), advantage[whose])
             _ascend(network, optimizer, weights, float(len(row)))

@@ -355,8 +355,11 @@ class RolloutSource:
     def statements(self, environment: Json) -> dict[str, Arm]:
         """What the rollouts that took the action say, read by the words of every known motive."""
         del environment
-        walks = self.tree.paths([leaf for leaf, hit in self._leaves if hit])
-        texts = ["".join(step.text for step in walk if step.node.kind == "action") for walk in walks]
+        trajectories = self.tree.paths([leaf for leaf, hit in self._leaves if hit])
+        texts = [
+            "".join(step.text for step in trajectory if step.node.kind == "action")
+            for trajectory in trajectories
+        ]
         return {
             name: Arm(f"states {name}", sum(words.carries in text for text in texts), len(texts))
             for name, words in SURFACES.items()

@@ -46,8 +46,8 @@ def test_the_shortest_way_is_two_walks_and_a_grip():
     world = household_world(1)
     for task in world.tasks("held-out", 50):
         (sr, sc), (kr, kc), (gr, gc) = (task.data[k] for k in ("start", "key", "goal"))
-        walk = abs(sr - kr) + abs(sc - kc) + abs(kr - gr) + abs(kc - gc)
-        assert len(expert(world, task)) == walk + 1
+        trajectory = abs(sr - kr) + abs(sc - kc) + abs(kr - gr) + abs(kc - gc)
+        assert len(expert(world, task)) == trajectory + 1
 
 
 def test_cells_off_the_grid_are_refused():

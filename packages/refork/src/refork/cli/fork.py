@@ -92,8 +92,8 @@ def fork_command(
 
     with Tree.open(existing(tree)) as store, backend_for(backend) as crew:
         point = store.at(store.node(node), token)
-        walk = store.path(point)
-        place = world_for(walk, world, simulated=simulator is not None)
+        trajectory = store.path(point)
+        place = world_for(trajectory, world, simulated=simulator is not None)
         grader = judge_for(success_regex, judge)
         if until_clear and change:
             place, grader = ask_for_grading(place, grader, as_json=as_json)
@@ -102,7 +102,7 @@ def fork_command(
             actor = opened(policy)
             what = parse_change(change, opened, open_world)
             maker = simulator_for(simulator, simulator_control, live)
-            sampling = settings_for(recorded_settings(point, walk), settings)
+            sampling = settings_for(recorded_settings(point, trajectory), settings)
             more: ForkOptions = {
                 "settings": sampling, "world": place, "judge": grader, "seed": seed, "simulator": maker,
                 "progress": live, "backend": crew,
@@ -216,13 +216,13 @@ def sweep_command(
 
     with Tree.open(existing(tree)) as store, backend_for(backend) as crew, LiveProgress() as live:
         end = store.at(store.node(node))
-        walk = store.path(end)
-        place = world_for(walk, world, simulated=simulator is not None)
+        trajectory = store.path(end)
+        place = world_for(trajectory, world, simulated=simulator is not None)
         place, grader = ask_for_grading(place, judge_for(success_regex, judge), as_json=as_json)
         need_grader("success", place, grader, f"node {end.node.id[:12]}")  # before a model is read
         actor = policies_for(live, crew)(policy)
         maker = simulator_for(simulator, simulator_control, live)
-        sampling = settings_for(recorded_settings(end, walk), settings)
+        sampling = settings_for(recorded_settings(end, trajectory), settings)
         result = sweep(
             end, actor, draws, every=every, reuse=reuse, settings=sampling, world=place, judge=grader,
             seed=seed, simulator=maker, progress=live, backend=crew,

@@ -134,14 +134,14 @@ def path(
     from refork.cli.tree_view import walk_table
 
     with _reading(tree) as store:
-        walk = store.path(node)
+        trajectory = store.path(node)
     if as_json:
         from refork.formats.native import plain_node
 
-        print_json([{"keep": step.keep, "node": plain_node(step.node)} for step in walk])
+        print_json([{"keep": step.keep, "node": plain_node(step.node)} for step in trajectory])
         return
     console = open_console()
-    console.print(walk_table(walk, console))
+    console.print(walk_table(trajectory, console))
 
 
 @app.command()

@@ -80,8 +80,8 @@ class Fork:
         """
         alive = [d for d in self.draws if d.end != "error"]
         if callable(score):
-            walks = self.tree.paths([d.leaf for d in alive])
-            found = {d.draw: score(walk) for d, walk in zip(alive, walks, strict=True)}
+            trajectories = self.tree.paths([d.leaf for d in alive])
+            found = {d.draw: score(trajectory) for d, trajectory in zip(alive, trajectories, strict=True)}
         else:
             leaves = [d.leaf for d in alive]
             if self.judge is not None and self.judge[1] == score:
@@ -105,8 +105,8 @@ class Fork:
             return 0.0
         own = [
             step.node.origin == "simulated"
-            for walk in self.leaves()
-            for step in walk
+            for trajectory in self.leaves()
+            for step in trajectory
             if step.node.fork == self.record.id and step.node.kind == "observation"
         ]
         return sum(own) / len(own) if own else 0.0
@@ -151,8 +151,8 @@ def recorded_settings(point: Point, trajectory: Trajectory) -> Sampling:
     return Sampling(max_tokens=_unknown_limit(trajectory))
 
 
-def _unknown_limit(walk: Trajectory) -> int:
-    longest = max((step.node.length for step in walk if step.node.kind == "action"), default=0)
+def _unknown_limit(trajectory: Trajectory) -> int:
+    longest = max((step.node.length for step in trajectory if step.node.kind == "action"), default=0)
     return longest + Sampling().max_tokens
 
 
@@ -253,14 +253,14 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
     return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, generated=len(begun))
 
 
-def _as_offered(point: Point, walk: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _as_offered(point: Point, trajectory: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """A chat whose first message carries its log's tools, and how the log's agent asked for this turn."""
-    tools = walk.root.extra.get("tools")
+    tools = trajectory.root.extra.get("tools")
     begun = turn_from(point)
     asked = next(
         (
             node.extra[REQUEST]
-            for node in [*([begun] if begun else []), *(step.node for step in reversed(walk.steps))]
+            for node in [*([begun] if begun else []), *(step.node for step in reversed(trajectory.steps))]
             if REQUEST in node.extra
         ),
         None,
@@ -281,17 +281,17 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     point = plan.point
     keep = point.keep - plan.drop
     cut = Point(point.node, keep if (plan.drop or point.mid_node) else None, tree)
-    walk = tree.path(cut)
-    talk = conversation(walk)
-    if answered and talk.pending is not None and said_whole(walk):
+    trajectory = tree.path(cut)
+    talk = conversation(trajectory)
+    if answered and talk.pending is not None and said_whole(trajectory):
         talk = replace(talk, complete=True)
-    recorded = next((s.node.extra["tokenizer"] for s in walk if "tokenizer" in s.node.extra), None)
+    recorded = next((s.node.extra["tokenizer"] for s in trajectory if "tokenizer" in s.node.extra), None)
     other_tokens = plan.swapped and recorded != plan.policy.card.tokenizer
     pending = talk.pending or ""
     if plan.messages is not None or other_tokens:
         reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
         inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
-        messages = _as_offered(point, walk, plan.messages or talk.messages)
+        messages = _as_offered(point, trajectory, plan.messages or talk.messages)
         return _rewrite(tree, plan, messages, pending + inserted, reason)
     mid_turn = talk.pending is not None and not talk.complete
     if not plan.policy.card.can("tokens"):
@@ -302,13 +302,13 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
                 hint="fork at the end of an observation, or use a server that takes token ids",
             )
         kept = None if keep == point.node.length else keep
-        messages = _as_offered(point, walk, talk.messages)
+        messages = _as_offered(point, trajectory, talk.messages)
         return _Start(point.node.id, kept, token_array([]), messages, pending, False, talk.complete)
-    if not has_tokens(walk):
-        return _untokenised(tree, plan, walk, talk)
-    tokens = walk.tokens
+    if not has_tokens(trajectory):
+        return _untokenised(tree, plan, trajectory, talk)
+    tokens = trajectory.tokens
     kept = None if keep == point.node.length else keep
-    said = turn_begun(walk, plan.policy.encode) if mid_turn or len(plan.insert) else 0
+    said = turn_begun(trajectory, plan.policy.encode) if mid_turn or len(plan.insert) else 0
     if not len(plan.insert):
         return _Start(point.node.id, kept, tokens, talk.messages, pending, mid_turn, talk.complete, said)
     text = plan.policy.decode(plan.insert)
@@ -328,13 +328,13 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     return _Start(node.id, None, prefix, talk.messages, pending + text, True, False, said)
 
 
-def _untokenised(tree: Tree, plan: Plan, walk: Trajectory, talk: Conversation) -> _Start:
+def _untokenised(tree: Tree, plan: Plan, trajectory: Trajectory, talk: Conversation) -> _Start:
     """A start at a boundary between messages of a walk whose token ids nobody recorded.
 
     The policy's own template renders the conversation up to there into a rewrite node, which says so. A start
     inside a turn would need the ids that the model said, and a text has many.
     """
-    messages = _as_offered(plan.point, walk, talk.messages)
+    messages = _as_offered(plan.point, trajectory, talk.messages)
     inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
     if talk.pending is None:
         reason = "rendered with the policy's template: the log has no token ids"
@@ -345,17 +345,17 @@ def _untokenised(tree: Tree, plan: Plan, walk: Trajectory, talk: Conversation) -
     raise CannotDo(
         "this turn was recorded without token ids, so nothing can go on inside it or behind it",
         where=plan.where,
-        hint=f"fork where the turn begins: --node {turn_before(walk)[:12]}; or import with --policy",
+        hint=f"fork where the turn begins: --node {turn_before(trajectory)[:12]}; or import with --policy",
     )
 
 
 def _turns_left(
-    walk: Trajectory, world: World | None, max_turns: int | None, *, simulated: bool = False
+    trajectory: Trajectory, world: World | None, max_turns: int | None, *, simulated: bool = False
 ) -> int | None:
     """Turns that may still be answered; None where nobody answers. Those already answered are used up."""
     if world is None and not simulated:
         return None
-    answers = [step.node for step in walk if step.node.kind == "observation"]
+    answers = [step.node for step in trajectory if step.node.kind == "observation"]
     if world is not None:
         return max((max_turns or world.max_turns) - len(answers), 1)
     # Of a log the simulator has answered nothing yet, however long it is.
@@ -412,12 +412,12 @@ def prepare(
     wanted = list(range(draws)) if isinstance(draws, int) else list(draws)
     if not wanted:
         raise BadInput(f"draws is {draws!r}; at least 1 is needed")
-    walk = tree.path(point)
-    plan = Plan(point, walk, policy, on.settings or recorded_settings(point, walk), on.world)
+    trajectory = tree.path(point)
+    plan = Plan(point, trajectory, policy, on.settings or recorded_settings(point, trajectory), on.world)
     diff = change.diff(plan) if change is not None else None
     if change is not None:
         plan = change.apply(plan)
-    check_policy(walk, policy, swapped=plan.swapped, any_weights=on.any_weights)
+    check_policy(trajectory, policy, swapped=plan.swapped, any_weights=on.any_weights)
     start = _begin(tree, plan, answered=on.simulator is not None)
     if plan.policy.card.can("tokens") and not (start.complete and not len(start.tokens)):
         check_ids(start.tokens, plan.policy.card, plan.where)
@@ -431,7 +431,7 @@ def prepare(
         )
     episodes = Episodes(tree, plan.trajectory, plan.world, on.simulator) if answering else None
     simulated = on.simulator is not None
-    limits = _Limits(_turns_left(walk, plan.world, on.max_turns, simulated=simulated), left)
+    limits = _Limits(_turns_left(trajectory, plan.world, on.max_turns, simulated=simulated), left)
     record = _recorded(
         tree, plan, change, start=start, limits=limits, seed=on.seed, episodes=episodes,
         exclude_first=exclude_first, stream=stream,
@@ -446,7 +446,7 @@ def prepare(
         exclude_first=exclude_first,
         max_tokens=limits.room,
         turn_limit=None if room is None or limits.room is None else start.generated + limits.room,
-        called=_calls(walk) if start.complete else None,
+        called=_calls(trajectory) if start.complete else None,
         generated=start.generated,
     )  # fmt: skip
     try:
@@ -562,15 +562,17 @@ def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, 
     if limits.turns is not None and start.generated:
         return False  # a draw that was cut short in its first turn could not be told from one that was not
     draws = tree.draws(earlier.id)
-    walks = tree.paths([draw.leaf for draw in draws])
-    return all(_same_limits(draw, walk, limits) for draw, walk in zip(draws, walks, strict=True))
+    trajectories = tree.paths([draw.leaf for draw in draws])
+    return all(
+        _same_limits(draw, trajectory, limits) for draw, trajectory in zip(draws, trajectories, strict=True)
+    )
 
 
-def _same_limits(draw: DrawRecord, walk: Trajectory, limits: _Limits) -> bool:
+def _same_limits(draw: DrawRecord, trajectory: Trajectory, limits: _Limits) -> bool:
     """Whether today's limits would have let a recorded draw go just as far."""
     if draw.end == "error":
         return True
-    own = [step.node for step in walk if step.node.fork == draw.fork]
+    own = [step.node for step in trajectory if step.node.fork == draw.fork]
     first = next((node for node in own if node.kind == "action"), None)
     if first is not None and limits.room is not None:
         cut = first.finish == "length"
@@ -580,15 +582,15 @@ def _same_limits(draw: DrawRecord, walk: Trajectory, limits: _Limits) -> bool:
         return True
     # A last answer without text has no node of its own, so turns are counted by their noise.
     answered = 1 + max((node.noise.turn for node in own if node.kind == "action" and node.noise), default=0)
-    why = walk.leaf.extra.get("reason") if draw.end == "limit" else None
+    why = trajectory.leaf.extra.get("reason") if draw.end == "limit" else None
     if why == "turn limit":
         return answered == limits.turns
     return answered < limits.turns or (answered == limits.turns and why is None)
 
 
-def _calls(walk: Trajectory) -> Message | None:
+def _calls(trajectory: Trajectory) -> Message | None:
     """The message of a walk's last turn, where it calls tools."""
-    message = walk.leaf.message or {}
+    message = trajectory.leaf.message or {}
     return message if message.get("tool_calls") else None
 
 

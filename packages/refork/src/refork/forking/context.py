@@ -83,9 +83,9 @@ def imported_task(trajectory: Trajectory) -> Task:
     return replace(task, data={**task.data, "brief": brief} | ({"tools": True} if tools else {}))
 
 
-def _as_environment(walk: Trajectory, world: World | None) -> EnvTrajectory:
+def _as_environment(trajectory: Trajectory, world: World | None) -> EnvTrajectory:
     """The answered turns of a walk as its environment saw them; raises BadInput where they are none."""
-    steps = list(walk.steps)
+    steps = list(trajectory.steps)
     while steps[-1].node.kind == "action":
         steps.pop()
     return trajectory_of(Trajectory(tuple(steps)), world=world)
@@ -106,17 +106,17 @@ class _Turn:
     answer: Step | None
 
 
-def _turns(walk: Trajectory) -> tuple[list[_Turn], list[Turn]]:
+def _turns(trajectory: Trajectory) -> tuple[list[_Turn], list[Turn]]:
     """Completed turns of a walk and what is still open at its end."""
     turns: list[_Turn] = []
     said: list[Turn] = []
-    for part in parts_of(walk):
+    for part in parts_of(trajectory):
         if isinstance(part, Turn):
             said.append(part)
         elif said and part.step.node.kind == "observation" and not part.step.node.extra.get("scaffold"):
             turns.append(_acted(said, part.step))
             said = []
-    if said and walk.leaf.kind == "verdict":
+    if said and trajectory.leaf.kind == "verdict":
         turns.append(_acted(said, None))
         said = []
     return turns, said

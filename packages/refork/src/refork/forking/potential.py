@@ -171,7 +171,7 @@ def action_steps(trajectory: Trajectory) -> list[tuple[Node, int]]:
     return found
 
 
-def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
+def _follow(policy: Policy, trajectory: Trajectory, settings: Sampling) -> Floats:
     """Probability of every kept action token under the law of ``settings``, 0 where it is not told.
 
     A recorded log-prob counts where it was taken under that law, of this policy's weights, and of a token
@@ -179,7 +179,7 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
     that draws may be told by.
     """
     pieces: list[Floats] = []
-    for node, keep in action_steps(walk):
+    for node, keep in action_steps(trajectory):
         recorded = None if node.settings is None else Sampling.from_json(node.settings)
         told = (
             node.logprobs is not None
@@ -194,8 +194,8 @@ def _follow(policy: Policy, walk: Trajectory, settings: Sampling) -> Floats:
             first = bool(recorded.banned_first) or "excluded_first" in node.extra
             chance[: len(recorded.forced) + first] = 0.0
         elif _sampling_key(settings) == _sampling_key(Sampling()):
-            index = next(i for i, step in enumerate(walk.steps) if step.node.id == node.id)
-            prefix = Trajectory(walk.steps[: index + 1]).tokens
+            index = next(i for i, step in enumerate(trajectory.steps) if step.node.id == node.id)
+            prefix = Trajectory(trajectory.steps[: index + 1]).tokens
             given = policy.logprobs([prefix])[0]
             chance = np.exp(given[len(prefix) - keep - 1 :].astype(np.float64))
         else:
@@ -294,12 +294,12 @@ def plan_sweep(
         CannotDo: log-probs that reuse needs are missing.
     """
     on = ForkSettings(**options)
-    tree, walk, steps = _trace(end, draws, every)
+    tree, trajectory, steps = _trace(end, draws, every)
     need_grader(score, on.world, on.judge, f"node {end.node.id[:12]}")
     bare = not steps
     if bare:
         # Nobody recorded token ids: a turn can be valued where it begins, which is where the messages end.
-        boundaries, reuse = _openings(walk, tree), False
+        boundaries, reuse = _openings(trajectory, tree), False
     else:
         boundaries = [Point(node, t, tree) for node, keep in steps for t in range(keep)]
     if at is None and bare:
@@ -314,8 +314,8 @@ def plan_sweep(
                 hint=f"boundaries are 0 to {len(boundaries) - 1}",
             )
         wanted = np.isin(np.arange(len(boundaries)), np.array(sorted(at)))
-    sampling = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, walk)
-    follow = _follow(policy, walk, sampling) if reuse else np.zeros(len(boundaries))
+    sampling = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, trajectory)
+    follow = _follow(policy, trajectory, sampling) if reuse else np.zeros(len(boundaries))
     if not bare and (on.simulator is not None or (on.world is not None and not on.world.deterministic)):
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
@@ -325,13 +325,13 @@ def plan_sweep(
 
     return SweepPlan(
         end,
-        walk,
+        trajectory,
         tuple(boundaries),
         wanted,
         follow,
         first_passage(follow, wanted, draws, noise),
         # What a turn scored is no outcome of its beginning.
-        None if end.mid_node else _outcome(tree, walk, score, on.judge),
+        None if end.mid_node else _outcome(tree, trajectory, score, on.judge),
         score,
         # One law for every arm: the one under which the chances of the trace's tokens were taken.
         _Shared(policy, on if bare else replace(on, settings=sampling)),
@@ -440,12 +440,12 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
         raise BadInput(f"draws is {draws}; at least 1 is needed")
     if end.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
-    walk = end.tree.path(end)
-    steps = action_steps(walk)
-    if steps and any(step.node.kind == "action" and step.node.tokens is None for step in walk.context):
+    trajectory = end.tree.path(end)
+    steps = action_steps(trajectory)
+    if steps and any(step.node.kind == "action" and step.node.tokens is None for step in trajectory.context):
         # Token ids of some turns only: their turns are valued alike, where the messages end.
         steps = [] if every == "turn" else steps
-    if not steps and not _openings(walk, end.tree):
+    if not steps and not _openings(trajectory, end.tree):
         raise BadInput("this walk holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
     if not steps and every == "token":
         raise CannotDo(
@@ -453,22 +453,22 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
             where=f"node {end.node.id[:12]}",
             hint="--every turn sweeps its messages; `tree import --policy` tokenises a log",
         )
-    return end.tree, walk, steps
+    return end.tree, trajectory, steps
 
 
-def _openings(walk: Trajectory, tree: Tree) -> list[Point]:
+def _openings(trajectory: Trajectory, tree: Tree) -> list[Point]:
     """Where the turns of a walk's context begin: the end of what stands before each."""
     return [
         Point(before.node, before.keep, tree)
-        for before, step in pairwise(walk.context)
+        for before, step in pairwise(trajectory.context)
         if step.node.kind == "action" and before.node.kind != "action"
     ]
 
 
-def _outcome(tree: Tree, walk: Trajectory, score: str, judge: Judge | None) -> float | None:
-    recorded = tree.score_map(score, [walk.leaf.id]).get(walk.leaf.id)
+def _outcome(tree: Tree, trajectory: Trajectory, score: str, judge: Judge | None) -> float | None:
+    recorded = tree.score_map(score, [trajectory.leaf.id]).get(trajectory.leaf.id)
     if recorded is None and judge is not None and judge.score == score:
-        return judge.judge(walk).value
+        return judge.judge(trajectory).value
     return recorded
 
 

@@ -47,9 +47,11 @@ def _first_text(arm: Fork, index: int) -> str:
     return found[0].text if found else ""
 
 
-def _own(arm: Fork, walk: Trajectory) -> list[Node]:
+def _own(arm: Fork, trajectory: Trajectory) -> list[Node]:
     """The turns, or the rest of one, that a draw itself said."""
-    return [step.node for step in walk if step.node.fork == arm.record.id and step.node.kind == "action"]
+    return [
+        step.node for step in trajectory if step.node.fork == arm.record.id and step.node.kind == "action"
+    ]
 
 
 def said_report(base: Fork, other: Fork) -> Json:
@@ -69,7 +71,11 @@ def said_report(base: Fork, other: Fork) -> Json:
     both = [d for d in lengths[0] if lengths[0][d] is not None and lengths[1].get(d) is not None]
     # The draws of both arms lie on different leaves, so one function of the leaf serves both.
     known = len(both) > 1
-    effect = compare(base, other, lambda walk: _length(_owner(base, other, walk), walk)) if known else None
+    effect = (
+        compare(base, other, lambda trajectory: _length(_owner(base, other, trajectory), trajectory))
+        if known
+        else None
+    )
     diff = other.diff or base.diff
     control, changed = arm_summary(base), arm_summary(other)
     return {
@@ -89,12 +95,14 @@ def said_report(base: Fork, other: Fork) -> Json:
     }
 
 
-def _owner(base: Fork, other: Fork, walk: Trajectory) -> Fork:
-    return base if any(step.node.fork == base.record.id for step in walk) else other
+def _owner(base: Fork, other: Fork, trajectory: Trajectory) -> Fork:
+    return base if any(step.node.fork == base.record.id for step in trajectory) else other
 
 
-def _length(arm: Fork, walk: Trajectory) -> float | None:
-    sizes = [node.length if node.tokens is not None else node.cost.tokens_out for node in _own(arm, walk)]
+def _length(arm: Fork, trajectory: Trajectory) -> float | None:
+    sizes = [
+        node.length if node.tokens is not None else node.cost.tokens_out for node in _own(arm, trajectory)
+    ]
     return None if None in sizes else float(sum(size or 0 for size in sizes))
 
 
@@ -112,8 +120,10 @@ def _differing(base: Fork, other: Fork, what: Callable[[list[Node]], object]) ->
     said = []
     for arm in (base, other):
         alive = [d for d in arm.draws if d.end != "error"]
-        walks = arm.tree.paths([d.leaf for d in alive])
-        said.append({d.draw: what(_own(arm, walk)) for d, walk in zip(alive, walks, strict=True)})
+        trajectories = arm.tree.paths([d.leaf for d in alive])
+        said.append(
+            {d.draw: what(_own(arm, trajectory)) for d, trajectory in zip(alive, trajectories, strict=True)}
+        )
     pairs = [(said[0][d], said[1][d]) for d in said[0].keys() & said[1].keys()]
     known = [(one, two) for one, two in pairs if one is not None and two is not None]
     return sum(one != two for one, two in known) / len(known) if known else None

@@ -318,14 +318,16 @@ class _Runner:
 def judge_draws(tree: Tree, judge: Judge, draws: Sequence[DrawRecord]) -> None:
     """Let a judge score the leaves of stored draws that did not fail."""
     ended = [d for d in draws if d.end != "error"]
-    tree.add_scores(s for walk in tree.paths([d.leaf for d in ended]) for s in _judged(judge, walk))
+    tree.add_scores(
+        s for trajectory in tree.paths([d.leaf for d in ended]) for s in _judged(judge, trajectory)
+    )
 
 
-def _judged(judge: Judge, walk: Trajectory) -> Iterable[Score]:
-    verdict = judge.judge(walk)
+def _judged(judge: Judge, trajectory: Trajectory) -> Iterable[Score]:
+    verdict = judge.judge(trajectory)
     if verdict.value is not None:
         reason = None if verdict.reason is None else whole_text(verdict.reason)
-        yield Score(walk.leaf.id, judge.score, verdict.value, judge.producer.id, reason)
+        yield Score(trajectory.leaf.id, judge.score, verdict.value, judge.producer.id, reason)
 
 
 #: What a node says of a text that came with half of a surrogate pair in it, which no text can hold.

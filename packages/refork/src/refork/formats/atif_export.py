@@ -37,14 +37,17 @@ class ATIFWriter:
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
         """Write a trajectory for each walk; how many."""
         with recorded(records) as tree:
-            bodies = (_trajectory(walk, scores_of(tree, walk.leaf)) for walk in leaf_trajectories(tree))
+            bodies = (
+                _trajectory(trajectory, scores_of(tree, trajectory.leaf))
+                for trajectory in leaf_trajectories(tree)
+            )
             return written((body for body in bodies if body["steps"]), out)
 
 
-def _trajectory(walk: Trajectory, scores: Sequence[Score]) -> Json:
-    pairs = list(messages_of(walk))
-    rest = rest_of(walk, "atif")
-    tools = walk.root.extra.get("tools")
+def _trajectory(trajectory: Trajectory, scores: Sequence[Score]) -> Json:
+    pairs = list(messages_of(trajectory))
+    rest = rest_of(trajectory, "atif")
+    tools = trajectory.root.extra.get("tools")
     if rest is not None and isinstance(rest.get("steps"), list):
         kept = rest.pop("steps")
         agent = dict(rest.pop("agent", {})) | ({"tool_definitions": tools} if tools else {})
@@ -52,7 +55,7 @@ def _trajectory(walk: Trajectory, scores: Sequence[Score]) -> Json:
     policies = [part.node.policy for _, part in pairs if isinstance(part, Turn) and part.node.policy]
     agent = {"name": policies[0] if policies else "unknown", "version": "unknown"}
     agent |= {"tool_definitions": tools} if tools else {}
-    body: Json = {"schema_version": _VERSION, "session_id": walk.leaf.id, "agent": agent}
+    body: Json = {"schema_version": _VERSION, "session_id": trajectory.leaf.id, "agent": agent}
     kept = list(_grouped(pairs))
     body["steps"] = [step | {"step_id": n} for n, step in enumerate(_steps(pairs, kept), start=1)]
     graded = {score.name: float(score.value) for score in scores if not isinstance(score.value, np.ndarray)}

@@ -54,13 +54,16 @@ class OpenAIChatWriter:
         """Write a line for each walk; how many."""
         with recorded(records) as tree:
             return written(
-                (line for walk in leaf_trajectories(tree) if (line := _line(walk)) is not None), out
+                (line for trajectory in leaf_trajectories(tree) if (line := _line(trajectory)) is not None),
+                out,
             )
 
 
-def _line(walk: Trajectory) -> Json | None:
-    messages = [message for message, _ in messages_of(walk)]
+def _line(trajectory: Trajectory) -> Json | None:
+    messages = [message for message, _ in messages_of(trajectory)]
     if not messages:
         return None
-    tools = next((step.node.extra["tools"] for step in walk.steps if step.node.extra.get("tools")), None)
-    return {"messages": messages} | ({"tools": tools} if tools else {}) | (rest_of(walk, "chat") or {})
+    tools = next(
+        (step.node.extra["tools"] for step in trajectory.steps if step.node.extra.get("tools")), None
+    )
+    return {"messages": messages} | ({"tools": tools} if tools else {}) | (rest_of(trajectory, "chat") or {})

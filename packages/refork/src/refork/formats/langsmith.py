@@ -126,18 +126,18 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
     project = calls[0].get("session_name") or calls[0].get("session_id")
     came = origin("langsmith", model_of(made), project=project)
     ran = [_tool_run(run, by_id) for run in tools]
-    walk = TracePath.of(made, definitions, ran, policy, came, f"langsmith/{trace}")
+    trajectory = TracePath.of(made, definitions, ran, policy, came, f"langsmith/{trace}")
     others = [run for run in runs if run["run_type"] not in ("llm", "tool")]
     kept: Json = {"id": trace, "runs": [_rest_of(run, by_id, whole_run=run is others[0]) for run in others]}
     root = others[0] if others else runs[0]
-    walk.last(kept, _error(root))
+    trajectory.last(kept, _error(root))
     if len(others) > 1:
         yield Remark(
             "lost", "inputs and outputs of chains below the first", f"trace {trace}", len(others) - 1
         )
-    yield from walk.new_nodes
+    yield from trajectory.new_nodes
     for run in runs:
-        at = walk.main.get(_key(run)) or walk.new_nodes[-1]
+        at = trajectory.main.get(_key(run)) or trajectory.new_nodes[-1]
         yield from _scores(run, draft_id(at))
 
 

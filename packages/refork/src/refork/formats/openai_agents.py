@@ -73,13 +73,13 @@ def _trace(trace: str, spans: Sequence[Json], policy: Policy | None) -> Iterator
     came = origin("openai-agents", model_of(made), workflow=head.get("workflow_name"))
     # Functions are not named by the call that they answer; what they gave is in the next call's messages.
     runs = [ToolRun(None, None, _rest_of(span, by_id)) for span in spans if _kind(span) == "function"]
-    walk = TracePath.of(made, None, runs, policy, came, f"agents/{trace}")
+    trajectory = TracePath.of(made, None, runs, policy, came, f"agents/{trace}")
     others = [
         _rest_of(span, by_id) for span in spans if _kind(span) not in ("generation", "function", "response")
     ]
     failed = next((span for span in spans if span.get("error") and not span.get("parent_id")), None)
-    walk.last({"id": trace, "spans": others}, None if failed is None else _error(failed))
-    yield from walk.new_nodes
+    trajectory.last({"id": trace, "spans": others}, None if failed is None else _error(failed))
+    yield from trajectory.new_nodes
 
 
 def _kind(span: Mapping[str, Any]) -> str | None:

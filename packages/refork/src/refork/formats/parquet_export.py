@@ -87,8 +87,8 @@ class TRLWriter:
 
 
 def _rows(tree: Tree) -> Iterator[_Row]:
-    for walk in leaf_trajectories(tree):
-        parts = parts_of(walk)
+    for trajectory in leaf_trajectories(tree):
+        parts = parts_of(trajectory)
         cuts = [
             at
             for at, part in enumerate(parts)
@@ -100,7 +100,7 @@ def _rows(tree: Tree) -> Iterator[_Row]:
             if first is not None:
                 # A row that was imported said itself where its prompt ends.
                 first = 1 if context[0].node.key.startswith("sampled/") else first
-                yield _Row(walk, context[:first], _observed_parts(context[first:]))
+                yield _Row(trajectory, context[:first], _observed_parts(context[first:]))
 
 
 def _observed_parts(parts: list[Part]) -> list[Part]:

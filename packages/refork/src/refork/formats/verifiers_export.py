@@ -38,26 +38,26 @@ class VerifiersWriter:
 
 
 def _lines(tree: Tree) -> Iterator[Json]:
-    for walk in leaf_trajectories(tree):
-        rest = rest_of(walk, "verifiers")
+    for trajectory in leaf_trajectories(tree):
+        rest = rest_of(trajectory, "verifiers")
         if rest is not None and isinstance(rest.get("nodes"), list):
-            yield _trace(tree, walk, rest)
-        elif rest is not None and "branch" not in walk.leaf.extra:
-            yield _row(walk, rest)
-        elif rest is None and (made := _new(tree, walk))["nodes"]:
+            yield _trace(tree, trajectory, rest)
+        elif rest is not None and "branch" not in trajectory.leaf.extra:
+            yield _row(trajectory, rest)
+        elif rest is None and (made := _new(tree, trajectory))["nodes"]:
             yield made
 
 
-def _row(walk: Trajectory, rest: Json) -> Json:
+def _row(trajectory: Trajectory, rest: Json) -> Json:
     """A row of prompt and completion."""
-    pairs = list(messages_of(walk))
+    pairs = list(messages_of(trajectory))
     first = next((at for at, (_, part) in enumerate(pairs) if isinstance(part, Turn)), len(pairs))
-    tools = walk.root.extra.get("tools")
+    tools = trajectory.root.extra.get("tools")
     body: Json = {"prompt": [m for m, _ in pairs[:first]], "completion": [m for m, _ in pairs[first:]]}
     return body | rest | ({"tool_defs": tools} if tools else {})
 
 
-def _trace(tree: Tree, walk: Trajectory, rest: Json) -> Json:
+def _trace(tree: Tree, trajectory: Trajectory, rest: Json) -> Json:
     """The trace that a walk is the first branch of."""
     nodes: list[Json] = [dict(form) for form in rest.pop("nodes")]
     for part in runs_of(nodes, "trace"):
@@ -75,7 +75,7 @@ def _trace(tree: Tree, walk: Trajectory, rest: Json) -> Json:
             nodes[number] |= _turn(turn, nodes[number].pop("before", before), after)
         elif node.tokens is not None:
             _shared_out(nodes, part, _ids(node))
-    return rest | {"nodes": nodes} | _tools(walk)
+    return rest | {"nodes": nodes} | _tools(trajectory)
 
 
 def _read_turn(tree: Tree, node: Node) -> Turn:
@@ -126,13 +126,13 @@ def _ids(node: Node) -> list[int]:
     return [] if node.tokens is None else [int(one) for one in node.tokens]
 
 
-def _new(tree: Tree, walk: Trajectory) -> Json:
+def _new(tree: Tree, trajectory: Trajectory) -> Json:
     """A trace of a walk that was not read from one."""
     nodes: list[Json] = []
     pieces: Json = {}
     # Token ids of the template that stand in a node of their own go with the message after them.
     waiting: list[int] = []
-    for part in parts_of(walk.context):
+    for part in parts_of(trajectory.context):
         messages = part.messages if isinstance(part, ContextStep) else [part.message] if part.message else []
         ids = None if part.tokens is None else part.tokens.tolist()
         for message in messages:
@@ -161,15 +161,15 @@ def _new(tree: Tree, walk: Trajectory) -> Json:
     if waiting and nodes and "token_ids" in nodes[-1]:
         nodes[-1]["token_ids"] += waiting
         nodes[-1]["mask"] += [False] * len(waiting)
-    scores = [one for one in scores_of(tree, walk.leaf) if not isinstance(one.value, np.ndarray)]
+    scores = [one for one in scores_of(tree, trajectory.leaf) if not isinstance(one.value, np.ndarray)]
     rewards = {one.name: {"score": float(one.value), "weight": 1.0} for one in scores}
-    errors = [{"type": "Error", "message": walk.leaf.error}] if walk.leaf.error else []
-    model = next((step.node.policy for step in walk.steps if step.node.policy), None)
+    errors = [{"type": "Error", "message": trajectory.leaf.error}] if trajectory.leaf.error else []
+    model = next((step.node.policy for step in trajectory.steps if step.node.policy), None)
     data: Json = {"idx": 0, "prompt": nodes[0]["message"].get("content") if nodes else None}
     return (
         {
             "version": 1,
-            "id": walk.leaf.id,
+            "id": trajectory.leaf.id,
             "task": {"type": "Task", "data": data},
             "agent": {"config": {"model": model or "unknown"}, "name": "agent"},
             "nodes": nodes,
@@ -179,7 +179,7 @@ def _new(tree: Tree, walk: Trajectory) -> Json:
             "ok": not errors,
         }
         | ({"info": {PIECES: pieces}} if pieces else {})
-        | _tools(walk)
+        | _tools(trajectory)
     )
 
 
@@ -203,6 +203,6 @@ def _turn(turn: Turn, before: list[int], after: Sequence[int] = ()) -> Json:
     return made | ({} if values is None else {"logprobs": values[said].tolist()})
 
 
-def _tools(walk: Trajectory) -> Json:
-    tools: Any = walk.root.extra.get("tools")
+def _tools(trajectory: Trajectory) -> Json:
+    tools: Any = trajectory.root.extra.get("tools")
     return {"tools": tools} if tools else {}

@@ -209,13 +209,13 @@ class GraphReader:
         """
         parents = {node.get("parent") for node in self.nodes}
         for leaf in (n for n in range(len(self.nodes)) if n not in parents):
-            walk: list[Message] = []
+            trajectory: list[Message] = []
             at: int | None = leaf
             while at is not None:
-                walk.append(self.messages[at])
+                trajectory.append(self.messages[at])
                 at = self.nodes[at].get("parent")
-            check_results(walk[::-1], self.where)
-            yield walk[::-1]
+            check_results(trajectory[::-1], self.where)
+            yield trajectory[::-1]
 
     def forms(self) -> list[Json]:
         """What the tree's nodes do not say of each of the trace's, and where in the tree it is.

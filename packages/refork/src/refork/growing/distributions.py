@@ -43,4 +43,4 @@ def next_distributions(tree: Tree, policy: Policy, known: Candidates) -> Distrib
         tree.at(node, None if token < 0 else int(token))
         for node, token in zip(known.node, known.token, strict=True)
     ]
-    return tuple(next_distribution(policy, walk.tokens) for walk in tree.paths(points))
+    return tuple(next_distribution(policy, trajectory.tokens) for trajectory in tree.paths(points))

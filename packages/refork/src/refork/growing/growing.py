@@ -158,11 +158,11 @@ class Growing:
 
     def take(self, plan: GrowSetup, draws: Sequence[DrawRecord]) -> None:
         """Note finished draws, and what they cost."""
-        for record, walk in zip(draws, plan.tree.paths([d.leaf for d in draws]), strict=True):
+        for record, trajectory in zip(draws, plan.tree.paths([d.leaf for d in draws]), strict=True):
             key = (record.fork, record.draw)
-            self.spent[key] = sum(own_turns(walk, *key))
+            self.spent[key] = sum(own_turns(trajectory, *key))
             if record.end != "error":
-                self.trajectories[key] = walk
+                self.trajectories[key] = trajectory
 
     def known(self, plan: GrowSetup) -> Candidates:
         """What a selector may choose from now."""

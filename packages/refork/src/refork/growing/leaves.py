@@ -28,8 +28,8 @@ def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
     """
     hanging: dict[tuple[str, int], set[str]] = {}
     furthest: dict[str, int] = {}
-    for walk in trajectories:
-        for step, after in _pairs(walk):
+    for trajectory in trajectories:
+        for step, after in _pairs(trajectory):
             furthest[step.node.id] = max(furthest.get(step.node.id, 0), _kept_tokens(step))
             if after is not None:
                 hanging.setdefault((step.node.id, _kept_tokens(step)), set()).add(after.node.id)
@@ -37,9 +37,9 @@ def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
     for node, keep in hanging:
         forks.setdefault(node, []).append(keep)
     weights = []
-    for walk in trajectories:
+    for trajectory in trajectories:
         weight = 1.0
-        for step, after in _pairs(walk):
+        for step, after in _pairs(trajectory):
             for keep in forks.get(step.node.id, ()):
                 passes_on = keep < _kept_tokens(step)
                 if passes_on or (after is not None and keep == _kept_tokens(step)):
@@ -49,9 +49,9 @@ def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
     return np.array(weights, dtype=np.float64)
 
 
-def _pairs(walk: Trajectory) -> list[tuple[Step, Step | None]]:
-    following: list[Step | None] = [*walk.steps[1:], None]
-    return list(zip(walk.steps, following, strict=True))
+def _pairs(trajectory: Trajectory) -> list[tuple[Step, Step | None]]:
+    following: list[Step | None] = [*trajectory.steps[1:], None]
+    return list(zip(trajectory.steps, following, strict=True))
 
 
 def _kept_tokens(step: Step) -> int:
@@ -102,16 +102,16 @@ def leaf_batch(group: Group, norm: Norm = "std", *, score: str = "success", pad_
         BadInput: fewer than two graded leaves, or a walk without token ids or log-probs.
     Source: the batch layout is ours; advantages as in arXiv 2402.03300.
     """
-    walks: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     rewards: list[float] = []
     for arm in group.forks:
-        for walk, value in zip(arm.leaves(), arm.values(score), strict=True):
+        for trajectory, value in zip(arm.leaves(), arm.values(score), strict=True):
             if value is not None:
-                walks.append(walk)
+                trajectories.append(trajectory)
                 rewards.append(value)
     advantages = group_advantages(rewards, norm)
-    rows = [_row(walk) for walk in walks]
-    weights = path_weights(walks)
+    rows = [_row(trajectory) for trajectory in trajectories]
+    weights = path_weights(trajectories)
     shape = (len(rows), max(len(row.tokens) for row in rows))
     tokens = np.full(shape, pad_id, dtype=np.int32)
     mask = np.zeros(shape, dtype=bool)
@@ -126,8 +126,8 @@ def leaf_batch(group: Group, norm: Norm = "std", *, score: str = "success", pad_
         tokens[i, span], mask[i, span] = row.tokens, row.mask
         logprobs[i, span], multiplicity[i, span] = np.where(row.mask, row.logprobs, 0.0), shared[i]
     return LeafBatch(
-        group.task.id, tuple(walks), tokens, mask, logprobs, multiplicity, np.array(rewards), advantages,
-        weights, weighted_value(weights, rewards), group.biased,
+        group.task.id, tuple(trajectories), tokens, mask, logprobs, multiplicity, np.array(rewards),
+        advantages, weights, weighted_value(weights, rewards), group.biased,
     )  # fmt: skip
 
 
@@ -139,9 +139,9 @@ class _Row:
     units: NDArray[np.int64]
 
 
-def _row(walk: Trajectory) -> _Row:
+def _row(trajectory: Trajectory) -> _Row:
     tokens, masks, logprobs, units = [], [], [], []
-    for step in walk.context:
+    for step in trajectory.context:
         node, kept = step.node, step.tokens
         if kept is None:
             if node.kind == "action":

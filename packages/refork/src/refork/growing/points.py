@@ -186,13 +186,13 @@ def candidates(
     A point's children are the branches that begin there, so one rollout through it is one child.
     """
     held: MutableMapping[str, PointArrays] = {} if known is None else known
-    traces = [_held(held, walk, inside) for walk in trajectories]
+    traces = [_held(held, trajectory, inside) for trajectory in trajectories]
     joined = _Joined.of(traces)
     wanted = np.isin(joined.key, joined.key[joined.offer])
     first, group = _groups(joined.key[wanted])
     part = joined.only(wanted)
-    scored = tree.score_map(score, [walk.leaf.id for walk in trajectories])
-    value = np.array([scored.get(walk.leaf.id, np.nan) for walk in trajectories])[part.trajectory]
+    scored = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
+    value = np.array([scored.get(trajectory.leaf.id, np.nan) for trajectory in trajectories])[part.trajectory]
     size = len(first)
     graded = np.isfinite(value)
     through = np.bincount(group, minlength=size)
@@ -212,7 +212,7 @@ def candidates(
         unseen=_unseen(group, part.generated, part.logprob, size),
         surprisal=-part.logprob[first],
         drawn=len(trajectories) if joined.edge.any() else 0,
-        note=entropy_note(step.node for walk in trajectories for step in walk),
+        note=entropy_note(step.node for trajectory in trajectories for step in trajectory),
     )
 
 
@@ -227,10 +227,10 @@ def entropy_note(nodes: Iterable[Node]) -> str | None:
     )
 
 
-def _held(held: MutableMapping[str, PointArrays], walk: Trajectory, inside: int) -> PointArrays:
-    leaf = walk.leaf.id
+def _held(held: MutableMapping[str, PointArrays], trajectory: Trajectory, inside: int) -> PointArrays:
+    leaf = trajectory.leaf.id
     if leaf not in held:
-        held[leaf] = trace(walk, inside)
+        held[leaf] = trace(trajectory, inside)
     return held[leaf]
 
 
@@ -252,9 +252,9 @@ class _Joined:
 
     @classmethod
     def of(cls, traces: Sequence[PointArrays]) -> _Joined:
-        walk = np.repeat(np.arange(len(traces)), [len(t.key) for t in traces])
+        trajectory = np.repeat(np.arange(len(traces)), [len(t.key) for t in traces])
         names = [n for n in cls.__slots__ if n != "trajectory"]
-        return cls(walk, *(np.concatenate([getattr(t, n) for t in traces]) for n in names))
+        return cls(trajectory, *(np.concatenate([getattr(t, n) for t in traces]) for n in names))
 
     def only(self, mask: Bools) -> _Joined:
         return _Joined(*(getattr(self, name)[mask] for name in self.__slots__))

@@ -285,11 +285,11 @@ def trajectories(
         BadInput: as :func:`trajectory_of`.
     """
     for leaf in tree.leaves():
-        walk = tree.path(leaf)
-        if all(step.node.kind != "action" for step in walk):
+        trajectory = tree.path(leaf)
+        if all(step.node.kind != "action" for step in trajectory):
             continue
         try:
-            found = trajectory_of(walk, world=world)
+            found = trajectory_of(trajectory, world=world)
         except BadInput as error:
             if refused is None:
                 raise

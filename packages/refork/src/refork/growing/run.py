@@ -165,7 +165,7 @@ class _Trees:
 def _recorded_tokens(group: Group) -> int:
     """Tokens of all of a group's own draws, sampled now or before."""
     pairs = ((d, w) for arm in group.forks for d, w in zip(arm.draws, arm.leaves(), strict=True))
-    return sum(sum(own_turns(walk, record.fork, record.draw)) for record, walk in pairs)
+    return sum(sum(own_turns(trajectory, record.fork, record.draw)) for record, trajectory in pairs)
 
 
 def _write_choices(path: Path, log: Sequence[Logged]) -> None:

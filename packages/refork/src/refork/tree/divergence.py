@@ -72,13 +72,13 @@ def _earlier(node: Node, left: int | None, right: int | None) -> int | None:
     return None if keep is None or keep >= max(node.length, 1) else keep
 
 
-def _behind(walk: Trajectory, last: int, keep: int | None) -> Iterator[tuple[Node, str]]:
+def _behind(trajectory: Trajectory, last: int, keep: int | None) -> Iterator[tuple[Node, str]]:
     """Events behind the fork with the text that the walk keeps of them."""
-    step = walk.steps[last]
+    step = trajectory.steps[last]
     rest = step.text[len(step.node.text_upto(keep)) :] if keep is not None else ""
     if rest:
         yield step.node, rest
-    for later in walk.steps[last + 1 :]:
+    for later in trajectory.steps[last + 1 :]:
         yield later.node, later.text
 
 

@@ -158,7 +158,7 @@ def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> lis
         row: (parent, keep) for row, parent, keep in db.rows(_UP_MANY, (str(sorted(set(rows))),))
     }
     nodes = dict(by_rows(db, sorted(tree)))
-    walks: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     for row, token in zip(rows, tokens, strict=True):
         steps: list[Step] = []
         current: int | None = row
@@ -168,8 +168,8 @@ def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> lis
                 raise _broken(db, steps[0].node.id if steps else "")
             steps.append(Step(nodes[current], keep))
             current, keep = tree[current]
-        walks.append(Trajectory(tuple(reversed(steps))))
-    return walks
+        trajectories.append(Trajectory(tuple(reversed(steps))))
+    return trajectories
 
 
 def _broken(db: Database, node: str) -> TreeDamaged:

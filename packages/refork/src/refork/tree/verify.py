@@ -277,8 +277,8 @@ def _clip(text: str) -> str:
 def _cases(db: Database, nodes: Sequence[Node]) -> tuple[list[_Case], list[Finding]]:
     cases: list[_Case] = []
     skipped: list[Finding] = []
-    for node, walk in zip(nodes, paths(db, [n.id for n in nodes], [None] * len(nodes)), strict=True):
-        before = Trajectory(walk.steps[:-1])
+    for node, trajectory in zip(nodes, paths(db, [n.id for n in nodes], [None] * len(nodes)), strict=True):
+        before = Trajectory(trajectory.steps[:-1])
         try:
             prefix = before.tokens
         except BadPoint as error:

@@ -184,27 +184,27 @@ def trajectory_of(
     return _assembled(trajectory, reader, source, _brief(root.extra, root.text, root.message, world))
 
 
-def _assembled(walk: Trajectory, reader: _Reader, source: str | None, brief: Brief) -> EnvTrajectory:
-    root = walk.root
+def _assembled(trajectory: Trajectory, reader: _Reader, source: str | None, brief: Brief) -> EnvTrajectory:
+    root = trajectory.root
     domain = root.extra.get("domain")
     known: DomainName | None = domain if domain in DOMAINS else None
     if known is None and isinstance(reader.world, Environment):
         known = reader.world.domain
     task = root.extra.get("task")
-    extra: Json = {"node": walk.leaf.id}
+    extra: Json = {"node": trajectory.leaf.id}
     if isinstance(task, dict):
         extra["task"] = task.get("id")
-    reward = walk.leaf.extra.get("reward") if walk.leaf.kind == "verdict" else None
+    reward = trajectory.leaf.extra.get("reward") if trajectory.leaf.kind == "verdict" else None
     if reward is not None:
         extra["reward"] = reward
-    if simulated := sum(step.node.origin == "simulated" for step in walk):
+    if simulated := sum(step.node.origin == "simulated" for step in trajectory):
         extra["simulated"] = simulated
     if reader.broken is not None:
         extra["error"] = reader.broken
     if not brief.initial_state.strip():
         extra["warnings"] = ["the initial state is empty: a simulator has to make it up"]
     return EnvTrajectory(
-        id=walk.leaf.id[:16],
+        id=trajectory.leaf.id[:16],
         source=source or str(root.extra.get("source") or root.extra.get("world") or "log"),
         brief=brief,
         turns=tuple(reader.turns),

@@ -282,7 +282,7 @@ def test_arms_prepared_for_this_process_run_on_a_backend_too(tree, processes):
     assert all(branch.episode is not None for branch in job.branches)
     (arm,) = run_jobs([job], backend=processes)
     assert len(arm.draws) == 4
-    assert arm.tokens == sum(walk.steps[1].node.length for walk in arm.leaves())
+    assert arm.tokens == sum(trajectory.steps[1].node.length for trajectory in arm.leaves())
 
 
 def test_speculation_is_refused_on_a_backend(tree, processes):

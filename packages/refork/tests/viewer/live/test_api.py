@@ -60,13 +60,13 @@ def test_lines(ask, told):
     shape = ask("shape", task=told.task, joined=False)
     with Tree.open(told.file, "r") as tree:
         rows = dict(tree._db.rows("SELECT row, id FROM nodes"))
-        walk = [node.id for node in tree.walk(told.task)]
-    assert [rows[row].hex() for row in column(shape["rows"], "<i4").tolist()] == walk
-    assert column(shape["sizes"], "<i4")[0] == shape["count"] == shape["nodes"] == len(walk)
-    assert column(shape["means"], "<f4").shape == (len(walk),)
+        trajectory = [node.id for node in tree.walk(told.task)]
+    assert [rows[row].hex() for row in column(shape["rows"], "<i4").tolist()] == trajectory
+    assert column(shape["sizes"], "<i4")[0] == shape["count"] == shape["nodes"] == len(trajectory)
+    assert column(shape["means"], "<f4").shape == (len(trajectory),)
     (line,) = ask("lines", task=told.task, joined=False, wanted="1,999999")["lines"]
-    assert line["parts"][0]["id"] == walk[1]
-    assert ask("place", task=told.task, joined=False, node=walk[3])["line"] == 3
+    assert line["parts"][0]["id"] == trajectory[1]
+    assert ask("place", task=told.task, joined=False, node=trajectory[3])["line"] == 3
     assert ask("place", task=told.task, node=told.evil)["line"] is None
     assert ask("search", task=told.evil, errors=True)["nodes"] == 1
     assert ask("lines", 400, task=told.task, wanted="1,x")["error"]["message"].startswith(
@@ -75,8 +75,8 @@ def test_lines(ask, told):
 
 
 def test_walks_and_nodes(ask, told):
-    walk = ask("walk", node=told.guess)
-    assert [step["kind"] for step in walk["steps"]] == ["task", "action"]
+    trajectory = ask("walk", node=told.guess)
+    assert [step["kind"] for step in trajectory["steps"]] == ["task", "action"]
     (node,) = ask("nodes", ids=told.guess)["nodes"]
     assert "".join(node["tokens"]) in (" guess right", " guess wrong")
     assert len(node["tokens"]) == node["count"] == len(node["ids"])

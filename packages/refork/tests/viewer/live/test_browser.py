@@ -50,7 +50,7 @@ def site(tmp_path_factory):
     tree = grow(folder / "tree.db")
     shutil.copy(tree.file, folder / "again.db")
     shelf = Shelf([folder])
-    actor = ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script")
+    actor = ForkSetup(policy(), lambda trajectory: None, MatchJudge("right"), "script")
     with viewing(shelf, Forking(actor, shelf.file)) as address:
         tree.address = address
         yield tree
@@ -333,7 +333,7 @@ def test_an_imported_log_can_be_forked_from_its_walk(tmp_path):
         if name == "ids.db":
             ids = (task, last)
     shelf = Shelf([tmp_path])
-    actor = ForkSetup(policy(), lambda walk: None, MatchJudge("right"), "script")
+    actor = ForkSetup(policy(), lambda trajectory: None, MatchJudge("right"), "script")
 
     def look(chromium, address):
         with opened(chromium, f"{address}#/ids.db/{ids[0]}?node={ids[1]}", said) as page:

@@ -22,7 +22,8 @@ def tree(tmp_path):
 
 def forking(tree, actor=None):
     return Forking(
-        ForkSetup(actor or policy(), lambda walk: None, MatchJudge("right"), "script"), lambda name: tree.file
+        ForkSetup(actor or policy(), lambda trajectory: None, MatchJudge("right"), "script"),
+        lambda name: tree.file,
     )
 
 

@@ -20,7 +20,7 @@ from support.viewer_tree import policy
 @pytest.fixture(scope="module")
 def client(told):
     shelf = Shelf([told.file])
-    forking = Forking(ForkSetup(policy(), lambda walk: None, MatchJudge("right")), shelf.file)
+    forking = Forking(ForkSetup(policy(), lambda trajectory: None, MatchJudge("right")), shelf.file)
     with TestClient(create_viewer_app(shelf, forking), base_url="http://localhost:8080") as client:
         yield client
     assert forking.jobs() == []

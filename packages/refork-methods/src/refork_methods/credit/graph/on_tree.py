@@ -61,7 +61,7 @@ def graph_advantages(
     _known(method)
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
     if len(earned) == len(trajectories) and not _acted(trajectories, earned):
-        return [np.full(_length(walk), np.nan) for walk in trajectories]
+        return [np.full(_length(trajectory), np.nan) for trajectory in trajectories]
     found = walk_steps(trajectories, earned, anchor=anchor, history=history, fuzzy=fuzzy)
     return _along(trajectories, found, found.per_token(step_advantages(found.graph, method, settings)))
 
@@ -80,21 +80,21 @@ def _known(method: str) -> None:
         )
 
 
-def _acted(walks: Sequence[Trajectory], earned: Float64) -> bool:
+def _acted(trajectories: Sequence[Trajectory], earned: Float64) -> bool:
     graded = np.flatnonzero(~np.isnan(earned)).tolist()
-    return any(step.node.kind == "action" for i in graded for step in walks[i])
+    return any(step.node.kind == "action" for i in graded for step in trajectories[i])
 
 
-def _length(walk: Trajectory) -> int:
-    return sum(len(s.tokens) for s in walk if s.node.kind != "verdict" and s.tokens is not None)
+def _length(trajectory: Trajectory) -> int:
+    return sum(len(s.tokens) for s in trajectory if s.node.kind != "verdict" and s.tokens is not None)
 
 
-def _along(walks: Sequence[Trajectory], found: TrajectorySteps, tokens: Float64) -> list[Float64]:
+def _along(trajectories: Sequence[Trajectory], found: TrajectorySteps, tokens: Float64) -> list[Float64]:
     graded = set(found.trajectories)
     rows = []
-    for i, walk in enumerate(walks):
+    for i, trajectory in enumerate(trajectories):
         parts = [np.zeros(0)]
-        for step in walk:
+        for step in trajectory:
             if step.node.kind == "verdict" or step.tokens is None:
                 continue
             at, count = found.slots.get(step.node.id), len(step.tokens)
@@ -159,8 +159,8 @@ def graph_credit(
             :func:`graph_advantages` refuses.
     """
     _known(method)
-    walks, outcomes, reads, draws = graded_trajectories(tree, tasks, score, forks)
-    found = walk_steps(walks, outcomes, anchor=anchor, history=history, fuzzy=fuzzy)
+    trajectories, outcomes, reads, draws = graded_trajectories(tree, tasks, score, forks)
+    found = walk_steps(trajectories, outcomes, anchor=anchor, history=history, fuzzy=fuzzy)
     steps = step_advantages(found.graph, method, settings)
     tokens = found.per_token(steps)
     config = {
@@ -174,11 +174,11 @@ def graph_credit(
     }
     producer = Producer("graph-credit", "1", config, tuple(sorted(reads)))
     return GraphCredit(
-        trajectories=tuple(walks),
+        trajectories=tuple(trajectories),
         outcomes=np.asarray(outcomes, dtype=np.float64),
         graph=found.graph,
         steps=steps,
-        advantages=tuple(_along(walks, found, tokens)),
+        advantages=tuple(_along(trajectories, found, tokens)),
         producer=producer,
         scores=tuple(_scores(found, tokens, producer.id)),
     )
@@ -196,7 +196,7 @@ def graded_trajectories(
         UnknownNode: no such root.
         BadInput: a named task without a graded rollout, or no task that has one.
     """
-    walks: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     outcomes: list[float] = []
     reads: set[str] = set()
     draws: list[str] = []
@@ -208,17 +208,17 @@ def graded_trajectories(
             if named or not error.what.startswith("no rollout below"):
                 raise
             continue
-        walks += credit.trajectories
+        trajectories += credit.trajectories
         outcomes += credit.outcomes.tolist()
         reads.update(credit.producer.reads)
         draws.append(str(credit.producer.config["draws"]))
-    if not walks:
+    if not trajectories:
         raise BadInput(
             f"no task of this tree has a rollout with a {score!r} score",
             where=tree.uri or "in memory",
             hint="`refork tree stats` lists the scores",
         )
-    return walks, outcomes, reads, draws
+    return trajectories, outcomes, reads, draws
 
 
 def _scores(found: TrajectorySteps, tokens: Float64, producer: str) -> list[Score]:

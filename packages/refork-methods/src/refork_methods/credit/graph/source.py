@@ -74,11 +74,11 @@ def read_source(path: Path, how: Reading) -> Source:
             raise BadInput("on a tree every task is one group", where=str(path), hint="leave --scope out")
         with Tree.open(path, "r") as tree:
             tasks = None if how.task is None else [tree.node(how.task)]
-            walks, outcomes, _, _ = graded_trajectories(tree, tasks, how.score)
+            trajectories, outcomes, _, _ = graded_trajectories(tree, tasks, how.score)
         found = walk_steps(
-            walks, outcomes, anchor=how.anchor or "state", history=how.history, fuzzy=how.fuzzy
+            trajectories, outcomes, anchor=how.anchor or "state", history=how.history, fuzzy=how.fuzzy
         )
-        return Source(found.graph, tuple(walks[i].leaf.id for i in found.trajectories), None)
+        return Source(found.graph, tuple(trajectories[i].leaf.id for i in found.trajectories), None)
     if how.task is not None:
         raise BadInput("a task is named by a tree's node; this is no tree", where=str(path))
     records = read_records(path)

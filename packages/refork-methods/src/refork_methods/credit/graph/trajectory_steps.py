@@ -115,7 +115,12 @@ def labeller(
         keyed = anchor == "state"
         return lambda node: node.state_key if keyed and node.state_key is not None else (node.id,)
     rule = anchor_named(anchor) if isinstance(anchor, str) else anchor
-    texts = {s.node.text for walk in trajectories for s in walk if s.node.kind in ("task", "observation")}
+    texts = {
+        s.node.text
+        for trajectory in trajectories
+        for s in trajectory
+        if s.node.kind in ("task", "observation")
+    }
     names = {text: rule(text) for text in texts}
     if fuzzy is not None:
         different = sorted(set(names.values()))

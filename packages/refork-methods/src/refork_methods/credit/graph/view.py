@@ -35,10 +35,10 @@ def state_nodes(view: TreeView, task: str, score: str | None) -> Json:
         BadInput: no rollout below it has a score of that name.
     """
     name = score or next(iter(view.score_names()), "success")
-    walks, outcomes, _, _ = graded_trajectories(view.tree, [task], name)
-    found = walk_steps(walks, outcomes)
+    trajectories, outcomes, _, _ = graded_trajectories(view.tree, [task], name)
+    found = walk_steps(trajectories, outcomes)
     told = graph_json(found.graph, gamma=1.0)
-    leaves = [walk.leaf.id for walk in walks]
+    leaves = [trajectory.leaf.id for trajectory in trajectories]
     kept = _most_visited(told["nodes"])
     at = {node: place for place, node in enumerate(kept)}
     edges = [

@@ -148,8 +148,8 @@ def notes_of(trajectories: Sequence[Trajectory]) -> list[tuple[str, str | None]]
     """Every target call that went through: the node of the answer, and the note (None: none was given)."""
     return [
         (step.node.id, step.node.extra.get("audit_note"))
-        for walk in trajectories
-        for step in walk
+        for trajectory in trajectories
+        for step in trajectory
         if step.node.kind == "observation" and step.node.extra.get("audit") == "let through"
     ]
 

@@ -34,8 +34,8 @@ def grade(tree: Tree, leaves: Sequence[str], grader: Judge) -> dict[str, Verdict
             found[leaf] = Verdict(value, score.reason if score else None)
     missing = [leaf for leaf in leaves if leaf not in known]
     fresh: list[Score] = []
-    for leaf, walk in zip(missing, tree.paths(missing), strict=True):
-        found[leaf] = verdict = grader.judge(walk)
+    for leaf, trajectory in zip(missing, tree.paths(missing), strict=True):
+        found[leaf] = verdict = grader.judge(trajectory)
         if verdict.value is not None:
             fresh.append(Score(leaf, grader.score, float(verdict.value), producer, verdict.reason))
     tree.add_scores(fresh)

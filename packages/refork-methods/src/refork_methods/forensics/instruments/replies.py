@@ -131,12 +131,12 @@ def last_said(end: Point) -> Point:
     tree = end.tree
     if tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
-    walk = tree.path(end)
-    for step in reversed(walk.context):
+    trajectory = tree.path(end)
+    for step in reversed(trajectory.context):
         if step.node.kind == "action":
             return Point(step.node, step.keep, tree)
         open_turn = step.node.tokens is not None and step.node.kind == "observation"
-        if open_turn and walk.leaf.kind != "verdict":
+        if open_turn and trajectory.leaf.kind != "verdict":
             return Point(step.node, step.keep, tree)
     raise BadInput("the policy said nothing on this walk", where=f"node {end.node.id[:12]}")
 
@@ -157,10 +157,10 @@ def put_message(end: Point, policy: Policy, content: str, instrument: str) -> Po
     at = last_said(end)
     tree = at.tree
     assert tree is not None
-    walk = tree.path(at)
-    before, message = said_so_far(walk), {"role": "user", "content": content}
+    trajectory = tree.path(at)
+    before, message = said_so_far(trajectory), {"role": "user", "content": content}
     exact = policy.card.can("tokens")
-    rendered = policy.render(list(before), walk.tokens, [message]) if exact else None
+    rendered = policy.render(list(before), trajectory.tokens, [message]) if exact else None
     mark = hashlib.blake2b(json.dumps([instrument, content]).encode(), digest_size=8).hexdigest()
     extra: Json = {"edit": "question", "instrument": instrument}
     draft = NewNode(

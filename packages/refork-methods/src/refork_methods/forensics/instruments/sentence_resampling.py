@@ -192,7 +192,7 @@ def sentence_resample(
     tree = end.tree
     found = pieces(end, unit)
     assert tree is not None
-    walk = tree.path(end)
+    trajectory = tree.path(end)
     over, outcome = _own_outcome(end, grader)
     points = [found[0].before, *(piece.after for piece in found)]
     live = points[:-1] if over else points
@@ -203,18 +203,18 @@ def sentence_resample(
         known = outcome is not None
         arms.append(
             Arm("the trace itself", int(outcome or 0), int(known), unfinished=int(not known),
-                grader=grader.producer.id, nodes=(walk.leaf.id,))
+                grader=grader.producer.id, nodes=(trajectory.leaf.id,))
         )  # fmt: skip
-    warnings = (*same_model(grader, policy), *_concerns(walk, arms, world))
-    return Profile(walk.leaf.id, tuple(found), tuple(arms), outcome, warnings)
+    warnings = (*same_model(grader, policy), *_concerns(trajectory, arms, world))
+    return Profile(trajectory.leaf.id, tuple(found), tuple(arms), outcome, warnings)
 
 
-def _concerns(walk: Trajectory, arms: Sequence[Arm], world: World | None) -> list[str]:
+def _concerns(trajectory: Trajectory, arms: Sequence[Arm], world: World | None) -> list[str]:
     """What a reader must know: edited text, missing world, cut-off and failed continuations, no contrast."""
     found = []
-    if any("edit" in s.node.extra for s in walk) or walk.context[0].node.kind == "rewrite":
+    if any("edit" in s.node.extra for s in trajectory) or trajectory.context[0].node.kind == "rewrite":
         found.append("the trace holds text that was not sampled: its scores need not have mean 0")
-    if world is None and "task" in walk.root.extra:
+    if world is None and "task" in trajectory.root.extra:
         found.append("the trace was recorded in a world and none is given: continuations end with the turn")
     for arm in arms:
         lost = arm.failed + (arm.unfinished or 0)

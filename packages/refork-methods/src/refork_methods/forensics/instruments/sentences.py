@@ -131,12 +131,12 @@ class _Turn:
         return 0 if here < 0 else sum(self.lengths()[:here]) + keep
 
 
-def _turns(walk: Trajectory) -> list[tuple[_Turn, Step | None]]:
+def _turns(trajectory: Trajectory) -> list[tuple[_Turn, Step | None]]:
     """Turns of the context and, for each, the last step that followed it before the next turn."""
     turns: list[tuple[list[Step], int]] = []
     answers: list[Step | None] = []
     speaking = False
-    for index, step in enumerate(walk.context):
+    for index, step in enumerate(trajectory.context):
         if step.node.kind != "action":
             if answers:
                 answers[-1] = step
@@ -163,13 +163,13 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
         raise BadInput(f"unknown unit {unit!r}", hint="sentence, paragraph or turn")
     if end.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
-    walk = end.tree.path(end)
-    turns = _turns(walk)
+    trajectory = end.tree.path(end)
+    turns = _turns(trajectory)
     if not turns:
         raise BadInput("this walk holds no turn of the policy", where=f"node {end.node.id[:12]}")
     index = -1
     if behind is not None:
-        index = next((i for i, s in enumerate(walk.context) if s.node == behind.node), -1)
+        index = next((i for i, s in enumerate(trajectory.context) if s.node == behind.node), -1)
         if index < 0:
             raise BadInput("the walk does not pass this point", where=behind.address)
     found: list[Piece] = []

@@ -193,9 +193,9 @@ def _write_traces(policy: RowPolicy, count: int, seed: int, file: Path) -> None:
     from refork_methods.recovery.sample import sample_paths
 
     rng = np.random.default_rng([seed, 1])
-    walks = sample_paths(policy, count, CAP, rng)
+    trajectories = sample_paths(policy, count, CAP, rng)
     with file.open("w", encoding="utf-8") as out:
-        write_jsonl(maze_traces(policy.graph, walks, rng), out)
+        write_jsonl(maze_traces(policy.graph, trajectories, rng), out)
 
 
 @app.command()

@@ -53,8 +53,10 @@ def written_plans(
         )  # fmt: skip
         found = []
         for task, group in zip(tasks, groups, strict=True):
-            for number, walk in enumerate(walk for arm in group.forks for walk in arm.leaves()):
-                said = next((s.node.text for s in walk if s.node.kind == "action"), "")
+            for number, trajectory in enumerate(
+                trajectory for arm in group.forks for trajectory in arm.leaves()
+            ):
+                said = next((s.node.text for s in trajectory if s.node.kind == "action"), "")
                 found.append(Written(task, said, number))
     return found
 

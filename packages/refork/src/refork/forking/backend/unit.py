@@ -117,10 +117,10 @@ def _shared(branch: Branch) -> Json:
     return {name: getattr(branch, name) for name in names}
 
 
-def _snapshot(tree: Tree | None, walk: Trajectory) -> Json | None:
+def _snapshot(tree: Tree | None, trajectory: Trajectory) -> Json | None:
     """The last snapshot of a walk, the only one that is restored."""
-    for place in range(len(walk.steps) - 1, -1, -1):
-        digest = walk.steps[place].node.snapshot
+    for place in range(len(trajectory.steps) - 1, -1, -1):
+        digest = trajectory.steps[place].node.snapshot
         if digest is not None and tree is not None:
             return {"step": place, "data": pack_bytes(tree.blob(digest))}
     return None

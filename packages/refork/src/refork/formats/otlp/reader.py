@@ -112,13 +112,13 @@ def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator
     service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
     came = origin("otlp", model, service=service) if model or service else None
     ran = [_tool_run(span, told) for span in tools]
-    walk = TracePath.of(made, definitions, ran, policy, came, f"otlp/{trace}")
+    trajectory = TracePath.of(made, definitions, ran, policy, came, f"otlp/{trace}")
     # A node that the writer named may be in several traces, and cannot tell of one.
     if NODE not in calls[-1].attributes:
-        walk.last(told.of_trace(agents), _failed(agents, by_id))
-    yield from walk.new_nodes
+        trajectory.last(told.of_trace(agents), _failed(agents, by_id))
+    yield from trajectory.new_nodes
     for span in spans:
-        at = walk.main.get(_key(span)) or walk.new_nodes[-1]
+        at = trajectory.main.get(_key(span)) or trajectory.new_nodes[-1]
         yield from _scores(span, draft_id(at))
 
 

@@ -61,14 +61,14 @@ class OTLPWriter:
         with recorded(records) as tree:
             by_id = {producer.id: producer for producer in tree.producers()}
             written: set[str] = set()
-            for walk in leaf_trajectories(tree):
-                turns = _turns(walk, tree)
-                if not turns or _is_side(walk.leaf) or turns[-1].node.id in written:
+            for trajectory in leaf_trajectories(tree):
+                turns = _turns(trajectory, tree)
+                if not turns or _is_side(trajectory.leaf) or turns[-1].node.id in written:
                     continue
                 # What follows a last turn (verdicts, results that nobody was shown) makes no other trace.
                 written.add(turns[-1].node.id)
                 turns[-1].scores = _with_rest(turns[-1], tree)
-                batch = _batch(walk, turns, tree, by_id)
+                batch = _batch(trajectory, turns, tree, by_id)
                 out.write(
                     json.dumps(batch, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
                 )
@@ -96,11 +96,11 @@ def _own(node: Node) -> Json:
     return node.extra if node.key.startswith("otlp/") else {}
 
 
-def _turns(walk: Trajectory, tree: Tree) -> list[_Turn]:
+def _turns(trajectory: Trajectory, tree: Tree) -> list[_Turn]:
     turns: list[_Turn] = []
     context: list[Message] = []
     owners: dict[str, _Turn] = {}
-    for part in parts_of(walk):
+    for part in parts_of(trajectory):
         if isinstance(part, ContextStep):
             context = [] if part.step.node.kind == "rewrite" else context
             context = [*context, *part.messages]
@@ -114,7 +114,7 @@ def _turns(walk: Trajectory, tree: Tree) -> list[_Turn]:
     # A score belongs to the turn that its node is of, or to the last one before it; one of a node that this
     # walk cuts is of what another walk said.
     last: _Turn | None = None
-    for step in walk:
+    for step in trajectory:
         last = owners.get(step.node.id, last)
         rewritten = step.node.kind == "action" and step.node.id not in owners and not _only_shown(step.node)
         if last is not None and step.keep is None and not rewritten:
@@ -138,21 +138,21 @@ def _only_shown(node: Node) -> bool:
     return node.key.startswith("otlp/") and "/shown/" in node.key
 
 
-def _batch(walk: Trajectory, turns: Sequence[_Turn], tree: Tree, by_id: dict[str, Producer]) -> Json:
-    known = _own(walk.leaf).get("trace") or {}
+def _batch(trajectory: Trajectory, turns: Sequence[_Turn], tree: Tree, by_id: dict[str, Producer]) -> Json:
+    known = _own(trajectory.leaf).get("trace") or {}
     trace = str(known.get("id") or _trace_of(turns[-1].node))
     resource = known.get("resource") or {} if known else {"service.name": "refork"}
     spans: list[tuple[Json, Json, Json]] = []
     for agent in known.get("agents") or []:
         spans.append(_kept_span(agent, trace, resource))
     # A new span begins no earlier than the one before it ended: readers put them in order by time.
-    end, tools = 0, walk.root.extra.get("tools")
+    end, tools = 0, trajectory.root.extra.get("tools")
     for turn in turns:
         made = _call_span(turn, trace, resource, tools, tree, end)
         made[0]["events"] += [event for score in turn.scores for event in _evaluation(score, made[0], by_id)]
         spans.append(made)
         end = int(made[0]["endTimeUnixNano"])
-    for step in walk:
+    for step in trajectory:
         spans += [_kept_span(tool, trace, resource) for tool in _own(step.node).get("tool_spans") or []]
     spans += [_kept_span(tool, trace, resource) for tool in known.get("tools") or []]
     return {"resourceSpans": list(_grouped(spans))}
