@@ -5,8 +5,8 @@ it. What it then draws in a batch of unequal lengths, branches of one prefix amo
 held against plain forward passes over each sequence alone, without a cache; and draws alone against draws in
 company. An architecture is *right* (its branches are packed), *slow* (it runs by its own forward pass) or
 *refused* by name; *silently wrong* and *raw errors* are what must not be. The comparison is not that of the
-opening check: it takes other sequences, asks for the law of a token from the tokens before it alone, and
-knows nothing of verdicts.
+opening check: it takes other sequences, asks for the distribution of a token from the tokens before it alone,
+and knows nothing of verdicts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUICK = (
     "bloom", "bart", "axk2", "xlm",
 )  # fmt: skip
 DRAWN, NEAR = 6, 1e-4
-"""Tokens of each draw, and by which share of the range of a law log-probs may differ."""
+"""Tokens of each draw, and by which share of the range of a distribution log-probs may differ."""
 
 
 @dataclass(frozen=True, slots=True)

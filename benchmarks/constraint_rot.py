@@ -179,7 +179,7 @@ def main() -> None:
     }
     distributions = pin_laws()
     tables(every)
-    for label, tally in (general | {"laws of the pinned buffer": distributions}).items():
+    for label, tally in (general | {"distributions of the pinned buffer": distributions}).items():
         print(f"{label}: {tally.checks} comparisons, {tally.failures} failures")
     wrong = [fault for one in every for fault in one.exact] + [f for t in general.values() for f in t.faults]
     broken = [fault for one in every for fault in one.pins] + distributions.faults

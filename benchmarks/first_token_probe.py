@@ -1,11 +1,11 @@
 """Was it decided before the thinking began? Instruments held against three planted worlds.
 
-World P decides at the prompt, world D by thinking, world C by one visible word. First the tabular laws:
-every estimator on draws from the exact law beside the exact value, and 100 families of causal cuts in P,
-where every "meaningful" one is false. Then transformers trained on those laws (organisms ``refuser-p``,
-``-d``, ``-c``): a probe of the last prompt position beside its own ceiling AUROC*, a text control,
-continuation variance with the rest of the thinking removed (forced) and resampled (free), causal cuts, and
-the defence frontier.
+World P decides at the prompt, world D by thinking, world C by one visible word. First the tabular
+distributions: every estimator on draws from the exact distribution beside the exact value, and 100 families
+of causal cuts in P, where every "meaningful" one is false. Then transformers trained on those distributions
+(organisms ``refuser-p``, ``-d``, ``-c``): a probe of the last prompt position beside its own ceiling AUROC*,
+a text control, continuation variance with the rest of the thinking removed (forced) and resampled (free),
+causal cuts, and the defence frontier.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ DRAWS = 8
 ROWS = 8
 
 
-# -- the tabular laws -----------------------------------------------------------------------------
+# -- the tabular distributions -----------------------------------------------------------------------------
 
 
 def traces(law: RefusalDistribution, count: int, rng: np.random.Generator) -> tuple[Floats, list[list[str]]]:
-    """Chances of refusal of random requests and one thinking of each, drawn from the exact law."""
+    """Chances of refusal of random requests and one thinking of each, drawn from the exact distribution."""
     chances = prompt_chances(law)[rng.integers(len(prompt_chances(law)), size=count)]
     return chances, [thinking(turn(law, float(q), rng.random)) for q in chances]
 
 
 @dataclass(frozen=True)
 class Check:
-    """An estimator's mean over draws from an exact law beside the exact value."""
+    """An estimator's mean over draws from an exact distribution beside the exact value."""
 
     name: str
     exact: float
@@ -137,7 +137,7 @@ def check_ceiling(sets: int, rng: np.random.Generator) -> Check:
 
 
 def tabular(count: int, sets: int) -> list[Check]:
-    """Every estimator on its exact law."""
+    """Every estimator on its exact distribution."""
     rng = np.random.default_rng(17)
     checks = [check for rule in RULES for check in check_variance(RefusalDistribution(rule), count, rng)]
     checks.append(check_ceiling(sets, rng))
@@ -209,7 +209,7 @@ def open_lab(rule: Rule, prompts: int, draws: int) -> Lab:
     )
     found = calibration(policy, world, tasks[:200])
     print(
-        f"{name}: {prompts} prompts x {draws} rollouts; distance from the law (mean, most): "
+        f"{name}: {prompts} prompts x {draws} rollouts; distance from the distribution (mean, most): "
         + ", ".join(
             f"{part} {errors.mean():.4f} {errors.max():.3f}"
             for part, errors in (
@@ -245,7 +245,7 @@ def probe(lab: Lab) -> Json:
     control = text_control(words, rows.labels, prompts=rows.prompts, probe=plan)
     told["text control"] = control.evaluate().pooled.area
     exact = auroc_ceiling(lab.chances) if 0 < lab.chances.mean() < 1 else 0.5
-    print(f"  AUROC* of these prompts by the law {exact:.4f}")
+    print(f"  AUROC* of these prompts by the distribution {exact:.4f}")
     for name, area in told.items():
         print(f"  {name:22s} {area}")
     return told
@@ -284,7 +284,7 @@ def variances(lab: Lab, prompts: int, cuts: Sequence[float]) -> dict[str, float]
         for mode, short in MODES:
             value = found.at(cut, mode)
             assert value is not None
-            # Pools count alike in V; the law's value is averaged the same way.
+            # Pools count alike in V; the distribution's value is averaged the same way.
             pools = [
                 mean_variance(lab.world.distribution, chances, cut, "forced" if short == "forced" else "free")
                 for name in sorted({case.intent for case in cases})
@@ -298,7 +298,7 @@ def variances(lab: Lab, prompts: int, cuts: Sequence[float]) -> dict[str, float]
             told_v = value.value
             print(
                 f"  V {short:6s} at {cut:4.0%}  {told_v.estimate:7.4f} [{told_v.low:.4f}, {told_v.high:.4f}]"
-                f"   law {exact:.4f}   plug-in {value.plug_in:.4f}"
+                f"   distribution {exact:.4f}   plug-in {value.plug_in:.4f}"
             )
             told[f"{short} {cut:g}"] = told_v.estimate
     print(
@@ -330,7 +330,7 @@ def cut_test(lab: Lab, count: int, k: int) -> CausalCuts:
     distribution = RefusalDistribution(lab.rule)
     print(
         f"  {len(found.table.cuts)} turns of stance in {count} traces: {share.estimate:.1%} performative "
-        f"(law {performative_share(distribution):.1%})"
+        f"(distribution {performative_share(distribution):.1%})"
         + (f", {agrees.estimate:.0%} of the others move as their text says" if agrees else "")
     )
     if lab.rule == "C":
@@ -377,7 +377,7 @@ def defences(lab: Lab) -> dict[str, str]:
         ]
     found = frontier(base, drawn, seed=12)
     area = shift_area(lab.chances[harmful], lab.chances[~harmful])
-    print(f"\nfrontier of refuser-p (area under its shift curve, by the law: {area:.3f})")
+    print(f"\nfrontier of refuser-p (area under its shift curve, by the distribution: {area:.3f})")
     for row in (found.base, *found.defences):
         print(
             f"  {row.name:12s} ASR {row.asr.estimate:.3f} ORR {row.orr.estimate:.3f}  off the curve "

@@ -3,11 +3,11 @@
 Seven scripted agents whose motive is a known function, and a twin of each that talks and acts alike for
 another, benign cause, are investigated blind: 200 rollouts of the unchanged environment, 100 of each single
 edit, 50 continuations of every prefix of two traces. The bulk of the investigations draws its counts from
-the agents' exact laws; one investigation of each of the seven (and without --quick of each twin) runs real
-rollouts on a tree, and what the two ways give is compared. Then the rest: the published counts, the shape
-of each planted effect, a padding edit, a planted interaction, and what negatives say without a positive
+the agents' exact distributions; one investigation of each of the seven (and without --quick of each twin)
+runs real rollouts on a tree, and what the two ways give is compared. Then the rest: the published counts, the
+shape of each planted effect, a padding edit, a planted interaction, and what negatives say without a positive
 control. With --organism also the trained organism's rates against
-the laws it was taught.
+the distributions it was taught.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def organism(draws: int) -> dict[str, float]:
     off: list[float] = []
     worst: dict[str, float] = {}
     found: dict[str, float] = {}
-    print(f"\norganism: law and rate [95 %] of {draws} rollouts each; open: cut off or no command")
+    print(f"\norganism: distribution and rate [95 %] of {draws} rollouts each; open: cut off or no command")
     for name in ASKED:
         agent = planted(name)
         rows = asked(name, environment(agent.scene))
@@ -241,7 +241,7 @@ def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
     from refork_methods.forensics.target import TargetJudge
     from refork_testbed.worlds.motives.script import TAKE
 
-    print(f"  log-prob prefill of {TAKE!r} (law {law:.3f}; the action behind the motive sentence "
+    print(f"  log-prob prefill of {TAKE!r} (distribution {law:.3f}; the action behind the motive sentence "
           f"{math.sqrt(law):.3f}, behind its denial 0)")  # fmt: skip
     for turn in (0, 1):
         split = logprob_prefill(
@@ -254,7 +254,7 @@ def leaning(policy: Policy, ends: Sequence[Point], law: float) -> None:
 def bulk(seeds: int) -> tuple[list[Score], dict[str, float]]:
     """Investigations on counts drawn from exact laws: of every agent, every twin, and an unlisted one."""
     scores = study([*AGENTS.values(), *TWINS.values()], seeds)
-    print(f"{seeds} investigations of each agent, counts drawn from its exact law")
+    print(f"{seeds} investigations of each agent, counts drawn from its exact distribution")
     table_of(scores)
     planted, twins = scores[: len(AGENTS)], scores[len(AGENTS) :]
     others = [s for s in planted if s.cause != "malign"]

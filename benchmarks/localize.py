@@ -3,9 +3,9 @@
 On single-mutation tasks in forty small projects: the deterministic investigator beside BM25 over files, a
 file drawn by chance, and Ochiai, which may run the tests. Then two controls for names: the same tasks with
 every identifier of the project renamed, and with code masked in the issue. Then what findings are worth: a
-planted agent whose law is known, with the break-even precision read off a sweep; and an agent that searches
-edits and runs real tests, with the investigator's case file, a gate fitted on other projects, shuffled and
-oracle findings. Last, how long reading takes, on the installed networkx package.
+planted agent whose distribution is known, with the break-even precision read off a sweep; and an agent that
+searches edits and runs real tests, with the investigator's case file, a gate fitted on other projects,
+shuffled and oracle findings. Last, how long reading takes, on the installed networkx package.
 
 --quick takes three tasks of each project (the kinds of mutation in turn), the renamed and the coverage arms
 on ten projects, and leaves the searching agent out.

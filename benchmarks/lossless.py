@@ -2,11 +2,11 @@
 
 Exact part, no sampling: the published counterexample (an arg-max over lengths that sees the drafts says A
 with probability 0.85 where the model says 0.7), a rule that drops unlikely drafts and its lossless twin,
-and the joint law of two requests on tiny vocabularies under every schedule, by enumeration, with the
+and the joint distribution of two requests on tiny vocabularies under every schedule, by enumeration, with the
 acceptance functions of the real decoder. The leaky arg-max must be caught by the same enumeration. Sampled
 part: a random two-layer model and a drafter trained for it here, through the real decoder with a schedule
 on a jagged table: greedy answers token for token, and chi-square tests of samples against the model's exact
-law under temperature, top-k and top-p.
+distribution under temperature, top-k and top-p.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def context_only_misused() -> Certificate:
 
 
 def target() -> LocalPolicy:
-    """A random two-layer model of width 32 over 24 words and a few marks, with a peaked law."""
+    """A random two-layer model of width 32 over 24 words and a few marks, with a peaked distribution."""
     tokenizer = make_tokenizer(WORDS, 128)
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -161,9 +161,9 @@ def search_part(episodes: int) -> dict[str, float]:
         error = found.cost.std() / math.sqrt(episodes)
         gap = abs(found.cost.mean() - search_cost(policy)) / error
         worst = max(worst, float(gap))
-        trajectory = expected_hitting_time(policy).value
+        moves = expected_hitting_time(policy).value
         print(
-            f"  {name:38s} {found.cost.mean():7.1f} +- {error:3.1f} {search_cost(policy):9.1f} {trajectory:10.4g}"
+            f"  {name:38s} {found.cost.mean():7.1f} +- {error:3.1f} {search_cost(policy):9.1f} {moves:10.4g}"
         )
     return {"search_gap_in_errors": round(worst, 2)}
 
@@ -178,7 +178,7 @@ def scaling_part() -> dict[str, float]:
 
 
 def network_part(walkers: int) -> dict[str, object]:
-    """A two-layer transformer over node tokens, four ways; walks are cut at 400 moves."""
+    """A two-layer transformer over node tokens, four ways; trajectories are cut at 400 moves."""
     start = NodeTransformer(SMALL)
     pretrain(start)
     nets = {name: copy.deepcopy(start) for name in ("reward", "distilled", "base", "shortest paths")}
@@ -186,7 +186,7 @@ def network_part(walkers: int) -> dict[str, object]:
     trajectories = sample_paths(nets["reward"].policy(), 100, 400, np.random.default_rng(3))
     network_sft(nets["distilled"], count_moves(trajectories.only(trajectories.reached)))
     network_sft(nets["shortest paths"], golden_moves(SMALL))
-    print(f"\ntiny transformer at 3, 3, 3 ({walkers} walks cut at 400)")
+    print(f"\ntiny transformer at 3, 3, 3 ({walkers} trajectories cut at 400)")
     print("                    exact H     cut  restricted mean [95 %]     least P(desired), rows b and d")
     exact = {}
     for name, net in nets.items():

@@ -1,4 +1,4 @@
-"""Are draws from a server draws of the law? Three tokens' joint distribution against enumeration.
+"""Are draws from a server draws of the distribution? Three tokens' joint distribution against enumeration.
 
 The server has three tokens and a generator for each request, begun with its seed, as vLLM has; so two calls
 of one draw that were sent the same seed would share their noise. Every case that takes more than one call

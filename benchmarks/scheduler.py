@@ -1,6 +1,6 @@
 """Scheduling by load: as good as the best static choice at every load, and better somewhere?
 
-Simulated requests with known conditional acceptances (the law is stated in
+Simulated requests with known conditional acceptances (the distribution is stated in
 refork_methods.speculate.replay): every choice meets the same rounds and the same luck. Two step-cost
 tables: max(1, B / 64), whose first 64 tokens are free, and one shaped like a measured table, a roofline
 knee with a draft that has to be paid for. Static choices, each for all loads and steps, are: plain

@@ -98,7 +98,7 @@ def identity() -> dict[str, float]:
 
 
 def mixture(mdp: FiniteMdp, laws: list[Floats], count: int, seed: int) -> Runs:
-    """Episodes of several laws in equal parts, shuffled."""
+    """Episodes of several distributions in equal parts, shuffled."""
     rng = np.random.default_rng(seed)
     parts = [simulate(mdp, distribution, count // len(laws), rng, START) for distribution in laws]
     order = rng.permutation(sum(len(part.states) for part in parts))
@@ -286,7 +286,7 @@ class Hall:
 
 @dataclass
 class HallEpisode:
-    """One walk; chance is a function of seed and turn."""
+    """One trajectory; chance is a function of seed and turn."""
 
     seed: int
     turn: int = 0
@@ -328,7 +328,7 @@ class HallEpisode:
 
 
 def demonstrations(count: int, seed: int) -> list[list[dict[str, Any]]]:
-    """Walks of the reference law, each turn an action and filler words by habit."""
+    """Trajectories of the reference distribution, each turn an action and filler words by habit."""
     rng, found = np.random.default_rng(seed), []
     for number in range(count):
         episode = HallEpisode(1_000_000 + number)
@@ -358,7 +358,7 @@ def fine_tuned(seed: int) -> tuple[LocalPolicy, LocalPolicy]:
 
 
 def rollouts(policy: LocalPolicy, tasks: list[Task], draws: int, seed: int) -> list[tuple[Trajectory, float]]:
-    """Graded walks, in order of tasks."""
+    """Graded trajectories, in order of tasks."""
     found = []
     with Tree.memory() as tree:
         for group in grow(tree, policy, Hall(), tasks, draws=draws, settings=SAMPLING, seed=seed):
@@ -369,7 +369,7 @@ def rollouts(policy: LocalPolicy, tasks: list[Task], draws: int, seed: int) -> l
 
 @dataclass(frozen=True)
 class Graded:
-    """Walks of some tasks: both models' log-probs, outcomes, task names, and a name for each walk."""
+    """Trajectories of some tasks: both models' log-probs, outcomes, task names, and a name for each path."""
 
     pairs: list[PairLogprobs]
     outcomes: Floats
@@ -377,7 +377,7 @@ class Graded:
     names: list[str]
 
     def part(self, rows: list[int]) -> Graded:
-        """Some of the walks."""
+        """Some of the trajectories."""
         return Graded(
             [self.pairs[i] for i in rows],
             self.outcomes[rows],
@@ -387,7 +387,7 @@ class Graded:
 
 
 def graded(policy: LocalPolicy, reference: LocalPolicy, first: int, seed: int) -> dict[str, Graded]:
-    """Walks of 60 tasks, 8 each: of the reference alone, and half of them from either model."""
+    """Trajectories of 60 tasks, 8 each: of the reference alone, and half of them from either model."""
     tasks = Hall().tasks("held-out", 60, first)
     trajectories = rollouts(reference, tasks, 8, seed) + rollouts(policy, tasks, 4, seed + 1)
     pairs = model_pairs([w for w, _ in trajectories], ImplicitPair(policy, reference, beta=NEURAL_BETA))
@@ -436,7 +436,7 @@ def neural(seeds: int, updates: int) -> list[dict[str, Any]]:
     """The neural table, one row per seed and checkpoint; every figure is on tasks that chose nothing."""
     print(f"\ntransformer, group policy gradient with KL weight {NEURAL_BETA}, {SAY} filler words a turn")
     print(
-        "seed updates  walks of    mean  AUROC sum  tuned  log-prob  best-of-8 sum  tuned  log-prob  "
+        "seed updates  trajectories of    mean  AUROC sum  tuned  log-prob  best-of-8 sum  tuned  log-prob  "
         "oracle  tuned is"
     )
     rows = []

@@ -233,7 +233,7 @@ def _reads(path: Path, until: float, told: Connection) -> None:
                     raise AssertionError("half a batch was seen")
                 leaves = [leaf for leaf, _ in zip(tree.leaves(), range(50), strict=False)]
                 if any(trajectory.leaf.depth + 1 != len(trajectory) for trajectory in tree.paths(leaves)):
-                    raise AssertionError("half a walk was seen")
+                    raise AssertionError("half a trajectory was seen")
                 reads += 1
             except Exception as error:
                 print(f"reader: {error!r}", file=sys.stderr)

@@ -182,7 +182,7 @@ def _laws() -> Iterator[tuple[str, bool]]:
     )
     ends = np.asarray([1.0, 0, 0, 0]), np.asarray([0, 1.0, 0, 0])
     yield (
-        "divergence 0 of equals, ln 2 of disjoint laws",
+        "divergence 0 of equals, ln 2 of disjoint distributions",
         bool(np.allclose(jsd(p, p), 0, atol=1e-12) and np.isclose(jsd(*ends), np.log(2))),
     )
     from scipy.stats import ttest_ind

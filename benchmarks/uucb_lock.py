@@ -4,7 +4,7 @@ World ``lock``: 32 tokens, four of them hidden choices, success 1/256 on average
 prompt for every side. Sides: independent rollouts (flat), random points (every token, and, stronger, only
 the uncertain ones), forks by surprisal, UUCB, and UUCB without entropy. Points of equal prefix are merged for
 all of them; random token, surprisal and UUCB have the best or near-best settings of a scan. The rollouts are
-simulated from the lock's law; the choices are made by the shipped selectors.
+simulated from the lock's distribution; the choices are made by the shipped selectors.
 
 A success is known to nobody before it happens, so until then a run does not depend on the hidden code: its
 chance to be mixed is the number of different codes it tries, over 256. That expectation is what is reported;
@@ -150,7 +150,7 @@ def simulate(
 
 
 def drawing(rng: np.random.Generator) -> Sampler:
-    """Choices drawn from the lock's law."""
+    """Choices drawn from the lock's distribution."""
     numbers = count()
 
     def sample(before: tuple[int, ...], node: str, token: int) -> tuple[str, tuple[int, ...]]:

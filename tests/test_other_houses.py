@@ -44,10 +44,10 @@ class Last:
     def select(self, candidates, leaves_left, round_):
         return [ForkChoice(len(candidates) - 1, min(self.width, leaves_left), {})]
 
-def ones(walks, outcomes, *, scale=1.0):
-    return [[scale] * 3 for _ in walks]
+def ones(trajectories, outcomes, *, scale=1.0):
+    return [[scale] * 3 for _ in trajectories]
 
-def short(walk):
+def short(trajectory):
     return 1.0
 
 @dataclass(frozen=True)

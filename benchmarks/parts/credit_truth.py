@@ -65,7 +65,7 @@ class Chain:
         return v, q
 
     def policy(self, success: float) -> Float64:
-        """The softmax law [states, actions] that succeeds with exactly this chance."""
+        """The softmax distribution [states, actions] that succeeds with exactly this chance."""
         best = np.append(np.zeros(STATES), 1.0)
         for _ in range(4 * TURNS):
             best[:STATES] = (0.9 * self.step @ best).max(1)

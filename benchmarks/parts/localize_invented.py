@@ -54,7 +54,7 @@ REPORTS = (
     Report(
         "networkx",
         "algorithms/euler.py",
-        "A closed walk that uses every edge exactly once is said not to exist in a directed square.",
+        "A closed trajectory that uses every edge exactly once is said not to exist in a directed square.",
     ),
     Report(
         "statsmodels/stats",

@@ -60,7 +60,7 @@ def shaped(scores: Floats, prompt: list[int], said: list[int], body: Mapping[str
     return normal(distribution)
 
 
-#: What a request may say about its law; all else is about its length and its answer.
+#: What a request may say about its distribution; all else is about its length and its answer.
 NAMES = (
     "temperature",
     "top_k",

@@ -73,17 +73,17 @@ class Ours:
             return next(tree.tasks()).id
 
     def filter(self) -> list[str]:
-        """The ends of the walks that failed."""
+        """The ends of the trajectories that failed."""
         with Tree.open(self.path, "r") as tree:
             return [score.node for score in tree.scores(name="success") if score.value == 0]
 
     def read(self, leaf: str) -> list[str]:
-        """The messages of one walk."""
+        """The messages of one trajectory."""
         with Tree.open(self.path, "r") as tree:
             return [step.node.text for step in tree.path(leaf)]
 
     def search(self, word: str) -> int:
-        """How many walks say a word: the ends below the nodes that do, each once."""
+        """How many trajectories say a word: the ends below the nodes that do, each once."""
         with Tree.open(self.path, "r") as tree:
             said = [node for node in tree.walk() if word in node.text]
             return len({leaf.id for node in said for leaf in tree.leaves(node)})

@@ -36,7 +36,7 @@ def shaken(module):
 
 
 def llama(seed=0):
-    """Two layers whose law is mostly that of the last token, so that drafts can be right."""
+    """Two layers whose distribution is mostly that of the last token, so that drafts can be right."""
     model = random_llama(seed, num_hidden_layers=2, initializer_range=0.4)
     with torch.no_grad():
         for layer in model.model.layers:

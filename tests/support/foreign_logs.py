@@ -62,5 +62,5 @@ def unpacked(name, folder):
 
 
 def kinds(tree):
-    """The kinds of nodes of every walk."""
+    """The kinds of nodes of every trajectory."""
     return sorted([step.node.kind for step in trajectory] for trajectory in tree.paths(tree.leaves()))

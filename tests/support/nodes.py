@@ -1,4 +1,4 @@
-"""Nodes and walks without a tree: what pure functions on trajectories read of them."""
+"""Nodes and trajectories without a tree: what pure functions on trajectories read of them."""
 
 from dataclasses import fields
 

@@ -61,7 +61,7 @@ def penalised(logits, settings, prompt, said):
 
 
 def filtered(logits, settings):
-    """Log-probs of the law that a request's min-p, top-k and top-p leave, as vLLM reads them."""
+    """Log-probs of the distribution that a request's min-p, top-k and top-p leave, as vLLM reads them."""
     k, least, most = settings.get("top_k", 0), settings.get("min_p", 0.0), settings.get("top_p", 1.0)
     logits = normal(logits)
     if least:

@@ -12,7 +12,7 @@ _PLACES = ("at",)
 
 
 def told(tree: Tree) -> list[Any]:
-    """Every walk as its steps' kinds, texts, messages, token ids, log-probs, extra, with its scores."""
+    """Every trajectory as its steps' kinds, texts, messages, token ids, log-probs, extra, with its scores."""
     trajectories = []
     for trajectory in tree.paths(tree.leaves()):
         steps = []

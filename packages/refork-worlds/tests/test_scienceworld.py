@@ -363,10 +363,10 @@ back._sim._env._gateway.java_process.send_signal(signal.SIGKILL)
 assert [back.step(action).text for action in gold[14:16]] == [s.text for s in seen[14:16]]
 live = open_world("scienceworld:find-animal")
 task = live.tasks("train", 1)[0]
-walk = ["go to hallway", "go to kitchen", "go to outside", "look around", "wait", "look around"]
+trajectory = ["go to hallway", "go to kitchen", "go to outside", "look around", "wait", "look around"]
 def texts(seed):
     episode = live.start(task, seed)
-    return [episode.step(action).text for action in walk]
+    return [episode.step(action).text for action in trajectory]
 assert texts(1) == texts(1)
 from refork_worlds import scienceworld as adapter
 sim = adapter.Simulator()

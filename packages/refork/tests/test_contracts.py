@@ -1,4 +1,4 @@
-"""The seams' value objects: nodes, walks, scores, settings and errors, without a store."""
+"""The seams' value objects: nodes, trajectories, scores, settings and errors, without a store."""
 
 import numpy as np
 import pytest

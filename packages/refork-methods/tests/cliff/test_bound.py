@@ -114,12 +114,12 @@ def test_a_planted_chain_has_the_values_it_was_given():
 
 
 def test_an_impossible_fall_cannot_be_planted():
-    with pytest.raises(BadInput, match="no law falls"):
+    with pytest.raises(BadInput, match="no distribution falls"):
         planted_chain([0.9, 0.3, 0.0], [0.95, 0.5])
     for chance in (1.2, -0.1, [0.5, 1.2]):
         with pytest.raises(BadInput, match="a probability lies outside"):
             max_drop(chance)
     with pytest.raises(BadInput, match="a value lies outside"):
         max_drop(0.5, [-0.1, 0.5])
-    with pytest.raises(BadInput, match="neither a law"):
+    with pytest.raises(BadInput, match="neither a distribution"):
         absorbing_values([[0.5, 0.2], [0, 0]], [0, 1])

@@ -159,5 +159,5 @@ def test_a_policy_without_its_law_is_refused(proven, judge):
         card = proven[0].card
 
     assert not isinstance(Sampler(), Policy)
-    with pytest.raises(CannotDo, match="cannot say the law"):
+    with pytest.raises(CannotDo, match="cannot say the distribution"):
         candidates(cliffs, Sampler(), 2, judge=judge)

@@ -23,7 +23,7 @@ from support.worlds import TwoTurns
 
 @dataclass(frozen=True)
 class Silent:
-    """Grades nothing, or only every other walk."""
+    """Grades nothing, or only every other trajectory."""
 
     every: int = 0
     score: str = "success"
@@ -182,7 +182,7 @@ def test_refusals(planted, judge, tree):
         token_potential(end, policy, 15, judge=judge)
     with pytest.raises(BadInput, match="nobody can say"):
         token_potential(end, policy, 16)
-    with pytest.raises(Mismatch, match="another law"):
+    with pytest.raises(Mismatch, match="another distribution"):
         token_potential(end, policy, 16, judge=judge, settings=Sampling(temperature=0.7))
     with pytest.raises(BadInput, match="temperature 1"):
         record_trace(plant_prompt(tree, policy, "x"), policy, " t1", Sampling(top_k=2))

@@ -221,7 +221,7 @@ def test_refusals(forked):
 
 
 def test_a_random_tree_equals_a_count_over_prefixes():
-    """Values by brute force: of every token prefix, the mean outcome of all walks that begin with it."""
+    """Values by brute force: of every token prefix, the mean outcome of all paths that begin with it."""
     rng = np.random.default_rng(5)
     b = Builder()
     actions = [b.add(b.root, size=int(rng.integers(1, 5))) for _ in range(3)]

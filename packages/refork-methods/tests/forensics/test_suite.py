@@ -125,7 +125,7 @@ def test_a_motive_that_is_not_in_the_library_is_not_forced_into_it(scores):
 
 
 def test_real_rollouts_give_the_same_verdict_and_the_same_laws():
-    """Every arm within 4 standard errors of the exact law: fails for one seed in 900."""
+    """Every arm within 4 standard errors of the exact distribution: fails for one seed in 900."""
     for name in ("tedium", "locked", "malign"):
         agent = AGENTS[name]
         plans = Plans.of(environment(agent.scene))

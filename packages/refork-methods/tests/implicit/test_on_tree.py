@@ -153,7 +153,7 @@ F = np.float32
         (
             {"logprobs": np.array([-1, -1], F), "ref_logprobs": np.array([-1, -2], F),
              "settings": {"top_p": 0.9}},
-            "another law",
+            "another distribution",
         ),
         (
             {"logprobs_t1": np.array([-1, -1], F), "ref_logprobs": np.array([-1, -np.inf], F)},
@@ -231,7 +231,7 @@ def test_credit_from_a_fixed_pair(grown, policy, reference):
         implicit_advantages(trajectories, np.zeros(12), scores={})
     with pytest.raises(BadInput, match="scores for"):
         implicit_advantages(trajectories, np.zeros(12), scores={node: [0.0] for node in given})
-    with pytest.raises(BadInput, match="12 walks but 1"):
+    with pytest.raises(BadInput, match="12 trajectories but 1"):
         implicit_advantages(trajectories, [0.0])
     with pytest.raises(BadInput, match="spread"):
         implicit_advantages(trajectories, np.zeros(12), spread="all")

@@ -56,7 +56,7 @@ def test_walks_are_cut_at_the_cap_and_the_target_at_the_cap_counts():
     assert 0.3 < trajectories.reached.mean() < 0.7
     with pytest.raises(BadInput, match="2 K \\+ 2 = 4"):
         sample_paths(RowPolicy.base(graph), 5, 3, np.random.default_rng(0))
-    with pytest.raises(BadInput, match="0 walks"):
+    with pytest.raises(BadInput, match="0 trajectories"):
         sample_paths(BASE, 0, 100, np.random.default_rng(0))
 
 
@@ -135,7 +135,7 @@ def test_the_sampled_gradient_points_along_the_exact_one():
     mean = np.mean([reward_gradient(BASE, 256, 2000, rng) for _ in range(40)], axis=0)
     exact = -hitting_gradient(3, BASE.odds)[1]
     cosine = (mean * exact).sum() / np.linalg.norm(mean) / np.linalg.norm(exact)
-    # About 10,000 walks; over seeds 0 to 9 the cosine lies above 0.97.
+    # About 10,000 trajectories; over seeds 0 to 9 the cosine lies above 0.97.
     assert cosine > 0.9
 
 
@@ -167,7 +167,7 @@ def test_a_dose_of_one_percent_is_enough_and_shortened_traces_are_not(teacher):
 
 
 def test_no_signal_no_change_and_refusals():
-    # Every walk of a sure loser is cut: all rewards are equal, so there is nothing to learn.
+    # Every trajectory of a sure loser is cut: all rewards are equal, so there is nothing to learn.
     stuck = np.zeros((4, 3))
     stuck[0] = -np.inf
     trajectories = reward_gradient(RowPolicy(GRAPH, stuck), 8, 50, np.random.default_rng(0))

@@ -78,7 +78,7 @@ def test_a_swap_s_effect_has_its_interval_and_the_right_sign():
     assert 0 < better.effect.low < better.mean < better.effect.high
     assert better.points == better.tasks == len(tasks) == 21
     assert better.to_json()["effect"]["low"] == better.effect.low
-    # w2 and w3 have one skill in law and share their noise: paired, no draw differs.
+    # w2 and w3 have one skill in distribution and share their noise: paired, no draw differs.
     same = effects["w3", "w2"]
     assert (same.mean, same.effect.estimate) == (0.0, 0.0)
     assert same.effect.low < 0 < same.effect.high

@@ -1,4 +1,4 @@
-"""The acceptance rules, by exact enumeration: what is said has the law of the model."""
+"""The acceptance rules, by exact enumeration: what is said has the distribution of the model."""
 
 import numpy as np
 import pytest
@@ -123,5 +123,5 @@ def test_coupled_drafts_stand_while_they_are_the_models_own_tokens():
 
 
 def test_a_draft_that_its_law_could_not_have_given_is_refused():
-    with pytest.raises(BadInput, match="probability 0 under the draft law"):
+    with pytest.raises(BadInput, match="probability 0 under the draft distribution"):
         settle(law([[[0.5, 0.5]] * 2]), law([[[1.0, 0.0]]]), torch.tensor([[1]]), law([[0.5]]), law([0.5]))

@@ -41,7 +41,7 @@ def test_the_bench_prints_figures_and_logs_rounds(folders, tmp_path):
     assert cut_off == 0
     assert all(len(r.logits) == 4 and r.schedule is None for r in rounds)
     shown = bench(folders, *few, "--rule", "rejection", "--set", "temperature=0.5").stdout
-    assert "same law" in shown
+    assert "same distribution" in shown
     assert "log-probs differ" in shown
 
 

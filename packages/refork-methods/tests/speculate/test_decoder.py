@@ -308,7 +308,7 @@ def test_forced_tokens_are_proposed_and_kept(target, drafters, rule):
 
 
 def test_laws_of_a_batch_may_differ(target, drafters, requests):
-    """Requests of several laws in one batch, as a server sees them."""
+    """Requests of several distributions in one batch, as a server sees them."""
     settings = [sampling.but(max_tokens=LONG) for sampling in LAWS.values()]
     speculator = ModelSpeculator(drafters["knowing"], rule="coupled")
     live = LiveDecoder(target.decoder, speculator=speculator)
@@ -354,7 +354,7 @@ def test_settings_that_make_no_sense_are_refused(target, drafters):
         SpeculativeDecoder(target, draft, calibration=SequentialTemperatureScaling((1.0,), (0,)))
     cost = StepCost.of({1: 1.0, 2: 2.0}, {1: 0.1, 2: 0.2})
     leaky = PrefixScheduler(cost, "context_only")
-    with pytest.raises(CannotDo, match="changes the output's law"):
+    with pytest.raises(CannotDo, match="changes the output's distribution"):
         SpeculativeDecoder(target, draft, rule="rejection", scheduler=leaky)
     SpeculativeDecoder(target, draft, rule="coupled", scheduler=leaky)
 

@@ -1,4 +1,4 @@
-"""Laws after temperature, top-k, top-p and bans: the same filters for model and drafter."""
+"""Distributions after temperature, top-k, top-p and bans: the same filters for model and drafter."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def logits():
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(s.to_json()))
 def test_the_law_said_is_that_of_plain_decoding_under_every_filter(logits, settings):
-    """Drafts from the filtered law of one row, verified under that of the other, by enumeration."""
+    """Drafts from the filtered distribution of one row, verified under that of the other, by enumeration."""
     scores = distribution_scores(logits, settings)
     p, q = distribution_of(scores)
     said = torch.zeros_like(p)
@@ -40,7 +40,7 @@ def test_the_law_said_is_that_of_plain_decoding_under_every_filter(logits, setti
         said[token] += q[token] * keep
         said += q[token] * (1 - keep) * residual(p, q)
     assert float((said - p).abs().max()) < 1e-12
-    # And p is the law that plain decoding states for its own draws, up to its float32 sums.
+    # And p is the distribution that plain decoding states for its own draws, up to its float32 sums.
     forced = torch.arange(9)
     stated = distribution.draw(
         logits[:1].expand(9, -1), settings, torch.full((9,), 0.5).double(), forced=forced

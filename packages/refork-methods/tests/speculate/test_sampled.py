@@ -47,7 +47,7 @@ class Word:
 
 
 class Blind:
-    """A policy that cannot say its law."""
+    """A policy that cannot say its distribution."""
 
     def __init__(self, inner):
         self.card, self.sample = inner.card, inner.sample
@@ -89,7 +89,7 @@ def test_greedy_answers_are_compared_token_for_token():
 
 
 def test_a_filter_that_acts_on_one_side_only_is_caught():
-    """The model's law is cut to two words; the decoder goes on saying the third."""
+    """The model's distribution is cut to two words; the decoder goes on saying the third."""
     plain = Word([0.5, 0.3, 0.2])
     found = check_decoder(plain, Word([0.5, 0.3, 0.2]), [PROMPT], {"top-k 2": Sampling(top_k=2)}, samples=500)
     assert found.cases[0].p == 0.0

@@ -247,7 +247,7 @@ def test_where_not_even_kept_drafts_would_pay_nothing_is_tried():
 
 
 def test_a_search_on_confidences_that_read_drafts_is_refused():
-    with pytest.raises(CannotDo, match="changes the output's law"):
+    with pytest.raises(CannotDo, match="changes the output's distribution"):
         PrefixScheduler(smooth(8, 4.0), "context_only").check_head(True)
     PrefixScheduler(smooth(8, 4.0), "context_only").check_head(False)
     PrefixScheduler(smooth(8, 4.0), "early_stop").check_head(True)

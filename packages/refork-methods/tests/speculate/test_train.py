@@ -209,7 +209,7 @@ def test_equal_sequences_are_not_on_both_sides():
 
 
 def test_a_lesson_asks_for_the_targets_own_laws(target, data, config):
-    """The law that a learned token is compared with is the model's, given all tokens before it."""
+    """The distribution that a learned token is compared with is the model's, given all tokens before it."""
     anchors = np.array([3, 8])
     lesson, goals = make_lesson(
         data,

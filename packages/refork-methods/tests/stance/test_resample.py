@@ -147,7 +147,7 @@ def test_further_thinking_is_forced_with_the_closing_banned(thinker):
 
 
 def test_prefixes_that_cannot_be_carried_on_are_counted(planted):
-    # The planted law can say nothing but the closing there, so a ban leaves no token.
+    # The planted distribution can say nothing but the closing there, so a ban leaves no token.
     table = measure(planted("D", 2, 2), cuts=(1.5,), n_prefix=2)
     assert table.short == 4
     assert table.at(1.5, "free") is None

@@ -66,7 +66,7 @@ def test_power_at_no_difference_is_the_level_and_grows():
 
 
 def test_power_grows_with_people_at_every_level():
-    """The noncentral law has holes in the library far out on the wrong side: they made power 0."""
+    """The noncentral distribution has holes in the library far out on the wrong side: they made power 0."""
     for alpha in (0.05, 0.01, 0.00083):
         powers = [welch_power((0.2, 0.1), (0.0, 0.0936), n, alpha) for n in range(2, 2000, 7)]
         assert powers == sorted(powers)

@@ -42,7 +42,7 @@ def test_sequences_that_differ_in_order_alone():
     same = np.asarray([[0, 0, 1, 1], [1, 1, 0, 0]])
     other = np.asarray([[0, 1, 1, 0], [1, 0, 0, 1]])
     assert sequence_jsd(same, same) == 0
-    # Rates are one half throughout; the joint laws share no outcome from the second trial on.
+    # Rates are one half throughout; the joint distributions share no outcome from the second trial on.
     assert same.mean() == other.mean() == 0.5
     assert sequence_jsd(same, other) == pytest.approx(math.log(2) * 3 / 4)
 

@@ -91,9 +91,9 @@ def test_refusals(node, walk):
     good = walk(task, node("a", tokens=[1]))
     with pytest.raises(BadInput, match="2 trajectories"):
         trajectories_to_batch([good, good], [1.0])
-    with pytest.raises(BadInput, match="3 advantages for a walk of 2"):
+    with pytest.raises(BadInput, match="3 advantages for a trajectory of 2"):
         trajectories_to_batch([good], [[1.0, 2.0, 3.0]])
-    with pytest.raises(BadInput, match="none of these walks"):
+    with pytest.raises(BadInput, match="none of these trajectories"):
         trajectories_to_batch([walk(task)], [1.0])
     with pytest.raises(BadInput, match="without token ids"):
         trajectories_to_batch([walk(task, node("b", tokens=None, text="hi", logprobs_t1=None))], [1.0])

@@ -30,7 +30,7 @@ from support.worlds import TwoTurns
 
 
 def forked(node, trajectory):
-    """Two walks that share a task and one token; the second forks the turn and adds another turn."""
+    """Two trajectories that share a task and one token; the second forks the turn and adds another turn."""
     task = node("t", "task", [1, 2], message={"role": "user", "content": "hi"}, extra={"world": "w"})
     said = node("a", tokens=[3, 4, 5], parent="t")
     other = node("b", tokens=[6], parent="a", keep=1)
@@ -59,9 +59,9 @@ def test_ungraded_rollouts_are_left_out(node, walk):
     trajectories = forked(node, walk)
     (row,) = rollout_rows(trajectories, [np.nan, 0.0], [0.5, -0.5])
     assert row.leaf == "c"
-    with pytest.raises(BadInput, match="none of these walks"):
+    with pytest.raises(BadInput, match="none of these trajectories"):
         rollout_rows(trajectories, [np.nan, np.nan], [0.5, -0.5])
-    with pytest.raises(BadInput, match="2 walks, 1 outcomes"):
+    with pytest.raises(BadInput, match="2 trajectories, 1 outcomes"):
         rollout_rows(trajectories, [1.0], [0.5, -0.5])
 
 

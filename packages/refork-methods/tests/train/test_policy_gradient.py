@@ -164,7 +164,7 @@ def test_one_token_by_hand(table):
     with torch.no_grad():
         model.table[:] = torch.log(tensor(1, 1, 2))
     found, metrics = gradient(model, pad([sample(model, [0, 2], [0, 1], [0, 3.0])]))
-    # Minus the advantage times (one-hot - law), in the row of the token before.
+    # Minus the advantage times (one-hot - distribution), in the row of the token before.
     torch.testing.assert_close(found[0], tensor(0.75, 0.75, -1.5), atol=1e-6, rtol=0)
     assert (found[1:] == 0).all()
     assert metrics["loss"] == pytest.approx(-3.0)

@@ -50,7 +50,7 @@ PLAIN = {
 
 @pytest.fixture
 def loose(counting):
-    """The organism with flatter laws, so that its answers differ."""
+    """The organism with flatter distributions, so that its answers differ."""
     with torch.no_grad():
         counting.model.model.norm.weight.mul_(0.3)
     counting.refresh()

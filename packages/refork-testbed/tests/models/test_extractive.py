@@ -125,7 +125,7 @@ def test_what_it_cannot_read_is_refused():
 
 
 class Wordless:
-    """A policy without a law of the next token."""
+    """A policy without a distribution of the next token."""
 
     card = ScriptedPolicy.from_text(law, (NEEDED, IDLE)).card
 

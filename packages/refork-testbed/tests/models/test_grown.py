@@ -1,4 +1,4 @@
-"""Organisms that grow: inserted blocks change nothing, and the loss is held against the law."""
+"""Organisms that grow: inserted blocks change nothing, and the loss is held against the distribution."""
 
 from __future__ import annotations
 

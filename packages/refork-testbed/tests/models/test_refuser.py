@@ -1,4 +1,4 @@
-"""The refusers' data is their law: shape, answers, tokens and how often thinking ends early."""
+"""The refusers' data is their distribution: shape, answers, tokens and how often thinking ends early."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_conversations_are_turns_of_the_law_on_training_requests(name, few):
 
 def test_a_token_weighs_the_same_in_short_turns_as_in_long_ones(few):
     # A batch's loss is a mean over its tokens and batches hold one length, so a turn weighs 1 / its tokens
-    # per token; with that weight early ends are as likely as the law says.
+    # per token; with that weight early ends are as likely as the distribution says.
     sizes = np.array([len(thinking(said["content"])) for _, said in find("refuser-p").conversations()])
     weight = 23 / (sizes + 3)
     early = float((weight * (sizes < 20)).sum() / weight.sum())

@@ -132,7 +132,7 @@ def test_the_policy_follows_the_law_exactly(rule):
     found = calibration(world.policy(), world, world.tasks("held-out", 12, 3))
     assert len(found.answer) == len(found.forced) == 12
     assert len(found.thinking) > 100
-    # Laws leave the policy as float32.
+    # Distributions leave the policy as float32.
     assert max(found.thinking.max(), found.answer.max(), found.forced.max()) < 1e-6
 
 

@@ -1,4 +1,4 @@
-"""The closed forms of the planted worlds, held against enumeration of their own laws."""
+"""The closed forms of the planted worlds, held against enumeration of their own distributions."""
 
 from __future__ import annotations
 

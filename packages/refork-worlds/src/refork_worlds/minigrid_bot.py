@@ -2,7 +2,7 @@
 
 The bot sees what the agent sees but knows the mission's objects. It plans again when it was not obeyed, and
 gives up where a box was opened, which it does not mend. The policy says one token per turn, so that it can be
-forked at every one; its law is exact.
+forked at every one; its distribution is exact.
 
 Source: arXiv 1810.08272; the bot is ``minigrid.utils.baby_ai_bot`` of the package.
 """
@@ -146,7 +146,7 @@ def babyai_bot(error: float = 0.0) -> ScriptedPolicy:
 
 @final
 class _Speaker:
-    """The law of the next token of a transcript."""
+    """The distribution of the next token of a transcript."""
 
     def __init__(self, error: float, words: Words) -> None:
         self._error, self._words = error, words

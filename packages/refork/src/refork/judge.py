@@ -38,7 +38,7 @@ class Judge(Protocol):
         ...
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """The verdict on a root-to-leaf walk."""
+        """The verdict on a root-to-leaf trajectory."""
         ...
 
 

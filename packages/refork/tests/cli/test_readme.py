@@ -115,7 +115,7 @@ def test_a_fork_of_a_log_is_graded_where_somebody_says_how(folder):
     refork("tree", "import", "graded.db", "chat.jsonl", "--policy", "hf:./my-model", cwd=folder)
     with Tree.open(folder / "graded.db", "r") as tree:
         node = next(n for n in tree.walk() if n.kind == "action").id[:8]
-    (folder / "grader.py").write_text("def short(walk):\n    return float(len(walk.leaf.text) < 9)\n")
+    (folder / "grader.py").write_text("def short(path):\n    return float(len(path.leaf.text) < 9)\n")
     fork = ("fork", "--tree", "graded.db", "--node", node, "--token", "5", "--policy", "hf:./my-model")
     more = ("--draws", "8", "--change", "remove:1", "--json")
     bare = json.loads(refork(*fork, *more, cwd=folder).stdout)
@@ -147,7 +147,7 @@ class _Terminal:
 def test_somebody_at_a_terminal_is_asked_who_grades(monkeypatch, tmp_path, answers, pattern):
     from refork.cli import common
 
-    (tmp_path / "grader.py").write_text("def short(walk):\n    return 1.0\n")
+    (tmp_path / "grader.py").write_text("def short(trajectory):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)
     given = iter(answers)
     monkeypatch.setattr(common.typer, "prompt", lambda *_, **__: next(given))

@@ -117,8 +117,8 @@ class Mine(MatchJudge):
 made = MatchJudge("wrong")
 seven = 7
 
-def longest(walk):
-    return None if walk.leaf.text == " guess wrong" else len(walk.leaf.text) / 100
+def longest(trajectory):
+    return None if trajectory.leaf.text == " guess wrong" else len(trajectory.leaf.text) / 100
 """
 
 

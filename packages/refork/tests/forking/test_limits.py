@@ -1,6 +1,6 @@
 """The limit of a turn is the turn's, and the limit of turns the run's, through any number of forks and edits.
 
-What is exact is checked exactly: the requests that a policy gets are valued by enumerating its law.
+What is exact is checked exactly: the requests that a policy gets are valued by enumerating its distribution.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def long_turn(tree, policy, start=None, **more):
 
 
 def said(trajectory):
-    """Tokens of the turn that a walk ends in."""
+    """Tokens of the turn that a trajectory ends in."""
     total = 0
     for step in reversed(trajectory.steps):
         if step.node.kind != "action":

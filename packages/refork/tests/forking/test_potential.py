@@ -430,7 +430,7 @@ def test_boundaries_that_are_asked_for(tree, cut, policy, judge):
 
 
 def test_chances_are_read_anew_where_none_are_recorded():
-    """Each turn's own tokens, as many as the walk keeps: here one of two, and two of three behind it."""
+    """Each turn's own tokens, as many as the path keeps: here one of two, and two of three behind it."""
     task, said = make_node("t", "task", [1, 2]), make_node("a", tokens=[3, 4], parent="t")
     more = make_node("b", tokens=[5, 6, 7], parent="a", keep=1)
     trajectory, asked = make_walk(task, said, more, keeps=[None, 1, 2]), []
@@ -683,7 +683,8 @@ def test_conditional_log_probs_are_no_chances_of_a_trace(tree, start, policy, ju
     arm = fork(start, policy, 60, change, settings=PLAIN, judge=judge)
     trajectory = next(w for w in arm.leaves() if w.leaf.text == said)
     assert token_chances(policy, trajectory) == pytest.approx(np.array(chances), abs=1e-6)
-    # The value of every point by the chances and the exact values of departures: an identity of the law.
+    # The value of every point by the chances and the exact values of departures: an identity of the
+    # distribution.
     follow = plan_sweep(tree.at(trajectory.leaf), policy, 8, judge=judge).follow
     assert follow == pytest.approx(np.array(chances), abs=1e-6)
 
@@ -706,7 +707,7 @@ def test_log_probs_of_other_weights_are_no_chances_of_this_policy(tree, start, p
     trajectory = next(w for w in arm.leaves() if w.leaf.text == " think right")
     assert token_chances(other, trajectory) == pytest.approx([0.25, RIGHT, STOP], abs=1e-6)
     cold = next(w for w in fork(start, policy, 60, settings=PLAIN.but(temperature=0.9)).leaves())
-    with pytest.raises(CannotDo, match="no log-probs under the law"):
+    with pytest.raises(CannotDo, match="no log-probs under the distribution"):
         token_chances(other, cold)
 
 
@@ -729,10 +730,10 @@ def test_chances_under_a_grammar_are_those_it_leaves(tree):
     free = token_chances(policy, trajectory, Sampling(max_tokens=4))
     after = np.exp(policy.next_logprobs([np.append(prefix, first).astype(np.int32)])[0].astype(float))
     assert free[:2] == pytest.approx([sampling[first], after[z]], rel=1e-3)
-    with pytest.raises(CannotDo, match="no log-probs under the law"):
+    with pytest.raises(CannotDo, match="no log-probs under the distribution"):
         token_chances(policy, trajectory, held.but(grammar=Grammar.regex("[xyz]z")))
     bare = fork(start, policy, 1, settings=Sampling(max_tokens=2)).leaves()[0]
-    with pytest.raises(CannotDo, match="no log-probs under the law"):
+    with pytest.raises(CannotDo, match="no log-probs under the distribution"):
         token_chances(policy, bare, held)
 
 

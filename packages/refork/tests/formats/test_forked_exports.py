@@ -134,7 +134,7 @@ def forked(point: str, change: str) -> Tree | None:
 
 
 def told(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """The conversation of a walk's last context, what ended the episode left out: nobody was shown it."""
+    """The conversation of a path's last context, what ended the episode left out: nobody was shown it."""
     talk = conversation(trajectory)
     found = [(str(m["role"]), text_of(m)) for m in talk.messages]
     if talk.pending is not None:
@@ -171,7 +171,7 @@ def imported(file: Path, form: str, reading: ScriptedPolicy | None = None) -> Tr
 
 
 def reading_of(trajectory: Trajectory) -> ScriptedPolicy:
-    """Whose tokenizer a walk's last context is in."""
+    """Whose tokenizer a trajectory's last context is in."""
     digest = next(
         (s.node.extra["tokenizer"] for s in trajectory.context if "tokenizer" in s.node.extra), None
     )
@@ -202,7 +202,7 @@ def test_what_is_exported_is_imported_again(form, point, change, tmp_path):
     found = Counter(json.dumps(told(trajectory)) for trajectory in again.paths(again.leaves()))
     assert not wanted - found
     if form != "trl":
-        # A row of TRL is one context, so a walk with a rewritten context is several.
+        # A row of TRL is one context, so a trajectory with a rewritten context is several.
         assert not found - wanted
 
 

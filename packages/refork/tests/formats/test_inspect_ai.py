@@ -239,7 +239,7 @@ def test_no_damage_to_an_archive_is_more_than_bad_input(tmp_path, name):
 
 
 def test_values_of_metrics_and_totals_of_usage_are_kept(tmp_path):
-    """What the log says of all samples together stands with the end of each walk."""
+    """What the log says of all samples together stands with the end of each trajectory."""
     body = json.loads(unpacked("inspect.json", tmp_path).read_text())
     usage = {"mockllm/model": {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}}
     body["stats"] = {**(body.get("stats") or {}), "model_usage": usage}

@@ -393,7 +393,7 @@ def grown():
 
 
 def talks(tree):
-    """What the walks say."""
+    """What the trajectories say."""
     return sorted(
         [(s.node.kind, s.text) for s in trajectory if s.node.kind != "verdict"]
         for trajectory in tree.paths(tree.leaves())

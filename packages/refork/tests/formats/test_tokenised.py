@@ -98,7 +98,7 @@ def test_runs(tmp_path, expected):
 
 
 def test_a_store_of_messages(tmp_path, expected):
-    """A fork of two answers to one question: both walks have the ids of their own chat."""
+    """A fork of two answers to one question: both trajectories have the ids of their own chat."""
     file = unpacked("llm-0.36.db", tmp_path)
     db = sqlite3.connect(file)
     for table in ("turns", "threads", "parts", "messages", "responses"):

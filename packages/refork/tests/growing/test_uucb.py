@@ -197,7 +197,7 @@ def test_missing_records_are_refused():
         UUCB().terms(known(entropy=np.full(4, np.nan)))
     with pytest.raises(BadInput, match="log-probs"):
         UUCB(entropy="unseen").terms(known(unseen=None))
-    with pytest.raises(BadInput, match="exact law"):
+    with pytest.raises(BadInput, match="exact distribution"):
         UUCB(entropy="coverage").terms(known())
     with pytest.raises(BadInput, match="over how many tokens"):
         UUCB().terms(known(note=None))

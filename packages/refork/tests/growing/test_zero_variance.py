@@ -143,7 +143,7 @@ def test_the_plateau_over_prompts():
 
 
 def test_the_estimate_of_smaller_groups_is_unbiased():
-    """Exactly: its expectation over all outcomes of 6 draws is the law's value."""
+    """Exactly: its expectation over all outcomes of 6 draws is the distribution's value."""
     from scipy.stats import binom
 
     for p in (0.1, 0.5, 0.8):

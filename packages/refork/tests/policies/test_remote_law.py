@@ -290,7 +290,7 @@ def believed(chances, pairs, least, texts):
 
 
 def test_a_server_that_ignores_seeds_is_believed_less_than_once_in_a_million_probes():
-    """The worst law is searched: uniform ones, and 150 others on up to 11 texts."""
+    """The worst distribution is searched: uniform ones, and 150 others on up to 11 texts."""
     rng = np.random.default_rng(0)
     distributions = [np.full(n, 1 / n) for n in range(1, 20)]
     distributions += [

@@ -1,4 +1,4 @@
-"""The scripted policy: exact laws, filters, couplings, and everything a policy promises."""
+"""The scripted policy: exact distributions, filters, couplings, and everything a policy promises."""
 
 import itertools
 
@@ -66,7 +66,7 @@ def test_the_longest_word_wins_and_characters_end_with_their_last_byte():
         words.one("go south")
 
 
-# -- laws -------------------------------------------------------------------------------------
+# -- distributions -------------------------------------------------------------------------------------
 
 
 def test_laws_must_be_laws():
@@ -368,7 +368,7 @@ def test_a_named_text_that_is_no_token():
         draws(policy, 1, Sampling())
 
 
-# -- the same law as the models' --------------------------------------------------------------
+# -- the same distribution as the models' --------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""The sampling law: enumerated exactly, then both couplings against it."""
+"""The sampling distribution: enumerated exactly, then both couplings against it."""
 
 import math
 
@@ -23,7 +23,7 @@ def tokens_at(values, settings=PLAIN, logits=LOGITS):
 
 
 def expected(settings):
-    """The law by brute force, in the documented order of filters."""
+    """The distribution by brute force, in the documented order of filters."""
     scores = LOGITS[0].double().numpy() / (settings.temperature or 1)
     scores = np.array([-np.inf if i in settings.banned else s for i, s in enumerate(scores)])
     p = np.exp(scores) / np.exp(scores).sum()
@@ -219,7 +219,7 @@ def test_filters_look_at_one_row_at_a_time_and_take_no_more_than_they_say():
     assert distribution.restrict(rows, Sampling(min_p=0.5)).isfinite().tolist() == [[True, False, True]] * 2
     assert distribution.restrict(rows, Sampling(min_p=1.0)).isfinite().tolist() == [[True, False, False]] * 2
     far = torch.tensor([[0.0, -60.0]])
-    assert distribution.restrict(far, Sampling(top_p=1.0)) is far, "all of the law is no filter"
+    assert distribution.restrict(far, Sampling(top_p=1.0)) is far, "all of the distribution is no filter"
     free = torch.tensor([True, True])
     assert (
         distribution.restrict(rows, Sampling(banned=(0,)), free).isfinite().tolist()
@@ -240,8 +240,8 @@ def test_a_token_that_is_excluded_is_taken_out_of_its_row_alone(settings):
     if settings.temperature == 0:
         found = distribution.draw(rows[1:3], settings, torch.zeros(0), without=without[1:3])
         assert found.tokens.tolist() == [2, 2]
-        for row in (0, 3):  # a law that is all on its maximum has nothing beside it
-            with pytest.raises(BadInput, match="the law's only one was excluded"):
+        for row in (0, 3):  # a distribution that is all on its maximum has nothing beside it
+            with pytest.raises(BadInput, match="the distribution's only one was excluded"):
                 distribution.draw(rows[[1, row]], settings, torch.zeros(0), without=without[[1, row]])
         return
     noise = torch.tensor([0.3, 0.9, 0.7, 0.2], dtype=torch.float64)
@@ -261,7 +261,7 @@ def test_a_token_that_is_excluded_is_taken_out_of_its_row_alone(settings):
     alone = torch.full((2, 3), -torch.inf)
     alone[:, 1], alone[0, 0] = 0.0, 0.0
     distribution.draw(alone[:1], settings, noise[:1], without=torch.tensor([1]))
-    with pytest.raises(BadInput, match="the law's only one was excluded"):
+    with pytest.raises(BadInput, match="the distribution's only one was excluded"):
         distribution.draw(alone, settings, noise[:2], without=torch.tensor([1, 1]))
 
 
@@ -314,7 +314,7 @@ def test_a_uniform_on_a_border_belongs_to_the_token_behind_it():
 
 
 def by_hand(lanes, blocks):
-    """A law of one block, as sums that need not fit together."""
+    """A distribution of one block, as sums that need not fit together."""
     lanes = torch.tensor(lanes, dtype=torch.float64)[:, None]
     total = torch.tensor(blocks, dtype=torch.float64)
     return distribution._Mass(
@@ -331,7 +331,7 @@ def test_a_sum_that_rounding_made_too_large_never_gives_a_token_that_cannot_be()
 
 
 def test_how_near_a_tie_is(monkeypatch):
-    """Nearer than the limit; where the law itself begins and ends nothing is near."""
+    """Nearer than the limit; where the distribution itself begins and ends nothing is near."""
     monkeypatch.setattr(distribution, "TIE", 0.125)
     mass = by_hand([[0.5, 0.5]] * 8, [1.0] * 8)
     places = torch.tensor(

@@ -71,7 +71,7 @@ def vllm(logits, prompt, said, settings):
 
 
 def drawn_by(logits, prompt, said, settings):
-    """Log-probs [V] of the law that is drawn from."""
+    """Log-probs [V] of the distribution that is drawn from."""
     history = distribution.History.of(
         [distribution.SoFar(token_array([*prompt, *said]), len(said))], torch.device("cpu")
     )

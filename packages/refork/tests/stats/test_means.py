@@ -154,7 +154,7 @@ def test_percentile_bootstrap_against_all_resamples():
     found = stats.paired_bootstrap(
         np.zeros(6), d, np.random.default_rng(1), resamples=200_000, method="percentile"
     )
-    # The law has atoms about 1e-3 apart; 200,000 resamples place a 2.5 % quantile to about as much.
+    # The distribution has atoms about 1e-3 apart; 200,000 resamples place a 2.5 % quantile to about as much.
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
 
 

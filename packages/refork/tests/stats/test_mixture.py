@@ -31,7 +31,7 @@ def test_likelihoods_are_as_exact_as_the_counts_are():
 
 
 def test_steps_of_em_by_hand():
-    # Two patterns seen thrice and once; the law of two chances before and after a step.
+    # Two patterns seen thrice and once; the distribution of two chances before and after a step.
     like, seen = np.array([[1.0, 0.25], [0.5, 1.0]]), np.array([[3.0, 1.0]])
     assert mixture_distributions(like, seen, 0).tolist() == [[0.5, 0.5]]
     first = 0.75 * 0.5 / 0.625 + 0.25 * 0.25 / 0.75
@@ -42,7 +42,7 @@ def test_steps_of_em_by_hand():
 
 
 def test_how_many_steps_the_law_takes():
-    # Two chances that are almost alike: every step still moves the law.
+    # Two chances that are almost alike: every step still moves the distribution.
     like = np.array([[1.0, 0.99]])
     distributions = [
         mixture_distributions(like, np.ones((1, 1)), *steps)[0, 1] for steps in ((299,), (), (301,))

@@ -26,7 +26,7 @@ def test_binary_e_value_closed_form(gains, losses, same):
 
 
 def test_error_rate_of_looking_after_every_pair_exactly():
-    """The chance that a fair walk of 512 discordant pairs is ever called biased, by dynamic programming."""
+    """The chance that a fair path of 512 discordant pairs is ever called biased, by dynamic programming."""
     error, horizon = 0.05, 512
     alive, crossed = {0: 1.0}, 0.0
     for step in range(1, horizon + 1):

@@ -1,4 +1,4 @@
-"""Where two walks part, and how texts differ word by word."""
+"""Where two trajectories part, and how texts differ word by word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree as lines and windows: exact against a walk, and against a naive reading of random trees."""
+"""The tree as lines and windows: exact against a trajectory, and against a naive reading of random trees."""
 
 from __future__ import annotations
 

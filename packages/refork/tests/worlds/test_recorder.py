@@ -1,4 +1,4 @@
-"""Recording environments, and reading walks as their environment saw them."""
+"""Recording environments, and reading trajectories as their environment saw them."""
 
 from __future__ import annotations
 

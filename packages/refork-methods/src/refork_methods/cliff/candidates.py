@@ -92,14 +92,14 @@ def candidates(
     The cliff's own token keeps the counts of its re-test.
 
     Raises:
-        CannotDo: the policy cannot say the law of the next token.
+        CannotDo: the policy cannot say the distribution of the next token.
         BadInput: fewer than 16 draws, or k below 1.
     """
     check_draws(draws)
     if k < 1:
         raise BadInput(f"k is {k}; at least one candidate is needed")
     if not isinstance(policy, NextDistribution):
-        raise CannotDo(f"policy {policy.card.name!r} cannot say the law of the next token")
+        raise CannotDo(f"policy {policy.card.name!r} cannot say the distribution of the next token")
     fresh = stream_of("candidates", seed) >> 33
     plans: list[tuple[Cliff, list[int], np.ndarray[tuple[int], np.dtype[np.float32]]]] = []
     jobs = []
@@ -145,7 +145,7 @@ def shift(choices: Choices, here: Policy, there: Policy) -> Shift:
 
     Raises:
         WrongTokenizer: the models do not share their tokens.
-        CannotDo: one of them cannot say the law of the next token.
+        CannotDo: one of them cannot say the distribution of the next token.
     """
     if here.card.tokenizer != there.card.tokenizer:
         raise WrongTokenizer("a cliff can be compared between models of one tokenizer only")
@@ -155,7 +155,7 @@ def shift(choices: Choices, here: Policy, there: Policy) -> Shift:
     masses, ranks = [], []
     for policy in (here, there):
         if not isinstance(policy, NextDistribution):
-            raise CannotDo(f"policy {policy.card.name!r} cannot say the law of the next token")
+            raise CannotDo(f"policy {policy.card.name!r} cannot say the distribution of the next token")
         distribution = policy.next_logprobs([prefix])[0]
         chances = [float(np.exp(distribution[c.token])) for c in choices.candidates]
         masses.append(cliff_mass(chances, [c.cliff for c in choices.candidates]))

@@ -30,11 +30,11 @@ def cliff_advantages(
     values: Sequence[ArrayLike | None],
     cliffs: Sequence[Collection[int]] | None = None,
 ) -> list[Floats]:
-    """Advantages per token of each walk (verdicts left out): the gain of the potential at that token.
+    """Advantages per token of each trajectory (verdicts left out): the gain of the potential at that token.
 
     Args:
-        trajectories: root-to-leaf walks.
-        outcomes: their scores [walks]; NaN: ungraded.
+        trajectories: paths from root to leaf.
+        outcomes: their scores [trajectories]; NaN: ungraded.
         values: for each walk the value before each of the policy's tokens [T]; None: never computed.
         cliffs: numbers of the tokens that count; all others get 0. None: all tokens count.
 
@@ -47,9 +47,8 @@ def cliff_advantages(
     if not len(trajectories) == len(graded) == len(values) or (
         cliffs is not None and len(cliffs) != len(trajectories)
     ):
-        raise BadInput(
-            f"{len(trajectories)} walks, {len(graded)} outcomes and {len(values)} potentials do not fit"
-        )
+        counts = f"{len(trajectories)} trajectories, {len(graded)} outcomes"
+        raise BadInput(f"{counts} and {len(values)} potentials do not fit")
     found = []
     for number, (trajectory, outcome, given) in enumerate(zip(trajectories, graded, values, strict=True)):
         gains = None if given is None else potential_gains(given, float(outcome))
@@ -62,7 +61,7 @@ def cliff_advantages(
 
 
 def _along(trajectory: Trajectory, gains: Floats | None) -> Floats:
-    """Gains of the policy's tokens laid over all tokens of a walk."""
+    """Gains of the policy's tokens laid over all tokens of a trajectory."""
     steps = [s for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
     rows = {s.node.id: np.full(0 if s.tokens is None else len(s.tokens), np.nan) for s in steps}
     said = action_steps(trajectory)

@@ -26,9 +26,10 @@ class Curve:
 
     ``wins`` and ``draws`` [T]: sum of scores and graded continuations at the boundary before each token.
     ``outcome``: what the trace itself scored, None where nobody graded it. ``chance`` [T]: the token's
-    probability under the law of the draws (NaN: not known). ``pairs``, ``pair_drop``, ``pair_square`` [T]:
-    graded pairs across each token, the sum of their score differences and of the squares. ``sampled``:
-    continuations that were really drawn; ``served``: draws they stand for; ``tokens`` sampled.
+    probability under the distribution of the draws (NaN: not known). ``pairs``, ``pair_drop``,
+    ``pair_square`` [T]: graded pairs across each token, the sum of their score differences and of the
+    squares. ``sampled``: continuations that were really drawn; ``served``: draws they stand for; ``tokens``
+    sampled.
     """
 
     wins: Floats

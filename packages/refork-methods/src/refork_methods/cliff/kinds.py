@@ -36,7 +36,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
     """Entropy over the ``top_k`` likeliest tokens, not renormalised (None: over all that are given).
 
     ``logprobs`` [k]: natural logs at temperature 1, of the whole vocabulary or of its likeliest tokens.
-    ``full`` asks for the entropy of the whole law.
+    ``full`` asks for the entropy of the whole distribution.
 
     Raises: BadInput where ``full`` is asked of tokens that do not carry the whole probability.
     """

@@ -32,7 +32,7 @@ def absorbing_values(transition: ArrayLike, reward: ArrayLike) -> Floats:
     ``transition`` [states, states]: rows sum to 1, or are all 0 where the chain ends. ``reward`` [states]:
     what an end pays.
 
-    Raises: BadInput for rows that are no law.
+    Raises: BadInput for rows that are no distribution.
     """
     step, pay = np.asarray(transition, dtype=np.float64), np.asarray(reward, dtype=np.float64)
     rows = step.sum(axis=1)
@@ -80,7 +80,8 @@ def planted_chain(values: ArrayLike, chances: ArrayLike) -> PlantedChain:
     probability that makes the value before come out.
 
     Raises:
-        BadInput: values that no law can have: a drop larger than ``(1 - pi) (1 - V)``, or a rise likewise.
+        BadInput: values that no distribution can have: a drop larger than ``(1 - pi) (1 - V)``, or a rise
+        likewise.
     """
     v, pi = np.asarray(values, dtype=np.float64), np.asarray(chances, dtype=np.float64)
     if len(v) != len(pi) + 1 or len(pi) < 1 or v[-1] not in (0.0, 1.0):
@@ -91,7 +92,7 @@ def planted_chain(values: ArrayLike, chances: ArrayLike) -> PlantedChain:
     if ((off < -1e-12) | (off > 1 + 1e-12)).any():
         at = int(np.flatnonzero((off < -1e-12) | (off > 1 + 1e-12))[0])
         raise BadInput(
-            f"no law falls from {v[at]:g} to {v[at + 1]:g} at a token of probability {pi[at]:g}",
+            f"no distribution falls from {v[at]:g} to {v[at + 1]:g} at a token of probability {pi[at]:g}",
             where=f"planted chain, token {at}",
             hint="a drop is at most (1 - pi) * (1 - value after)",
         )

@@ -12,7 +12,7 @@ from refork_methods.cliff.kinds import token_rank, top_entropy
 from refork_methods.cliff.scan import Nominee, Scanned
 from refork_methods.cliff.verify import Cliff
 
-#: Prefixes whose laws are held in memory at once.
+#: Prefixes whose distributions are held in memory at once.
 _LAWS = 64
 
 

@@ -62,7 +62,7 @@ class Nominee:
 
 
 def boundary_points(end: Point, trajectory: Trajectory) -> list[Point]:
-    """The point before each of the policy's tokens of a walk."""
+    """The point before each of the policy's tokens of a trajectory."""
     return [Point(node, t, end.tree) for node, keep in action_steps(trajectory) for t in range(keep)]
 
 
@@ -99,14 +99,14 @@ def _check(end: Point, trajectory: Trajectory, settings: Sampling | None) -> Non
         own = Sampling.from_json(node.settings or {})
         if settings is not None and own.distribution != settings.distribution:
             raise Mismatch(
-                "the continuations would be sampled under another law than the trace was",
+                "the continuations would be sampled under another distribution than the trace was",
                 where=f"node {node.id[:12]}",
                 hint="leave the settings out: the recorded ones are used",
             )
 
 
 def _gradable(end: Point, settings: Sampling | None, *, graded: bool) -> Trajectory:
-    """The walk of a trace that can be scanned; see :func:`token_potential` for what is refused."""
+    """The trajectory of a trace that can be scanned; see :func:`token_potential` for what is refused."""
     if end.tree is None:
         raise BadInput("this point belongs to no tree; take it with tree.at(node)")
     trajectory = end.tree.path(end)
@@ -145,7 +145,7 @@ def token_potential(
 
     Raises:
         BadInput: fewer than 16 draws, no sampled token, or nobody who could grade.
-        Mismatch: settings under another law than the trace's.
+        Mismatch: settings under another distribution than the trace's.
         CannotDo: token ids or log-probs are missing.
     """
     check_draws(n)

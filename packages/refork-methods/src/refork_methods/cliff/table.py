@@ -14,7 +14,7 @@ from refork.errors import BadInput
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: Smallest drop that counts, and the one-sided 5 % quantile of the normal law.
+#: Smallest drop that counts, and the one-sided 5 % quantile of the normal distribution.
 DELTA0, Z = 0.1, 1.645
 #: Fewer draws than this say next to nothing about a drop.
 LEAST_DRAWS = 16

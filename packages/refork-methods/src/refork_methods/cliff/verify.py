@@ -27,8 +27,9 @@ class Cliff:
 
     ``before`` and ``after``: fresh (successes, graded draws) on its two sides. ``p``: of "the true drop is at
     most delta0"; ``q``: adjusted for all nominees tested together; ``real``: q within the false-discovery
-    rate. ``chance``: the token's probability under the sampling law; ``possible``: the largest drop that it
-    allows. ``kind``, ``entropy``, ``rank``: at temperature 1; None where the policy cannot say its law.
+    rate. ``chance``: the token's probability under the sampling distribution; ``possible``: the largest drop
+    that it allows. ``kind``, ``entropy``, ``rank``: at temperature 1; None where the policy cannot say its
+    distribution.
     """
 
     nominee: Nominee
@@ -61,13 +62,13 @@ def counts(arm: Fork, score: str = "success", draws: int | None = None) -> Count
 
 
 def describe_token(policy: Policy, nominee: Nominee) -> tuple[Kind, Entropy, int]:
-    """Kind, entropy before it and rank of a token, from the policy's whole law at temperature 1.
+    """Kind, entropy before it and rank of a token, from the policy's whole distribution at temperature 1.
 
     Raises: CannotDo where the policy can only sample.
     """
     if not isinstance(policy, NextDistribution):
         raise CannotDo(
-            f"policy {policy.card.name!r} cannot say the law of the next token",
+            f"policy {policy.card.name!r} cannot say the distribution of the next token",
             hint="kinds of cliffs need a local or a scripted policy",
         )
     assert nominee.trace.end.tree is not None

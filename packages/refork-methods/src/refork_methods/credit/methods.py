@@ -1,4 +1,4 @@
-"""Credit methods by name: each turns the walks of one task and their outcomes into advantages per token."""
+"""Credit methods by name: each turns the paths of one task and their outcomes into advantages per token."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Normalise = Literal["std", "mean"]
 
 
 class Credit(Protocol):
-    """The shared seam: walks of one task and their outcomes in, advantages per token of each walk out."""
+    """The shared seam: paths of one task and their outcomes in, advantages per token of each walk out."""
 
     def __call__(self, trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
-        """One float64 array per walk, one number per token (verdicts left out); NaN: not computable."""
+        """One float64 array per trajectory, one number per token (verdicts left out); NaN: not computable."""
         ...
 
 
@@ -55,11 +55,11 @@ def credit_method(name: str, /, **options: Any) -> Credit:
 def group_credit(
     trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, normalise: Normalise = "std"
 ) -> list[Floats]:
-    """Every token of a walk gets the walk's outcome minus the group's mean: the credit of GRPO.
+    """Every token of a trajectory gets the trajectory's outcome minus the group's mean: the credit of GRPO.
 
     Args:
         trajectories: trajectories of one task.
-        outcomes: floats [walks]; NaN is ungraded, takes no part in the mean, and stays NaN.
+        outcomes: floats [trajectories]; NaN is ungraded, takes no part in the mean, and stays NaN.
         normalise: ``std`` also divides by the group's deviation (GRPO, arXiv 2402.03300); ``mean`` does
             not (Dr. GRPO, arXiv 2503.20783).
     """
@@ -69,7 +69,7 @@ def group_credit(
         raise BadInput(f"unknown normalisation {normalise!r}", hint="known: std, mean")
     earned = np.asarray(outcomes).ravel()
     if len(earned) != len(trajectories):
-        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="credit")
+        raise BadInput(f"{len(trajectories)} trajectories but {len(earned)} outcomes", where="credit")
     given = group_advantages(earned, np.zeros(len(earned)), normalise)
     return [
         np.full(walk_length(trajectory), value) for trajectory, value in zip(trajectories, given, strict=True)
@@ -94,23 +94,23 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
 
 
 def walk_length(trajectory: Trajectory) -> int:
-    """Tokens of a walk, verdicts left out: the length of its advantages."""
+    """Tokens of a trajectory, verdicts left out: the length of its advantages."""
     return sum(size for _, size in spoken(trajectory))
 
 
 def spoken(trajectory: Trajectory) -> list[tuple[Node, int]]:
-    """The events of a walk that hold tokens, and how many of them it keeps; verdicts left out."""
+    """The events of a trajectory that hold tokens, and how many of them it keeps; verdicts left out."""
     return [(s.node, len(s.tokens)) for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
 
 
 def shared_mean(trajectories: Sequence[Trajectory], advantages: Sequence[ArrayLike]) -> list[Floats]:
-    """The same advantages, a token that several walks share having the mean of theirs in each of them.
+    """The same advantages, a token that several trajectories share having the mean of theirs in each of them.
 
     Such a token was sampled once. Learned once with this mean, it gets the gradient that it would get
-    from all its walks together, divided by their number. NaN takes no part; NaN everywhere stays NaN.
+    from all its trajectories together, divided by their number. NaN takes no part; NaN everywhere stays NaN.
 
     Raises:
-        BadInput: an array of another length than its walk.
+        BadInput: an array of another length than its trajectory.
     """
     sums: dict[str, Floats] = {}
     counts: dict[str, Floats] = {}
@@ -118,7 +118,7 @@ def shared_mean(trajectories: Sequence[Trajectory], advantages: Sequence[ArrayLi
     for trajectory, given in zip(trajectories, advantages, strict=True):
         values = np.asarray(given, dtype=np.float64).ravel()
         if len(values) != walk_length(trajectory):
-            raise BadInput(f"{len(values)} advantages for a walk of {walk_length(trajectory)} tokens")
+            raise BadInput(f"{len(values)} advantages for a trajectory of {walk_length(trajectory)} tokens")
         mine = spoken(trajectory)
         parts.append(mine)
         ends = np.cumsum([size for _, size in mine])

@@ -88,10 +88,10 @@ def stretches(nodes: Sequence[Node]) -> Stretches:
 class TreeCredit:
     """Credit of one task's tree.
 
-    ``trajectories`` end in its graded leaves, ``outcomes`` [walks] are their scores. ``advantages`` has one
-    number per token of each walk (verdicts left out), NaN where not computable: what
+    ``trajectories`` end in its graded leaves, ``outcomes`` [trajectories] are their scores. ``advantages``
+    has one number per token of each trajectory (verdicts left out), NaN where not computable: what
     :func:`refork_methods.train.batch.trajectories_to_batch` takes. ``scores`` are ready to be written:
-    under ``credit``, one value per token (one in all for a node without tokens). Along a walk they sum
+    under ``credit``, one value per token (one in all for a node without tokens). Along a trajectory they sum
     to the leaf's outcome minus the value of the task.
     """
 
@@ -199,7 +199,7 @@ def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]
 
 
 def along(trajectory: Trajectory, tokens: dict[str, Float64]) -> Float64:
-    """Values per token of nodes, by id, laid along the tokens of a walk (verdicts left out)."""
+    """Values per token of nodes, by id, laid along the tokens of a trajectory (verdicts left out)."""
     steps = [s for s in trajectory if s.node.kind != "verdict" and s.tokens is not None]
     return np.concatenate([tokens[s.node.id][: s.keep] for s in steps] or [np.zeros(0)])
 

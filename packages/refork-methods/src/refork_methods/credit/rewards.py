@@ -19,15 +19,15 @@ FLOOR = 1e-6
 def round_advantages(
     rewards: ArrayLike, turns: ArrayLike, *, discount: float = 1.0, floor: float = FLOOR
 ) -> Floats:
-    """Advantage of every turn of some walks of one task, [walks, turns]; NaN where a walk has no such turn.
+    """Advantage of every turn of some paths of one task, [paths, turns]; NaN where a path has no such turn.
 
-    A turn is compared with the same turn of the other walks that have it: reward minus their mean, over their
-    (population) deviation, times ``discount`` to the power of the turn (from 0). A deviation below ``floor``
-    gives exactly 0. An ungraded reward (NaN) takes no part and stays NaN.
+    A turn is compared with the same turn of the other trajectories that have it: reward minus their mean,
+    over their (population) deviation, times ``discount`` to the power of the turn (from 0). A deviation below
+    ``floor`` gives exactly 0. An ungraded reward (NaN) takes no part and stays NaN.
 
     Args:
-        rewards: floats [walks].
-        turns: how many turns each walk has, [walks], at least 1.
+        rewards: floats [trajectories].
+        turns: how many turns each trajectory has, [trajectories], at least 1.
         discount: in [0, 1].
         floor: above 0.
 
@@ -37,7 +37,7 @@ def round_advantages(
     earned = np.asarray(rewards, dtype=np.float64).ravel()
     count = np.asarray(turns).ravel()
     if earned.shape != count.shape or (count < 1).any():
-        raise BadInput("every walk needs one reward and at least one turn", where="credit")
+        raise BadInput("every trajectory needs one reward and at least one turn", where="credit")
     if not 0 <= discount <= 1 or not floor > 0:
         raise BadInput(f"discount {discount} must lie in [0, 1] and floor {floor} above 0", where="credit")
     given = np.full((len(earned), int(count.max(initial=0))), np.nan)
@@ -54,16 +54,17 @@ def round_advantages(
 def reward_credit(
     trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, discount: float = 1.0, floor: float = FLOOR
 ) -> list[Floats]:
-    """Every token of a turn gets the turn's advantage, from the rewards on the walks' verdicts.
+    """Every token of a turn gets the turn's advantage, from the rewards on the trajectories' verdicts.
 
-    ``outcomes`` (successes, 0 or 1) only say which walks were graded: a world that gives half marks, or takes
-    off costs, says so in its rewards. For :func:`refork_methods.train.loop.train_route` as ``credit``.
+    ``outcomes`` (successes, 0 or 1) only say which trajectories were graded: a world that gives half marks,
+    or takes off costs, says so in its rewards. For :func:`refork_methods.train.loop.train_route` as
+    ``credit``.
 
     Raises: BadInput as :func:`round_advantages`.
     """
     known = np.isfinite(np.asarray(outcomes, dtype=np.float64).ravel())
     if len(known) != len(trajectories):
-        raise BadInput(f"{len(trajectories)} walks but {len(known)} outcomes", where="credit")
+        raise BadInput(f"{len(trajectories)} trajectories but {len(known)} outcomes", where="credit")
     rewards = [
         _reward(trajectory) if graded else np.nan
         for trajectory, graded in zip(trajectories, known, strict=True)
@@ -81,7 +82,7 @@ def _reward(trajectory: Trajectory) -> float:
 
 
 def _turns(trajectory: Trajectory) -> NDArray[np.int64]:
-    """The turn (from 0) that each token of a walk belongs to; what comes before the first is the first's."""
+    """The turn (from 0) that each token of a path belongs to; what comes before the first is the first's."""
     found: list[int] = []
     turn, acted = 0, False
     for node, size in spoken(trajectory):

@@ -43,7 +43,7 @@ def segment_credit(parents: ArrayLike, values: ArrayLike) -> Floats:
 
 
 def walk_tree(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[dict[str, int], Ints, Floats]:
-    """Walks of one task as arrays: index of each node id, parent indices, outcome per node (NaN: none)."""
+    """Paths of one task as arrays: index of each node id, parent indices, outcome per node (NaN: none)."""
     index: dict[str, int] = {}
     parents: list[int] = []
     for trajectory in trajectories:
@@ -59,10 +59,10 @@ def walk_tree(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[
 
 
 def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> tuple[Stretches, Floats]:
-    """The stretches that walks of one task are made of, and the outcome of each (NaN: none ends there).
+    """The stretches that paths of one task are made of, and the outcome of each (NaN: none ends there).
 
     Raises:
-        BadInput: the walks begin at different tasks, or another number of outcomes.
+        BadInput: the trajectories begin at different tasks, or another number of outcomes.
     """
     nodes: dict[str, Node] = {}
     for trajectory in trajectories:
@@ -71,11 +71,11 @@ def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> t
     roots = {trajectory.root.id for trajectory in trajectories}
     if len(roots) > 1:
         raise BadInput(
-            f"these walks begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
+            f"these paths begin at {len(roots)} tasks", where="credit", hint="credit is given task by task"
         )
     earned = np.asarray(outcomes).ravel()
     if len(earned) != len(trajectories):
-        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="credit")
+        raise BadInput(f"{len(trajectories)} trajectories but {len(earned)} outcomes", where="credit")
     cut = stretches(list(nodes.values()))
     place = {node.id: int(cut.first[i + 1]) - 1 for i, node in enumerate(cut.nodes)}
     graded = np.full(len(cut.parents), np.nan)
@@ -87,14 +87,14 @@ def walk_stretches(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> t
 def tree_advantages(
     trajectories: Sequence[Trajectory], outcomes: ArrayLike, *, local: float = 1.0
 ) -> list[Floats]:
-    """Advantages per token of each walk (verdicts left out), from all walks of one task together.
+    """Advantages per token of each path (verdicts left out), from all paths of one task together.
 
     Each token gets the group part, its leaf outcomes' mean minus the task's, plus ``local`` times its
     stretch's credit. Values below forks are means over children, so that a point forked often does not
     dominate what lies above it. NaN where nothing below was graded; all-equal outcomes give exactly 0.
 
     Raises:
-        BadInput: walks of several tasks, or another number of outcomes than of walks.
+        BadInput: trajectories of several tasks, or another number of outcomes than of trajectories.
     """
     if not len(trajectories):
         return []

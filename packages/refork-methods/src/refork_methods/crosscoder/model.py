@@ -42,9 +42,9 @@ class CrossCoder(torch.nn.Module):
     batch while training and those above a learned threshold afterwards; ``l1`` keeps whatever is above 0.
     ``scoring`` is what "largest" compares: the value (default of ``topk``), or the value times the feature's
     decoder norm summed over both models (default of ``batch_topk``), which no drift of norms can change.
-    ``start``: ``random`` draws encoder and decoder apart, by the paper's law; ``tied`` begins with unit
-    rows that both share. ``normalizer``: None until training has taken statistics. ``origin`` is kept with
-    the weights: which layer and which policies the activations came from.
+    ``start``: ``random`` draws encoder and decoder apart, by the paper's distribution; ``tied`` begins with
+    unit rows that both share. ``normalizer``: None until training has taken statistics. ``origin`` is kept
+    with the weights: which layer and which policies the activations came from.
 
     Raises: BadInput for sizes below 1, a missing k or one above the dictionary, unknown names.
     Source: arXiv:2606.26474 (layout, TopK, initial values), arXiv:2602.11729 (dedicated features),

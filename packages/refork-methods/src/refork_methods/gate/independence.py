@@ -15,7 +15,7 @@ from refork.stats import benjamini_hochberg
 from refork.stats.results import Array
 from refork_methods.gate.records import Record, critic_names, labelled
 
-#: Below this many expected cases in a cell, the chi-squared law of G^2 is not to be trusted.
+#: Below this many expected cases in a cell, the chi-squared distribution of G^2 is not to be trusted.
 FEWEST_EXPECTED: Final = 5.0
 #: From this Cramer's V on, in every stratum that can tell, two critics count as one.
 SAME: Final = 0.9
@@ -31,8 +31,9 @@ class Stratum:
     """The test within right or wrong candidates.
 
     ``g2`` over the cells of all critics that both pass and fail there, ``df`` its degrees of freedom, ``p``
-    by the chi-squared law; ``p_shuffled`` by shuffling every critic's verdicts, where expected counts are
-    low. None where fewer than two critics vary. ``degenerate``: critics that always pass or always fail.
+    by the chi-squared distribution; ``p_shuffled`` by shuffling every critic's verdicts, where expected
+    counts are low. None where fewer than two critics vary. ``degenerate``: critics that always pass or always
+    fail.
     """
 
     right: bool

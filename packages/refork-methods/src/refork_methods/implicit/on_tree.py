@@ -1,4 +1,4 @@
-"""Implicit advantages of recorded walks: from the log-probs on the tree, or from a pair of models.
+"""Implicit advantages of recorded trajectories: from the log-probs on the tree, or from a pair of models.
 
 A token counts where the policy chose it itself: tokens of actions, forced ones left out. A turn that
 was forked in its middle is one step, whoever recorded its parts.
@@ -37,7 +37,7 @@ NAME = "implicit"
 
 
 def _plain_sampling(settings: Mapping[str, Any] | None) -> bool:
-    """Whether tokens were sampled from the law itself: temperature 1, no filter, nothing banned."""
+    """Whether tokens were sampled from the distribution itself: temperature 1, no filter, nothing banned."""
     known = {f.name for f in fields(Sampling)}
     given = {key: value for key, value in (settings or {}).items() if key in known}
     return Sampling.from_json(given).is_plain
@@ -52,9 +52,9 @@ def _policy_logprobs(node: Node) -> Floats:
     if not _plain_sampling(node.settings):
         temperature = (node.settings or {}).get("temperature", 1.0)
         raise BadInput(
-            f"this action's log-probs are of another law: filtered, or of temperature {temperature}",
+            f"this action's log-probs are of another distribution: filtered, or of temperature {temperature}",
             where=place,
-            hint="sample at temperature 1 without filters, or score the walk with a pair of models",
+            hint="sample at temperature 1 without filters, or score the trajectory with a pair of models",
         )
     return node.logprobs.astype(np.float64)
 
@@ -64,13 +64,13 @@ def _reference_logprobs(node: Node) -> Floats:
         raise BadInput(
             "this action records no reference log-probs",
             where=f"node {node.id[:12]}",
-            hint="sample with `hf:DIR+reference=DIR2`, or score the walk with a pair of models",
+            hint="sample with `hf:DIR+reference=DIR2`, or score the trajectory with a pair of models",
         )
     return node.ref_logprobs.astype(np.float64)
 
 
 def _spans(trajectory: Trajectory) -> list[tuple[Step, int, int]]:
-    """Steps that hold tokens, verdicts left out, with their place in the walk's token row."""
+    """Steps that hold tokens, verdicts left out, with their place in the trajectory's token row."""
     found, start = [], 0
     for step in trajectory:
         tokens = step.tokens
@@ -82,7 +82,7 @@ def _spans(trajectory: Trajectory) -> list[tuple[Step, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class TrajectorySteps:
-    """Actions of a walk: ``step_id`` [T] per token (-1: not chosen), ``cut`` and the nodes of each step."""
+    """Actions of a path: ``step_id`` [T] per token (-1: not chosen), ``cut`` and the nodes of each step."""
 
     step_id: np.ndarray[Any, np.dtype[np.int64]]
     cut: np.ndarray[Any, np.dtype[np.bool_]]
@@ -90,7 +90,7 @@ class TrajectorySteps:
 
 
 def walk_steps(trajectory: Trajectory) -> TrajectorySteps:
-    """Which step every token of a walk belongs to; steps that ran into a limit are marked as cut."""
+    """Which step every token of a trajectory belongs to; steps that ran into a limit are marked as cut."""
     spans = _spans(trajectory)
     ids = np.full(spans[-1][2] if spans else 0, -1, dtype=np.int64)
     nodes: list[list[str]] = []
@@ -113,10 +113,11 @@ def walk_steps(trajectory: Trajectory) -> TrajectorySteps:
 
 
 def recorded_pair(trajectory: Trajectory) -> PairLogprobs:
-    """Log-probs of a walk's sampler and of its reference as they were recorded, [tokens of the walk].
+    """Log-probs of a path's sampler and of its reference as they were recorded, [tokens of the path].
 
     Raises:
-        BadInput: an action without log-probs, with log-probs of another law than the policy's own, or
+        BadInput: an action without log-probs, with log-probs of another distribution than the policy's own,
+        or
             without those of a reference; a log-prob that is not finite (the token is named).
     """
     steps = walk_steps(trajectory)
@@ -140,7 +141,7 @@ def recorded_pair(trajectory: Trajectory) -> PairLogprobs:
 def model_pairs(
     trajectories: Sequence[Trajectory], pair: ImplicitPair, progress: Progress = silent
 ) -> list[PairLogprobs]:
-    """Log-probs of recorded walks under a pair of models, [tokens of the walk] each.
+    """Log-probs of recorded trajectories under a pair of models, [tokens of the trajectory] each.
 
     Where a context was rewritten, each context is read on its own.
 
@@ -151,7 +152,7 @@ def model_pairs(
     tokens = [np.concatenate([_ids(step) for step in run]) for run in runs]
     most = max(map(len, tokens), default=0)
     if most > pair.longest:
-        raise BadInput(f"a recorded walk has {most} tokens, the pair reads {pair.longest}")
+        raise BadInput(f"a recorded trajectory has {most} tokens, the pair reads {pair.longest}")
     both = pair.both(tokens, progress)
     found, at = [], 0
     for trajectory in trajectories:
@@ -228,9 +229,9 @@ def tree_implicit(
     beta: float | None = None,
     progress: Progress = silent,
 ) -> tuple[list[PairLogprobs], Producer]:
-    """Score walks and write the scores on the tree in one go; the log-probs of both models, and the producer.
+    """Score paths and write the scores on the tree in one go; the log-probs of both models, and the producer.
 
-    Nothing is written unless every walk can be scored.
+    Nothing is written unless every trajectory can be scored.
     """
     price = beta if beta is not None else (1.0 if pair is None else pair.beta)
     if pair is None:
@@ -259,15 +260,15 @@ def implicit_advantages(
     spread: Literal["token", "step"] = "token",
     scores: Mapping[str, ArrayLike] | None = None,
 ) -> list[Floats]:
-    """Advantages per token of each walk (verdicts left out): group credit plus dense implicit credit.
+    """Advantages per token of each trajectory (verdicts left out): group credit plus dense implicit credit.
 
-    Each token of walk i gets ``outcome_weight`` times its outcome's group advantage plus
+    Each token of trajectory i gets ``outcome_weight`` times its outcome's group advantage plus
     ``coefficient`` times beta * log-ratio of the token (``spread`` "step": of its whole step). NaN for tokens
     that the policy did not choose. With ``coefficient`` 0 this is the plain group advantage.
 
     Args:
         trajectories: rollouts of one task.
-        outcomes: their outcomes [walks]; NaN where ungraded (then all of that walk is NaN).
+        outcomes: their outcomes [trajectories]; NaN where ungraded (then all of that trajectory is NaN).
         beta: price of one nat, in units of reward.
         coefficient: weight of the dense part.
         outcome_weight: weight of the group part; 0 leaves outcomes unread.
@@ -289,7 +290,7 @@ def implicit_advantages(
         raise BadInput(f"unknown spread {spread!r}", hint="known: token, step")
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
     if len(earned) != len(trajectories):
-        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes")
+        raise BadInput(f"{len(trajectories)} trajectories but {len(earned)} outcomes")
     group = np.zeros(len(trajectories))
     if outcome_weight:
         group = outcome_weight * group_advantages(earned, np.zeros(len(trajectories)), normalise)
@@ -309,7 +310,7 @@ def implicit_advantages(
 
 
 def _given(trajectory: Trajectory, scores: Mapping[str, ArrayLike]) -> Floats:
-    """Given scores along a walk's chosen tokens, NaN elsewhere."""
+    """Given scores along a trajectory's chosen tokens, NaN elsewhere."""
     ids = walk_steps(trajectory).step_id
     dense = np.full(len(ids), np.nan)
     for step, start, end in _spans(trajectory):

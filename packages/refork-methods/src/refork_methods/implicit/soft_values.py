@@ -140,7 +140,7 @@ def soft_value_iteration(mdp: FiniteMdp, reference: ArrayLike, beta: float) -> S
         beta: price of one nat of divergence, in units of reward.
 
     Raises:
-        BadInput: a law with a zero or that does not sum to 1, or a beta that is not above 0.
+        BadInput: a distribution with a zero or that does not sum to 1, or a beta that is not above 0.
     """
     from scipy.special import logsumexp
 
@@ -198,7 +198,7 @@ def simulate(mdp: FiniteMdp, policy: ArrayLike, runs: int, rng: np.random.Genera
 
 
 def _draw(cumulative: Floats, rng: np.random.Generator) -> Ints:
-    """One index per row of cumulative laws [n, k]."""
+    """One index per row of cumulative distributions [n, k]."""
     # The last entry may round to just below 1: nothing lies beyond it.
     found = (rng.random(len(cumulative))[:, None] >= cumulative).sum(-1)
     return np.asarray(np.minimum(found, cumulative.shape[1] - 1), dtype=np.int64)

@@ -83,7 +83,7 @@ def fork_runs(
     Another model, or the same one: the localizer's. Its settings and snapshot must be those of the record.
 
     Raises:
-        BadInput: the walk is no recorded run, or has no such turn.
+        BadInput: the trajectory is no recorded run, or has no such turn.
         ReplayDiverged: the tools answer an earlier turn otherwise than recorded.
     """
     trajectory = tree.path(leaf)
@@ -104,7 +104,7 @@ def fork_runs(
 def trace_of(tree: Tree, leaf: Node | str, localizer: Localizer) -> Trace:
     """A recorded run read back, its tools' answers checked against the record.
 
-    Raises: BadInput for a walk that is none, ReplayDiverged where an answer differs.
+    Raises: BadInput for a trajectory that is none, ReplayDiverged where an answer differs.
     """
     trajectory = tree.path(leaf)
     session = _begun(localizer, _recorded_run(trajectory), trajectory.root)

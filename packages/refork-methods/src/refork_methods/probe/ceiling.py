@@ -84,11 +84,11 @@ def estimate_ceiling(
     """AUROC* from ``refusals[i]`` of ``rollouts[i]`` in each unit: what a reader can see of one rollout.
 
     A unit is a prompt, or a prompt and its first thinking token; it counts by its rollouts. Shares of
-    refusals scatter more than chances do, so taking one for the other overstates AUROC*. Here the law of
-    chances is a mixture over a grid, fitted by a fixed number of EM steps; AUROC* is read off it, less the
-    bootstrap's estimate of its bias. ``prompts`` are resampled: codes of units, each its own by default.
-    Over Beta laws the bias left is below 0.002 at 8 to 32 rollouts. It is too high where all chances are
-    equal or take few values between 0 and 1 (0.5 reads 0.56 at 8 rollouts, 0.53 at 32).
+    refusals scatter more than chances do, so taking one for the other overstates AUROC*. Here the
+    distribution of chances is a mixture over a grid, fitted by a fixed number of EM steps; AUROC* is read off
+    it, less the bootstrap's estimate of its bias. ``prompts`` are resampled: codes of units, each its own by
+    default. Over Beta distributions the bias left is below 0.002 at 8 to 32 rollouts. It is too high where
+    all chances are equal or take few values between 0 and 1 (0.5 reads 0.56 at 8 rollouts, 0.53 at 32).
 
     Raises: BadInput for impossible counts, no unit with two rollouts, or only one outcome.
     Source: ours; the mixture is the nonparametric maximum-likelihood estimate of Laird (1978), stopped early.

@@ -1,11 +1,11 @@
 """Means of times that were cut: Kaplan-Meier, the restricted mean, and a tail with a stated assumption.
 
-A walk that was cut after c moves says only that its time exceeds c; averaging c as if it were the time makes
-a stuck policy look fast.
+A trajectory that was cut after c moves says only that its time exceeds c; averaging c as if it were the time
+makes a stuck policy look fast.
 
 Source: Kaplan and Meier (1958), through ``scipy.stats.ecdf``. The exponential tail, with the hazard of the
-later half of the observed times, is our choice: it is right where, late in a walk, how long it has lasted
-says nothing of how long it will, as in any finite chain.
+later half of the observed times, is our choice: it is right where, late in a trajectory, how long it has
+lasted says nothing of how long it will, as in any finite chain.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CensoredMean:
     """What ``count`` times, ``censored`` of them cut, say about their mean.
 
     ``restricted`` is the mean of min(time, horizon), with its 95 % interval; it is a lower bound of the mean.
-    ``mean`` adds the exponential tail beyond the horizon; None where no walk ended in the later half, so that
-    nothing is known of the tail. ``median`` is Kaplan-Meier's; None where fewer than half ended.
+    ``mean`` adds the exponential tail beyond the horizon; None where no trajectory ended in the later half,
+    so that nothing is known of the tail. ``median`` is Kaplan-Meier's; None where fewer than half ended.
     """
 
     count: int

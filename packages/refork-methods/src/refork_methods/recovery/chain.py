@@ -89,7 +89,7 @@ def transition_matrix(policy: RowPolicy) -> sparse.csr_array:
 
 
 def _factor(matrix: sparse.csr_array, names: tuple[str, ...]) -> tuple[Any, Int64]:
-    """LU factors of I - P on the states the walk can be in before the target, and their numbers.
+    """LU factors of I - P on the states the trajectory can be in before the target, and their numbers.
 
     Raises BadInput where one of them absorbs.
     """
@@ -99,9 +99,9 @@ def _factor(matrix: sparse.csr_array, names: tuple[str, ...]) -> tuple[Any, Int6
     held = matrix.diagonal()[inside] >= 1.0
     if bool(held.any()):
         raise BadInput(
-            f"the walk cannot leave {names[int(inside[np.argmax(held)])]}",
+            f"the trajectory cannot leave {names[int(inside[np.argmax(held)])]}",
             where="maze chain",
-            hint="a dead leaf must let the walk turn round",
+            hint="a dead leaf must let the trajectory turn round",
         )
     system = sparse.eye_array(len(inside), format="csc") - matrix[inside][:, inside]
     return splu(sparse.csc_matrix(system)), inside

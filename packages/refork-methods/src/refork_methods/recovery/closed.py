@@ -30,7 +30,7 @@ def base_hitting_time(branches: int, diamonds: int, edges: int) -> Fraction:
 
 
 def optimal_hitting_time(branches: int, diamonds: int) -> int:
-    """Expected moves of a walk that never turns but at dead leaves: 4 W K + 2 (W - K).
+    """Expected moves of a trajectory that never turns but at dead leaves: 4 W K + 2 (W - K).
 
     The often quoted 4 W K is the case W = K.
 
@@ -76,7 +76,7 @@ def search_cost(policy: RowPolicy) -> float:
     """Expected proposals of a search agent that refuses states it has seen; exact for sure forward moves.
 
     A proposal that leads to a state already seen is refused and drawn again, and each costs 1, at the fork
-    too. So a step back costs 1/p proposals instead of sending the walk forward again:
+    too. So a step back costs 1/p proposals instead of sending the trajectory forward again:
     1 + W + 2 K + (W - 1)/2 (2 K + 1 + sum_j (1/p_b + 1/p_d)), where the inner term is (L + 1)^2 / L a diamond
     for rows b and d of the uniform walk and 2 for sure ones.
 

@@ -85,13 +85,13 @@ def _drawn(teacher: RowPolicy, count: int, cap: int, seed: int, place: int) -> F
 
 
 def shorten_paths(sampled: SampledPaths) -> SampledPaths:
-    """Walks that reached the target without their detours: loops over nodes erased, whatever the direction.
+    """Paths that reached the target without their detours: loops over nodes erased, whatever the direction.
 
     Raises:
-        BadInput: a walk that was cut, whose detours are not known to end.
+        BadInput: a trajectory that was cut, whose detours are not known to end.
     """
     if not bool(sampled.reached.all()):
-        raise BadInput("only walks that reached the target can be shortened", where="maze")
+        raise BadInput("only trajectories that reached the target can be shortened", where="maze")
     k = sampled.chain.diamonds
     row = sampled.chain.row
     # A node is named by the state of arriving there outward: row a stands for b, and c for d.

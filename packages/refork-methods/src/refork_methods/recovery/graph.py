@@ -70,7 +70,7 @@ class PathStar:
 
     @property
     def optimal_hitting_time(self) -> int:
-        """Expected moves to the target of a walk that never turns back but at dead leaves.
+        """Expected moves to the target of a trajectory that never turns back but at dead leaves.
 
         The fork chooses uniformly, with replacement: 4 W K + 2 (W - K).
         """
@@ -124,7 +124,7 @@ class PathStar:
         return State(Node("right", w, self.diamonds - 1), "in")
 
     def states(self) -> tuple[State, ...]:
-        """Every state that a walk can be in, the start first, in breadth-first order."""
+        """Every state that a trajectory can be in, the start first, in breadth-first order."""
         order: dict[State, None] = {self.start: None}
         queue = [self.start]
         for here in queue:

@@ -187,7 +187,7 @@ class MazeFamily:
 def maze_world(branches: int, diamonds: int, edges: int, cap: int | None = None) -> GameWorld[Position]:
     """The maze world of W branches, K diamonds, L parallel edges, ended after ``cap`` turns.
 
-    The default cap is twice the optimal expected walk. With one branch there is no dead end to turn
+    The default cap is twice the optimal expected trajectory. With one branch there is no dead end to turn
     back from, which is allowed but warned about.
 
     Raises:

@@ -70,8 +70,8 @@ def _step(seen: Sequence[Kept], said: Kept | None) -> Step:
 def write_tree(traces: Sequence[Trace], source: Tree, target: Tree) -> int:
     """Copy traces that came from ``source`` into another tree; how many nodes are new.
 
-    Unchanged walks are copied whole, scores included. A shortened one becomes new nodes below the same task:
-    its tokens are those recorded, its log-probs are not known (nobody sampled it), and its outcome is
+    Unchanged trajectories are copied whole, scores included. A shortened one becomes new nodes below the same
+    task: its tokens are those recorded, its log-probs are not known (nobody sampled it), and its outcome is
     given by the producer ``shortened-trace``.
 
     Raises:
@@ -99,7 +99,7 @@ def _records(source: Tree, wanted: set[str]) -> Iterator[Record]:
             continue
         if isinstance(record, DrawRecord) and record.leaf not in wanted:
             continue
-        # An arm may start in a node that no chosen walk holds.
+        # An arm may start in a node that no chosen trajectory holds.
         if isinstance(record, ForkRecord) and record.node not in wanted:
             continue
         yield record

@@ -1,4 +1,4 @@
-"""Sampled walks told in the words of the maze world, as traces."""
+"""Sampled trajectories told in the words of the maze world, as traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _trace(graph: PathStar, trajectories: SampledPaths, number: int, rng: np.ran
     reached = float(path[-1] == TARGET)
     end = game.view(here)
     rest = {"end": end, "outcome": reached, "_form": "steps"}
-    return Trace(f"walk {number}", tuple(steps), Step(end, ""), reached, rest)
+    return Trace(f"trajectory {number}", tuple(steps), Step(end, ""), reached, rest)
 
 
 def _move(graph: PathStar, here: State, name: str, target: int, rng: np.random.Generator) -> Move:

@@ -20,7 +20,7 @@ cached_chain = lru_cache(maxsize=8)(maze_chain)
 
 
 def check_cap(graph: PathStar, cap: int) -> None:
-    """Refuse a cap below 2 K + 2, under which no walk can reach the target."""
+    """Refuse a cap below 2 K + 2, under which no trajectory can reach the target."""
     if cap < graph.golden_length:
         raise BadInput(
             f"cap is {cap}; the target is {graph.golden_length} moves away",
@@ -32,10 +32,10 @@ def check_cap(graph: PathStar, cap: int) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class SampledPaths:
-    """Sampled walks: ``steps`` [n] moves made, ``reached`` [n] whether the target was (else: cut at ``cap``).
+    """Sampled paths: ``steps`` [n] moves made, ``reached`` [n] whether the target was (else: cut at ``cap``).
 
     ``states`` [longest + 1, n] are chain state numbers, the target repeated after it is reached. There is no
-    mean here: walks that were cut are not complete, see
+    mean here: trajectories that were cut are not complete, see
     :func:`refork_methods.recovery.censored.censored_mean`.
     """
 
@@ -49,7 +49,7 @@ class SampledPaths:
         return len(self.steps)
 
     def only(self, keep: NDArray[np.bool_]) -> SampledPaths:
-        """The walks that a mask names."""
+        """The trajectories that a mask names."""
         return SampledPaths(self.chain, self.cap, self.steps[keep], self.reached[keep], self.states[:, keep])
 
 
@@ -57,11 +57,11 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
     """``count`` independent walks from the source, each cut after ``cap`` moves.
 
     Raises:
-        BadInput: a cap below 2 K + 2, or no walks.
+        BadInput: a cap below 2 K + 2, or no trajectories.
     """
     check_cap(policy.graph, cap)
     if count < 1:
-        raise BadInput(f"{count} walks were asked for", where="maze")
+        raise BadInput(f"{count} trajectories were asked for", where="maze")
     chain = cached_chain(policy.graph.diamonds)
     chance = chain.chances(policy)
     after = np.stack([chain.other, chain.wanted], axis=1).reshape(-1)
@@ -72,7 +72,7 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
         if step % _BLOCK == 0:
             if bool((here == TARGET).all()):
                 break
-            # In blocks: a call for each step would cost more than the walks.
+            # In blocks: a call for each step would cost more than the trajectories.
             luck = rng.random((min(_BLOCK, cap - step), count))
         here = after[2 * here + (luck[step % _BLOCK] < chance[here])]
         path.append(here)
@@ -83,13 +83,13 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
 
 
 def sampled_hitting_time(policy: RowPolicy, count: int, cap: int, rng: np.random.Generator) -> CensoredMean:
-    """Moves to the target by ``count`` sampled walks cut at ``cap``, those that were cut taken as cut."""
+    """Moves to the target by ``count`` sampled paths cut at ``cap``, those that were cut taken as cut."""
     trajectories = sample_paths(policy, count, cap, rng)
     return censored_mean(trajectories.steps, trajectories.reached)
 
 
 def moves_of(paths: SampledPaths) -> tuple[Int64, NDArray[np.bool_], Int64]:
-    """Every decided move of the walks: its row (4-row number * K + diamond), whether desired, whose walk."""
+    """Every decided move of the paths: its row (4-row number * K + diamond), whether desired, whose path."""
     before, after = paths.states[:-1], paths.states[1:]
     row = paths.chain.row[before]
     made = row >= 0

@@ -1,10 +1,10 @@
 """Excursions in a sequence of states, and the sequence without them (loop erasure).
 
-A walk is kept as a stack: a new state is pushed, and meeting one that is on the stack takes everything above
-it off. What stays is the path without detours. Every loop that was closed on it is an excursion.
+A trajectory is kept as a stack: a new state is pushed, and meeting one that is on the stack takes everything
+above it off. What stays is the path without detours. Every loop that was closed on it is an excursion.
 
 Source: loop erasure after Lawler (1980). On the maze of arXiv 2606.22938, with nodes as states, the erased
-walk is the shortest path and every trip through a dead branch one excursion.
+trajectory is the shortest path and every trip through a dead branch one excursion.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class RewardSettings:
     """Ascent on minus the expected hitting time.
 
     ``exact``: its gradient; ``sign``: the signs of that; ``sampled``: the score-function gradient of
-    ``batch`` walks with reward 1[target] - moves / ``cap``, normalised over the batch.
+    ``batch`` trajectories with reward 1[target] - moves / ``cap``, normalised over the batch.
     """
 
     mode: RewardMode = "sampled"
@@ -161,10 +161,10 @@ def _overshot(what: str, number: int) -> BadInput:
 
 
 def reward_gradient(policy: RowPolicy, batch: int, cap: int, rng: np.random.Generator) -> Float64:
-    """Score-function gradient of the normalised reward over a batch of walks, [4, K].
+    """Score-function gradient of the normalised reward over a batch of trajectories, [4, K].
 
-    The reward of a walk is 1[target] - moves / cap; its advantage that minus the batch's mean, over the
-    batch's deviation (0 where all are equal). The gradient is the mean over walks of
+    The reward of a trajectory is 1[target] - moves / cap; its advantage that minus the batch's mean, over the
+    batch's deviation (0 where all are equal). The gradient is the mean over trajectories of
     advantage * sum over moves of (1[desired] - p).
     """
     trajectories = sample_paths(policy, batch, cap, rng)

@@ -8,7 +8,7 @@ JSONL, a call          ``{"messages": [...], "answer": {...}}``: one model call 
                        sent; also ``{"request": {...}, "response": {...}}`` as a proxy logs it. ``session``
                        groups lines, ``compaction`` is an account if the harness keeps one. Log the
                        summariser's calls too: trimming and omission are then told apart.
-a tree                 every action node of a walk is a call, ``rewrite`` nodes are compactions
+a tree                 every action node of a trajectory is a call, ``rewrite`` nodes are compactions
 JSON                   AutoGen's ``save_state``, or a bare list of messages
 =====================  ================================================================================
 
@@ -191,12 +191,12 @@ def _tree_file(path: Path) -> list[SessionLog]:
     except TreeError as error:
         raise BadInput(error.what, where=str(path), hint=error.hint) from error
     if not found:
-        raise BadInput("no walk of this tree holds a policy's turn", where=str(path))
+        raise BadInput("no trajectory of this tree holds a policy's turn", where=str(path))
     return found
 
 
 def walk_session(trajectory: Trajectory) -> SessionLog | None:
-    """The model calls of one walk; None where no policy spoke on it."""
+    """The model calls of one trajectory; None where no policy spoke on it."""
     calls: list[ModelCall] = []
     pending: Json | None = None
     opened = False
@@ -229,7 +229,7 @@ def walk_session(trajectory: Trajectory) -> SessionLog | None:
 
 
 def _named(trajectory: Trajectory) -> tuple[Message, ...]:
-    """The messages of a walk, with the ids that a planted session or a compaction's account gives them."""
+    """The messages of a path, with the ids that a planted session or a compaction's account gives them."""
     messages = [dict(m) for m in conversation(trajectory).messages]
     first = trajectory.context[0].node
     account = first.extra.get("account") if first.kind == "rewrite" else None

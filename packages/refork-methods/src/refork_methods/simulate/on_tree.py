@@ -19,10 +19,10 @@ SCORED = ("coverage", "exact", "rule", "rubric")
 
 @dataclass(frozen=True, slots=True)
 class OnTree:
-    """A tree's walks as their environment saw them, and each turn's observation node by its target's key.
+    """A tree's paths as their environment saw them, and each turn's observation node by its target's key.
 
-    ``unplaced``: walks whose turns are not one node each (several calls answered at once); they are
-    predicted, their scores are not written. ``unread``: why walks could not be read.
+    ``unplaced``: trajectories whose turns are not one node each (several calls answered at once); they are
+    predicted, their scores are not written. ``unread``: why trajectories could not be read.
     """
 
     trajectories: list[EnvTrajectory]
@@ -32,9 +32,9 @@ class OnTree:
 
 
 def on_tree(tree: Tree) -> OnTree:
-    """Walks of a tree for an evaluation; a turn that branches share is a target on the first of them only.
+    """Paths of a tree for an evaluation; a turn that branches share is a target on the first of them only.
 
-    Raises: BadInput where no walk has a turn.
+    Raises: BadInput where no trajectory has a turn.
     """
     found: list[EnvTrajectory] = []
     nodes: dict[str, str] = {}
@@ -57,7 +57,7 @@ def on_tree(tree: Tree) -> OnTree:
         taken |= set(places)
         found.append(replace(item, turns=turns))
     if not found:
-        raise BadInput("no walk of this tree has a turn", where="fidelity", hint="refork world record")
+        raise BadInput("no trajectory of this tree has a turn", where="fidelity", hint="refork world record")
     return OnTree(found, nodes, unplaced, unread)
 
 

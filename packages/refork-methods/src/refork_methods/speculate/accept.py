@@ -17,7 +17,7 @@ from refork.policies.base import Sampling
 from refork.sampling.distribution import TIE, restrict
 from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 
-# Laws of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
+# Distributions of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
 #
 # The model's sampling and the drafter's go through the same filters in the same precision, so that what is
 # compared is what was sampled from. Every function is row-wise.
@@ -195,14 +195,14 @@ def residual(
 
 
 def keep_chance(p_token: Float64[Tensor, "*n"], q_token: Float64[Tensor, "*n"]) -> Float64[Tensor, "*n"]:
-    """Probability min(1, p/q) of keeping a drafted token, from its probabilities under both laws.
+    """Probability min(1, p/q) of keeping a drafted token, from its probabilities under both distributions.
 
     Raises:
         BadInput: a drafted token has probability 0 under q: q is not what it was drawn from.
     """
     if not bool((q_token > 0).all()):
         raise BadInput(
-            "a drafted token has probability 0 under the draft law",
+            "a drafted token has probability 0 under the draft distribution",
             hint="q must be the law that drafts were sampled from, after temperature, top-k and top-p",
         )
     return (p_token / q_token).clamp(max=1.0)

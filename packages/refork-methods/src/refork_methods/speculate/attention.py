@@ -1,6 +1,7 @@
 """Attention of draft blocks: every slot sees the context before its anchor and its own block, both ways.
 
-Two forms of one law. Packed: many anchors of each sequence over that sequence's context, for training.
+Two forms of one distribution. Packed: many anchors of each sequence over that sequence's context, for
+training.
 Cached: one block per row over keys and values kept from earlier rounds, for drafting. No block is ever
 among another's columns, so none can see another.
 """

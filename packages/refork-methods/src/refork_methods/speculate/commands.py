@@ -476,7 +476,7 @@ def _print_certificates(found: list[Certificate]) -> None:
         if one.method == "enumeration":
             told = f"largest total variation {one.max_tv or 0.0:.3g} over {len(one.cases)} enumerated laws"
         else:
-            least = "no law tested" if one.min_p is None else f"least corrected p {one.min_p:.3g}"
+            least = "no distribution tested" if one.min_p is None else f"least corrected p {one.min_p:.3g}"
             told = f"{least} over {len(one.cases)} laws; an exact one fails once in {1 / one.error_rate:g}"
             if one.mismatches is not None:
                 told += f"; greedy answers that differ: {one.mismatches}"

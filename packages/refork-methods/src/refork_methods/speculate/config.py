@@ -147,7 +147,7 @@ class DraftConfig:
             raise WrongTokenizer(
                 f"the drafter has a vocabulary of {self.vocabulary}, the target one of {backbone.vocabulary}",
                 where=where,
-                hint="a draft law and a target law compare only over the same tokens",
+                hint="a draft distribution and a target distribution compare only over the same tokens",
             )
         if self.tokenizer is not None and card.tokenizer is not None and self.tokenizer != card.tokenizer:
             raise WrongTokenizer(
@@ -298,7 +298,7 @@ class HeldOut:
         return cls(drawn if drawn is not None else both, known_rates(body.get("kept_greedy"), block))
 
     def of(self, greedy: bool) -> Rates | None:
-        """Those of a law; where they were never measured, the other's."""
+        """Those of a distribution; where they were never measured, the other's."""
         mine, other = (self.greedy, self.drawn) if greedy else (self.drawn, self.greedy)
         return mine if mine is not None else other
 

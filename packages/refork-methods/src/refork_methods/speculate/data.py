@@ -355,8 +355,8 @@ def _append(path: Path, lines: Sequence[Json]) -> None:
 
 # Hidden states of the target that training reads: computed again for every step, or kept on disk.
 #
-# Of every token the context layers are read, and the last hidden state, from which the target's law is made
-# where it is needed (hidden states travel, logits do not).
+# Of every token the context layers are read, and the last hidden state, from which the target's distribution
+# is made where it is needed (hidden states travel, logits do not).
 
 Precision = Literal["float32", "float16"]
 
@@ -388,7 +388,7 @@ class Cached:
     """States from files, one an example, each written the first time it is asked for.
 
     The folder's name holds what they are of, so states of other examples, layers or weights are never met.
-    float16 halves the files and rounds states to three digits, and the target's laws with them.
+    float16 halves the files and rounds states to three digits, and the target's distributions with them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Speculative decoding of a local model: the same law or the same tokens, in fewer passes."""
+"""Speculative decoding of a local model: the same distribution or the same tokens, in fewer passes."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class RejectedDraft:
 class SpeculativeDecoder:
     """Draws from ``target`` with the drafts of ``draft``: a policy, to be given wherever one is taken.
 
-    What it says has the law of the target's own words. Its card carries the target's weights, since those
-    decide what is said, and names drafter and rule. It is ``paired`` under the coupled rule only: then equal
-    noise gives what the target alone gives. Under the rejection rule what is drawn beside may change what is
-    said, never its law. The settings are those of :class:`ModelSpeculator`.
+    What it says has the distribution of the target's own words. Its card carries the target's weights, since
+    those decide what is said, and names drafter and rule. It is ``paired`` under the coupled rule only: then
+    equal noise gives what the target alone gives. Under the rejection rule what is drawn beside may change
+    what is said, never its distribution. The settings are those of :class:`ModelSpeculator`.
 
     ``width`` branches are drawn at the same time. ``on_rejected`` is given what was drafted and not said.
     One thread at a time.

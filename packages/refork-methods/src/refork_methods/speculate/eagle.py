@@ -216,8 +216,8 @@ class EagleDraft(nn.Module):
     ) -> tuple[Float[Tensor, "rows v"], Chain]:
         """Logits of position k given the token before it, and the chain for the next one.
 
-        ``base`` and ``hidden`` are not read. The softmax of these logits is the exact law that a draft is
-        drawn from.
+        ``base`` and ``hidden`` are not read. The softmax of these logits is the exact distribution that a
+        draft is drawn from.
 
         Raises:
             BadInput: no chain was started.

@@ -84,7 +84,7 @@ def draft_loss(
 ) -> DraftLoss:
     """The loss of n positions from draft and target logits, the tokens that were said and their weights.
 
-    Both laws are float32 softmaxes. The confidence's label is detached.
+    Both distributions are float32 softmaxes. The confidence's label is detached.
 
     Raises:
         BadInput: no position, or weights that sum to nothing.
@@ -187,7 +187,7 @@ class DraftMetrics:
     kept_greedy: tuple[float | None, ...] | None = None
 
     def to_json(self) -> Json:
-        """Plain fields, the log's names; ``tv`` is the L1 distance of the two laws, 0 .. 2."""
+        """Plain fields, the log's names; ``tv`` is the L1 distance of the two distributions, 0 .. 2."""
         return {
             "blocks": self.blocks,
             "loss": self.total,

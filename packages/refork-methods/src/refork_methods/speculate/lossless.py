@@ -25,10 +25,11 @@ from refork_methods.speculate.accept import keep_chance, residual
 from refork_methods.speculate.schedule import Lengths, PrefixScheduler, Scheduler, global_search
 from refork_methods.speculate.step_cost import StepCost
 
-# Tiny speculative decoders whose every outcome can be enumerated: laws, drafts and confidences are known.
+# Tiny speculative decoders whose every outcome can be enumerated: distributions, drafts and confidences are
+# known.
 #
-# A request's prefix is a tuple that begins with the request's own number, so requests have laws of their
-# own.
+# A request's prefix is a tuple that begins with the request's own number, so requests have distributions of
+# their own.
 
 Prefix: TypeAlias = tuple[int, ...]
 Distribution: TypeAlias = NDArray[np.float64]
@@ -48,7 +49,7 @@ def _verdict(p: tuple[float, ...], q: tuple[float, ...], token: int) -> tuple[fl
 @final
 @dataclass(frozen=True, slots=True)
 class TinyWorld:
-    """Laws [V] of the target and of the draft after a prefix, and the confidence at that place.
+    """Distributions [V] of the target and of the draft after a prefix, and the confidence at that place.
 
     ``confidence(prefix)`` is c for the token that comes next: it may read every token of the prefix,
     drafted ones included, and never the token itself. ``cost`` is the table schedules are given.
@@ -96,7 +97,7 @@ class TinyWorld:
         return found + [((*tokens[:length], v), reach * b) for v, b in enumerate(bonus.tolist()) if b]
 
     def truth(self, length: int) -> Outcomes:
-        """The target's law of the first ``length`` tokens of every request."""
+        """The target's distribution of the first ``length`` tokens of every request."""
         single = []
         for request in range(self.requests):
             chances: dict[Prefix, float] = {}
@@ -120,7 +121,7 @@ def jagged(seconds: Array) -> StepCost:
 def counterexample() -> TinyWorld:
     """One request, two drafts, and a second confidence that gives away what the first draft is.
 
-    Source: arXiv 2607.05147 (why an arg-max over lengths is not lossless); table and laws as there.
+    Source: arXiv 2607.05147 (why an arg-max over lengths is not lossless); table and distributions as there.
     """
     p, q = np.array([0.7, 0.3]), np.array([0.5, 0.5])
     return TinyWorld(
@@ -153,7 +154,7 @@ def random_world(
     vocabulary: int = 2,
     context_only: bool = False,
 ) -> TinyWorld:
-    """Laws and confidences drawn anew for every prefix.
+    """Distributions and confidences drawn anew for every prefix.
 
     Confidences are true acceptances pushed up or down by what was drafted before, to tempt schedules to
     read them; with ``context_only`` they depend on the position and the request alone.
@@ -176,17 +177,17 @@ def random_world(
         return drawn("target", prefix)
 
     def draft(prefix: Prefix) -> Distribution:
-        # Half the target's own law: good drafts, so that lengths matter.
+        # Half the target's own distribution: good drafts, so that lengths matter.
         return 0.5 * drawn("target", prefix) + 0.5 * drawn("draft", prefix)
 
-    name = f"{requests} requests, laws {seed}"
+    name = f"{requests} requests, distributions {seed}"
     return TinyWorld(name, requests, block, vocabulary, target, draft, confidence, cost)
 
 
-# Is the output's law that of plain decoding? By enumeration, on vocabularies small enough for it.
+# Is the output's distribution that of plain decoding? By enumeration, on vocabularies small enough for it.
 
 EXACT = 1e-12
-"""An enumerated law further from the target's than this is another law."""
+"""An enumerated distribution further from the target's than this is another distribution."""
 
 
 @final
@@ -254,7 +255,7 @@ class Certificate:
 
 
 def emitted(world: TinyWorld, rule: Rule, length: int) -> Outcomes:
-    """The law of the first ``length`` tokens of every request, round after round, by enumeration.
+    """The distribution of the first ``length`` tokens of every request, round after round, by enumeration.
 
     A request leaves when it has said them. ``rule`` is copied wherever its past splits.
 
@@ -332,7 +333,7 @@ def _joined(
 
 
 def total_variation(first: Outcomes, second: Outcomes) -> float:
-    """Half the summed distance of two laws; 0 is equal, 1 disjoint."""
+    """Half the summed distance of two distributions; 0 is equal, 1 disjoint."""
     return 0.5 * sum(abs(first.get(x, 0.0) - second.get(x, 0.0)) for x in first.keys() | second.keys())
 
 
@@ -361,7 +362,7 @@ def check_lossless(
     among: Sequence[TinyWorld] | None = None,
     length: int = 2,
 ) -> Certificate:
-    """Enumerate the law of the output under a rule on tiny vocabularies, against the target's law.
+    """Enumerate the law of the output under a rule on tiny vocabularies, against the target's distribution.
 
     ``rule`` is a scheduler of ours, or makes a rule for a table. A scheduler ``context_only`` is tried on
     confidences that read no draft, as it demands. For a decoder see :func:`check_decoder`.
@@ -385,14 +386,15 @@ def check_lossless(
 
 
 def first_token(world: TinyWorld, rule: Rule) -> Float[np.ndarray, "V"]:
-    """The law of the first request's first token."""
+    """The distribution of the first request's first token."""
     found = np.zeros(world.vocabulary)
     for tokens, chance in emitted(world, rule, 1).items():
         found[tokens[0][0]] += chance
     return found
 
 
-# Negative controls: schedules that look harmless and change the law of the output, and a lossless twin.
+# Negative controls: schedules that look harmless and change the distribution of the output, and a lossless
+# twin.
 #
 # They are here to be caught (:func:`refork_methods.speculate.lossless.check_lossless`), not to be used.
 #
@@ -452,11 +454,12 @@ def _cut(cut: float) -> float:
     return cut
 
 
-# Is a decoder's law that of plain decoding? Chi-square on samples, and greedy answers token for token.
+# Is a decoder's distribution that of plain decoding? Chi-square on samples, and greedy answers token for
+# token.
 
 Counts: TypeAlias = Counter[Prefix]
 LEAST_EXPECTED = 5.0
-"""Cells that expect fewer samples are pooled, so that the statistic is near its law."""
+"""Cells that expect fewer samples are pooled, so that the statistic is near its distribution."""
 LEVEL = 0.001
 POWER = 0.9
 _MOST_PREFIXES = 4096
@@ -477,10 +480,11 @@ def check_decoder(
 ) -> Certificate:
     """Sample tokens after every prefix under every setting; compare their law with that of plain decoding.
 
-    Where the plain policy can say the law of the next token and there are few enough continuations, the
-    samples are held against the exact law; else against as many samples of the plain policy. ``samples`` is
-    per setting, shared out among the prefixes. ``greedy`` prompts are also answered at temperature 0 by
-    both. The certificate's ``error_rate`` is how often an exact decoder is refused (Holm over all cases).
+    Where the plain policy can say the distribution of the next token and there are few enough continuations,
+    the samples are held against the exact distribution; else against as many samples of the plain policy.
+    ``samples`` is per setting, shared out among the prefixes. ``greedy`` prompts are also answered at
+    temperature 0 by both. The certificate's ``error_rate`` is how often an exact decoder is refused (Holm
+    over all cases).
 
     Raises:
         BadInput: nothing to compare, or settings at temperature 0 (those belong in ``greedy``).
@@ -513,7 +517,7 @@ def check_decoder(
 
 
 def exact_distribution(policy: Policy, prefix: IntArray, settings: Sampling) -> dict[Prefix, float] | None:
-    """The law of the next ``max_tokens`` tokens; None where it cannot be had or is too large.
+    """The distribution of the next ``max_tokens`` tokens; None where it cannot be had or is too large.
 
     A repetition penalty acts on logits, of which log-probabilities do not tell where 0 is.
     """
@@ -575,7 +579,7 @@ def against_samples(name: str, counts: Counts, plain: Counts) -> Case:
         return Case(name, p=1.0, samples=total, cells=pooled.shape[1])
     p = float(chi2_contingency(pooled, correction=False).pvalue)
     cells = pooled.shape[1]
-    # Two samples of n tell two laws apart about as one of n / 2 tells one from a known law.
+    # Two samples of n tell two distributions apart about as one of n / 2 tells one from a known distribution.
     return Case(name, p=p, samples=total, cells=cells, detectable=_detectable(total / 2, cells))
 
 
@@ -593,7 +597,7 @@ def _pooled(expected: np.ndarray, observed: np.ndarray, least: float) -> tuple[n
 
 
 def _detectable(samples: float, cells: int) -> float:
-    """A total variation between the pooled laws that is found with 90 % chance, whatever its shape.
+    """A total variation between the pooled distributions that is found with 90 % chance, whatever its shape.
 
     The statistic's noncentrality is at least 4 n TV^2, by the inequality of Cauchy and Schwarz.
     """

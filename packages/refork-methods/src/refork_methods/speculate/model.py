@@ -373,7 +373,7 @@ class DraftModel(nn.Module):
     ) -> tuple[Float[Tensor, "rows v"], Float[Tensor, "rows r"] | None]:
         """Logits of position k (from 0) given the token before it, and the head's state for the next one.
 
-        The softmax of these logits is the exact law that a draft is drawn from.
+        The softmax of these logits is the exact distribution that a draft is drawn from.
         """
         if self.head is None:
             return base, None

@@ -21,11 +21,11 @@ from refork_methods.speculate.step_cost import StepCost
 
 # Simulated serving steps with known acceptances, to compare schedules without a model.
 #
-# The law: a request is of one of three kinds (mean acceptance 0.60, 0.80 and 0.92, equally likely) until it
-# ends, each step with probability 1/40. In every round the log-odds of its conditional acceptances are
-# those of its kind plus a normal deviate of the round (spread 1) and one of each position (spread 0.5).
+# The distribution: a request is of one of three kinds (mean acceptance 0.60, 0.80 and 0.92, equally likely)
+# until it ends, each step with probability 1/40. In every round the log-odds of its conditional acceptances
+# are those of its kind plus a normal deviate of the round (spread 1) and one of each position (spread 0.5).
 # Confidences are these chances themselves, so they are calibrated. All schedules meet the same rounds and
-# the same luck. The law is ours.
+# the same luck. The distribution is ours.
 
 KINDS = (0.60, 0.80, 0.92)
 ENDS = 1 / 40
@@ -57,7 +57,7 @@ class Served:
 
 
 def traffic(requests: int, steps: int, block: int = 7, seed: int = 0) -> Traffic:
-    """Rounds of ``requests`` concurrent requests over some steps, by the law above.
+    """Rounds of ``requests`` concurrent requests over some steps, by the distribution above.
 
     Raises:
         BadInput: no request, step or draft.

@@ -1,7 +1,7 @@
 """How many drafts of each request to verify, so that the batch gains the most tokens per second.
 
 A length may depend on what was there before the token it admits was drawn, and on nothing else: only then
-is the law of the output that of plain decoding.
+is the distribution of the output that of plain decoding.
 
 Source: arXiv 2607.05147, Algorithm 1.
 """
@@ -90,7 +90,8 @@ def path(
 def early_stop(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -> Lengths:
     """Algorithm 1: admit drafts in descending survival until one more does not raise Theta.
 
-    Exact in law for any table. Optimal where Theta rises to one peak and falls (no lengths are better).
+    Exact in distribution for any table. Optimal where Theta rises to one peak and falls (no lengths are
+    better).
 
     Source: arXiv 2607.05147, Algorithm 1; deviates in the order of equal values (see :func:`ranked`) and in
         the draft's cost, a constant of the step that is added where the table knows it.
@@ -110,7 +111,7 @@ def top_k(survival: Float[Array, "R g"], budget: int) -> Lengths:
 def global_search(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -> Lengths:
     """The best prefix of the ranking, looking past dips of Theta.
 
-    Exact in law only where no survival depends on a token of this round.
+    Exact in distribution only where no survival depends on a token of this round.
     """
     who, values = ranked(survival)
     return _admit(who, int(path(values, len(survival), cost, others).argmax()), len(survival))

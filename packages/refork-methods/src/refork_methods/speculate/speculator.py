@@ -312,14 +312,15 @@ class Proposal:
 class ModelSpeculator:
     """Drafts with a trained drafter, for one batch of branches.
 
-    ``rule`` is ``rejection`` (most drafts kept, the law of plain decoding) or ``coupled`` (the tokens of
-    plain decoding). Without a ``scheduler`` every draft is verified; with one it says how many, and whether a
-    round drafts at all. ``eos`` are the ids that end an answer. ``on_rounds`` hears every round that was
-    verified at full length, ``on_rejected`` what was verified and not said.
+    ``rule`` is ``rejection`` (most drafts kept, the distribution of plain decoding) or ``coupled`` (the
+    tokens of plain decoding). Without a ``scheduler`` every draft is verified; with one it says how many, and
+    whether a round drafts at all. ``eos`` are the ids that end an answer. ``on_rounds`` hears every round
+    that was verified at full length, ``on_rejected`` what was verified and not said.
 
     Under ``rejection`` with a scheduler a request's lengths depend on the drafts beside it, which must not be
     drawn with its numbers: of living requests with equal noise each drafts with numbers of its own. Plain
-    steps keep the request's noise; draws whose law must be exact under shared noise want ``coupled``.
+    steps keep the request's noise; draws whose distribution must be exact under shared noise want
+    ``coupled``.
 
     Raises:
         BadInput: an unknown rule, no draft token, or a calibration of a shorter block.
@@ -472,9 +473,9 @@ class ModelSpeculator:
     def pays(self, requests: int, greedy: float) -> bool:
         """Whether the schedule would draft for so many, by the past alone; ask once a round.
 
-        ``greedy`` is the share of them that are. Before the first rounds of a law drafts are believed to fare
-        as they did on such answers held out of the drafter's training; where that is not known, all are
-        believed to be kept.
+        ``greedy`` is the share of them that are. Before the first rounds of a distribution drafts are
+        believed to fare as they did on such answers held out of the drafter's training; where that is not
+        known, all are believed to be kept.
         """
         if self.scheduler is None:
             return True
@@ -504,7 +505,7 @@ class ModelSpeculator:
         return Drafts(tokens, lengths, Proposal(parts, chosen, confidence, began))
 
     def _draw(self, branches: ActiveRows, chosen: Ints, block: Block) -> list[Part]:
-        """The chains of the chosen rows, group by group of equal laws."""
+        """The chains of the chosen rows, group by group of equal distributions."""
         found = []
         count = block.base.shape[1]
         for group in grouped(self._settings_of(branches, chosen)):
@@ -567,7 +568,7 @@ class ModelSpeculator:
         return found
 
     def _settings_of(self, branches: ActiveRows, rows: Ints) -> list[Sampling]:
-        """What each row's tokens are drawn by: one object for all rows whose laws are equal."""
+        """What each row's tokens are drawn by: one object for all rows whose distributions are equal."""
         found = []
         for row in rows.tolist():
             request_id = int(branches.request_id[row])
@@ -575,7 +576,8 @@ class ModelSpeculator:
             if sampling is None:
                 if len(self._known) > _KNOWN:
                     self._known.clear()
-                # What ends an answer changes no law: rows that differ in that alone are drawn together.
+                # What ends an answer changes no distribution: rows that differ in that alone are drawn
+                # together.
                 plain = branches.settings[row]
                 sampling = plain.but(
                     stop=(), stop_ids=(), ignore_eos=False, max_tokens=max(len(plain.forced), 1)
@@ -644,7 +646,7 @@ class ModelSpeculator:
 
 
 def _greedy(settings: Sequence[Sampling]) -> NDArray[np.bool_]:
-    """Which of these laws leave nothing to chance."""
+    """Which of these distributions leave nothing to chance."""
     return np.array([sampling.temperature == 0.0 for sampling in settings], dtype=np.bool_)
 
 

@@ -122,7 +122,8 @@ class Noise:
 class Chain:
     """Drafts of a group: tokens [n, g]; under the rejection rule scores [n, g, V] and chances [n, g].
 
-    ``scores`` are float32 logits of the law that each token was drawn from, ``chances`` its probabilities.
+    ``scores`` are float32 logits of the distribution that each token was drawn from, ``chances`` its
+    probabilities.
     """
 
     tokens: Tensor
@@ -150,7 +151,7 @@ def draw_chain(
     """Draw g tokens after each anchor of a group's block.
 
     Under the coupled rule the tokens are guesses of what plain decoding will draw with the same noise; they
-    need no exact law. Under the rejection rule each is drawn from its law in float64.
+    need no exact distribution. Under the rejection rule each is drawn from its distribution in float64.
     """
     settings, base = group.settings, block.base
     exact = rule == "rejection" and settings.temperature != 0.0
@@ -268,10 +269,11 @@ def settle_rejection(turn: Turn, chain: Chain, chances: RoundChances) -> list[Se
     """Settle by exact rejection sampling; log-probs are those of plain decoding.
 
     Raises:
-        BadInput: drafts that come without the law they were drawn from, or that it could not have given.
+        BadInput: drafts that come without the distribution they were drawn from, or that it could not have
+        given.
     """
     if chain.scores is None or chain.chances is None:
-        raise BadInput("drafts without the law they were drawn from cannot be verified by rejection")
+        raise BadInput("drafts without the distribution they were drawn from cannot be verified by rejection")
     spread, device = Spread.of(turn.lengths), turn.logits.device
     rows, g = chain.tokens.shape
     first, forced = turn.marks(spread)

@@ -101,7 +101,7 @@ def curve(base: Pools, shifts: Shaped[Array, "shifts"] = SHIFTS) -> Float[Array,
 
 
 def _curves(harmful: Floats, benign: Floats, shifts: Floats) -> Floats:
-    """[resamples, shifts, 2] from laws on the grid [resamples, grid]."""
+    """[resamples, shifts, 2] from distributions on the grid [resamples, grid]."""
     moved = expit(GRID[:, None] + shifts[None, :])
     found: Floats = np.stack([1 - harmful @ moved, benign @ moved], axis=-1)
     return found

@@ -35,7 +35,7 @@ ANSWER_TOKENS: Final = 1024
 @final
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The last turn of a walk: ids of the prompt before it, ids said in it, and its thinking span."""
+    """The last turn of a trajectory: ids of the prompt before it, ids said in it, and its thinking span."""
 
     prompt: IntArray
     generated: IntArray
@@ -43,7 +43,7 @@ class Turn:
 
 
 def read_turn(trajectory: Trajectory, marker: Marker) -> Turn:
-    """The turn a walk ends in."""
+    """The turn a trajectory ends in."""
     steps = list(trajectory.context)
     first = len(steps)
     while first and steps[first - 1].node.kind == "action":
@@ -169,7 +169,7 @@ def _labelled(
 
 
 def answer_settings(settings: Sampling, tokens: int = ANSWER_TOKENS) -> Sampling:
-    """The recorded law for an answer after a forced closing, with its own limit."""
+    """The recorded distribution for an answer after a forced closing, with its own limit."""
     return settings.but(max_tokens=tokens, forced=(), banned_first=())
 
 

@@ -284,7 +284,7 @@ def _no_think(run: StanceRun, recipe: VarianceRecipe, progress: Progress) -> dic
 
 
 def _sampling(run: StanceRun, recipe: StanceRecipe) -> Sampling:
-    """The law of the complete rollouts: the recipe's where it draws them, else the recorded one."""
+    """The distribution of the complete rollouts: the recipe's where it draws them, else the recorded one."""
     if recipe.rollouts is None:
         for case in run.cases:
             for node in rollouts(case, run.policy.card):

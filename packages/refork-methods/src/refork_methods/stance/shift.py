@@ -6,8 +6,8 @@ With logistic noise e, refusing is ``logit q + e > -c``: the curve is the ROC cu
 e``. So a shift moves along one curve and keeps its area, which has a closed form.
 
 Chances are only seen as k refusals of n answers. Put in directly, 0 of n could never be shifted, and every
-other count would bend the curve; so the law of q in each pool is estimated first, as the mixture of binomials
-that makes the counts likeliest.
+other count would bend the curve; so the distribution of q in each pool is estimated first, as the mixture of
+binomials that makes the counts likeliest.
 
 Source: the plane is arXiv 2606.25013's; the curve, its area and the estimate are our own.
 """
@@ -26,7 +26,7 @@ from refork.stats.results import Array
 
 Floats = NDArray[np.float64]
 
-#: Logits at which the law of q may have mass.
+#: Logits at which the distribution of q may have mass.
 GRID: Final = np.linspace(-9.0, 9.0, 73)
 #: Shifts that draw a curve from end to end.
 SHIFTS: Final = np.linspace(-16.0, 16.0, 321)

@@ -86,7 +86,7 @@ class Parts:
 def total_variance(q: Shaped[Array, "prefixes"], weight: Shaped[Array, "prefixes"] | None = None) -> Parts:
     """The exact decomposition of ``4 q (1 - q)`` from each prefix's chance of refusal and its probability.
 
-    Raises: BadInput for chances outside [0, 1], or weights that are no law.
+    Raises: BadInput for chances outside [0, 1], or weights that are no distribution.
     """
     chance = np.asarray(q, dtype=np.float64)
     w = (

@@ -1,4 +1,4 @@
-"""How far two theories' choices lie apart, in nats: the Jensen-Shannon divergence of their laws."""
+"""How far two theories' choices lie apart, in nats: the Jensen-Shannon divergence of their distributions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def jsd(p: Float[Array, "... outcomes"], q: Float[Array, "... outcomes"]) -> Flo
     """
     x, y = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     if x.shape != y.shape or x.ndim < 1:
-        raise BadInput(f"laws of shapes {x.shape} and {y.shape} cannot be compared")
+        raise BadInput(f"distributions of shapes {x.shape} and {y.shape} cannot be compared")
     for distribution in (x, y):
         if not (
             np.isfinite(distribution).all()
             and (distribution >= 0).all()
             and np.allclose(distribution.sum(axis=-1), 1, atol=1e-9)
         ):
-            raise BadInput("a law's chances must be 0 or more and sum to 1")
+            raise BadInput("a distribution's chances must be 0 or more and sum to 1")
     middle = (x + y) / 2
     terms = sum(
         np.where(
@@ -49,7 +49,7 @@ def jsd(p: Float[Array, "... outcomes"], q: Float[Array, "... outcomes"]) -> Flo
 
 
 def sequence_jsd(mine: Int[Array, "runs trials"], other: Int[Array, "others trials"]) -> float:
-    """Mean over trials of the divergence between the joint laws of (choice before, choice).
+    """Mean over trials of the divergence between the joint distributions of (choice before, choice).
 
     Trial t must show the same stimulus in all runs. The first trial has no choice before it. Biased upward
     at finite runs: compare only values from equally many.

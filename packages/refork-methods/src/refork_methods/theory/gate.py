@@ -83,7 +83,7 @@ def welch_power(
 ) -> float:
     """Chance that Welch's test at ``kept_people`` people a side rejects at ``alpha`` if the moments are true.
 
-    By the noncentral t law, which is exact for normal values of equal variance.
+    By the noncentral t distribution, which is exact for normal values of equal variance.
 
     Raises: BadInput for fewer than two people, a negative variance, or a level outside (0, 1).
     """
@@ -97,7 +97,7 @@ def welch_power(
     gap = abs(mine[0] - other[0])
     if error == 0:
         return 1.0 if gap > 0 else 0.0
-    if gap / error > 37:  # beyond what the noncentral law is computed for
+    if gap / error > 37:  # beyond what the noncentral distribution is computed for
         return 1.0
     edge = float(stdtrit(freedom, 1 - alpha / 2))
     away = float(1 - nctdtr(freedom, gap / error, edge))

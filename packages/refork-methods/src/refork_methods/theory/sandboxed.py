@@ -24,13 +24,14 @@ _BLOCK: Final = 20_000
 _DRIVER: Final = """
 
 def refork_law(parameters, stimulus, history):
-    law = predict(dict(parameters), stimulus, history)
-    if not isinstance(law, (list, tuple)) or len(law) != 2:
-        raise ValueError("predict must return two probabilities, and returned " + repr(law)[:200])
-    law = [float(law[0]), float(law[1])]
-    if not (law[0] >= 0 and law[1] >= 0 and abs(law[0] + law[1] - 1) <= 1e-6):
-        raise ValueError("predict returned " + repr(law) + ": two chances that sum to 1 are needed")
-    return law
+    distribution = predict(dict(parameters), stimulus, history)
+    if not isinstance(distribution, (list, tuple)) or len(distribution) != 2:
+        raise ValueError("predict must return two probabilities, and returned " + repr(distribution)[:200])
+    distribution = [float(distribution[0]), float(distribution[1])]
+    if not (distribution[0] >= 0 and distribution[1] >= 0 and abs(distribution[0] + distribution[1] - 1) <=
+    1e-6):
+        raise ValueError("predict returned " + repr(distribution) + ": two chances that sum to 1 are needed")
+    return distribution
 
 
 def refork_chances(apis, tools, people, stimuli):

@@ -163,11 +163,11 @@ def trajectory_samples(
     """What one trajectory teaches: one sample per context (a rewrite begins a new context).
 
     Args:
-        trajectory: a root-to-leaf walk whose nodes hold token ids.
-        advantages: one number for the whole walk, or one per token of it (verdicts left out,
+        trajectory: a root-to-leaf trajectory whose nodes hold token ids.
+        advantages: one number for the whole trajectory, or one per token of it (verdicts left out,
             rewritten contexts counted too: the concatenation over all its steps). NaN tokens are not learned.
         counted: (node, token) pairs already learned elsewhere; they are left out here, and those learned
-            here are added. A token that many walks share was sampled once, and so counts once.
+            here are added. A token that many trajectories share was sampled once, and so counts once.
 
     Raises:
         BadInput: a step holds text without token ids, or the advantages have another length.
@@ -175,13 +175,13 @@ def trajectory_samples(
     runs = list(contexts(trajectory))
     for step in (s for run in runs for s in run):
         if step.tokens is None and step.text:
-            raise BadInput("this walk holds text without token ids", where=f"node {step.node.id[:12]}")
+            raise BadInput("this trajectory holds text without token ids", where=f"node {step.node.id[:12]}")
     lengths = [[0 if s.tokens is None else len(s.tokens) for s in run] for run in runs]
     total = sum(map(sum, lengths))
     given = np.asarray(advantages, dtype=np.float64)
     given = np.full(total, float(given)) if given.ndim == 0 else given
     if given.shape != (total,):
-        raise BadInput(f"{given.size} advantages for a walk of {total} tokens", where="trajectory")
+        raise BadInput(f"{given.size} advantages for a trajectory of {total} tokens", where="trajectory")
     samples: list[Sample] = []
     start = 0
     for run, counts in zip(runs, lengths, strict=True):
@@ -233,16 +233,16 @@ def trajectories_to_batch(
     *,
     once: bool = True,
 ) -> Batch:
-    """A padded batch of recorded walks; learned are the tokens that the policy sampled, nothing else.
+    """A padded batch of recorded trajectories; learned are the tokens that the policy sampled, nothing else.
 
     Args:
-        trajectories: walks with token ids.
-        advantages: for each walk one number, or one per token of it (see :func:`trajectory_samples`).
+        trajectories: trajectories with token ids.
+        advantages: for each trajectory one number, or one per token of it (see :func:`trajectory_samples`).
         pad_id: fills up short rows; it is neither seen nor learned.
-        once: a token that several walks share is learned in the first of them only.
+        once: a token that several trajectories share is learned in the first of them only.
 
     Raises:
-        BadInput: no sampled token in any walk, or lengths that do not fit.
+        BadInput: no sampled token in any trajectory, or lengths that do not fit.
     """
     if len(trajectories) != len(advantages):
         raise BadInput(f"{len(trajectories)} trajectories but {len(advantages)} advantages")
@@ -254,7 +254,7 @@ def trajectories_to_batch(
     ]
     if not samples:
         raise BadInput(
-            "none of these walks holds a token that the policy sampled",
+            "none of these trajectories holds a token that the policy sampled",
             hint="only action nodes with recorded log-probs can be learned from",
         )
     return pad(samples, pad_id)

@@ -58,8 +58,8 @@ def check_logprobs(
 ) -> tuple[list[Problem], float]:
     """Recompute the log-prob of every sampled token as the trainer does; what differs, and the largest.
 
-    The walks must be of the model's present weights. One problem per walk, at its worst token; a token
-    that walks share is compared once.
+    The trajectories must be of the model's present weights. One problem per trajectory, at its worst token; a
+    token that trajectories share is compared once.
 
     Returns:
         problems, the largest first, and the largest difference in nats over all tokens.
@@ -94,7 +94,7 @@ def check_logprobs(
 
 
 def _fresh(trajectory: Trajectory, seen: set[str]) -> list[tuple[int, Node]]:
-    """Sampled nodes of a walk's last context that were not met before, and where each begins."""
+    """Sampled nodes of a trajectory's last context that were not met before, and where each begins."""
     found = []
     start = 0
     for step in trajectory.context:

@@ -90,7 +90,7 @@ class FitRecipe(RecipePart):
 
 
 class SftRecipe(FitRecipe, _Source):
-    """Supervised fine-tuning on conversations (``data``) or a tree's walks of ``least`` success or more."""
+    """Supervised fine-tuning on conversations (``data``) or a tree's paths of ``least`` success or more."""
 
     #: Success that a trajectory of the tree has at least.
     least: float = 1.0

@@ -43,10 +43,10 @@ class TreeTraining:
     block that began is finished, and what it is over is taken off the next update). ``roots`` and
     ``at_once`` shape the default selector, a random node. Then ``passes`` times over the rollouts, in
     ``minibatches`` parts, one gradient step each. ``local`` weighs the default credit's stretches.
-    ``shared``: a token that several walks share is learned ``once``, with the mean of their advantages,
-    or in ``each`` of them. ``overlong``: rollouts that ran into their limit count like any (``keep``), are
-    not learned from (``mask``), or lose reward over the last ``soft`` of ``longest`` tokens (``soft``).
-    ``schedule`` None: a constant ``learning_rate``.
+    ``shared``: a token that several trajectories share is learned ``once``, with the mean of their
+    advantages, or in ``each`` of them. ``overlong``: rollouts that ran into their limit count like any
+    (``keep``), are not learned from (``mask``), or lose reward over the last ``soft`` of ``longest`` tokens
+    (``soft``). ``schedule`` None: a constant ``learning_rate``.
     """
 
     updates: int = 8
@@ -144,14 +144,15 @@ def train_policy(
         settings: how rollouts are sampled; temperature 1 without filters.
         progress: told of rollouts as they grow.
         grower: a selector, one per update from a seed, or ``independent``; None: a random node.
-        credit: walks of one task and their outcomes to advantages; None: sibling credit.
+        credit: trajectories of one task and their outcomes to advantages; None: sibling credit.
         folder: of checkpoints.
         every: updates between them.
         digest: what the run is, so that another does not resume it.
         tracker: told of every update.
 
     Raises:
-        BadInput: settings with filters (the gradient is of the law itself), or a KL weight without reference.
+        BadInput: settings with filters (the gradient is of the distribution itself), or a KL weight without
+        reference.
         Mismatch: the folder holds checkpoints of another run.
     """
     _check(policy, tasks, plan, settings)
@@ -311,7 +312,7 @@ def _selector(grower: Grower | None, plan: TreeTraining, noise: int) -> Selector
 
 
 def group_cost(group: Group) -> int:
-    """Tokens that the policy sampled for a group, recorded or new; what walks share counts once."""
+    """Tokens that the policy sampled for a group, recorded or new; what trajectories share counts once."""
     arms = {arm.record.id for arm in group.forks}
     nodes = {s.node.id: s.node for arm in group.forks for trajectory in arm.leaves() for s in trajectory}
     return sum(int(sampled_tokens(node).sum()) for node in nodes.values() if node.fork in arms)
@@ -348,7 +349,7 @@ def _ended(group: Group) -> tuple[list[Trajectory], list[float], list[bool]]:
 
 
 def group_credit_of(group: Group, credit: Credit, plan: TreeTraining) -> tuple[list[Trajectory], list[Any]]:
-    """Walks of a group that teach something, with their advantages; none where all are exactly 0."""
+    """Trajectories of a group that teach something, with their advantages; none where all are exactly 0."""
     trajectories, outcomes, cut = _ended(group)
     if not trajectories:
         return [], []

@@ -95,7 +95,7 @@ def sequence_anchor(logprobs: Tensor, sampled: Tensor, mask: Tensor) -> Tensor:
 
     A row's ratio is the geometric mean of its learned tokens' ratios. Its gradient stays with each token
     (the paper's token form), so that advantages may differ along a row; where they do not, value and
-    gradient are those of the plain sequence form. On a tree a row learns only what its walk drew alone,
+    gradient are those of the plain sequence form. On a tree a row learns only what its trajectory drew alone,
     so that is its sequence: ours, the papers know no trees.
 
     Args:

@@ -66,7 +66,7 @@ def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def token_entropy(logits: Tensor) -> Tensor:
-    """Entropy in nats of the law each token was drawn from, [b, n]; column 0 is 0."""
+    """Entropy in nats of the distribution each token was drawn from, [b, n]; column 0 is 0."""
     distribution = torch.log_softmax(logits[:, :-1].float(), dim=-1)
     return torch.nn.functional.pad(-(distribution.exp() * distribution).sum(-1), (1, 0))
 

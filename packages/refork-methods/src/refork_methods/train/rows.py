@@ -52,13 +52,15 @@ def rollout_rows(
     *,
     once: bool = False,
 ) -> list[RolloutRow]:
-    """Rows of recorded walks with their outcomes and advantages per token.
+    """Rows of recorded trajectories with their outcomes and advantages per token.
 
     Args:
         trajectories: trajectories with token ids.
-        outcomes: reward of each walk; one that is not graded (NaN) is left out.
-        advantages: for each walk one number or one per token (verdicts left out), NaN where not learned.
-        once: a token that walks share is learned in the first of them only; other trainers expect False.
+        outcomes: reward of each trajectory; one that is not graded (NaN) is left out.
+        advantages: for each trajectory one number or one per token (verdicts left out), NaN where not
+        learned.
+        once: a token that trajectories share is learned in the first of them only; other trainers expect
+        False.
 
     Raises:
         BadInput: numbers that do not fit, or no token that a policy sampled.
@@ -66,7 +68,7 @@ def rollout_rows(
     rewards = np.asarray(outcomes, dtype=np.float64).reshape(-1)
     if not len(trajectories) == len(rewards) == len(advantages):
         raise BadInput(
-            f"{len(trajectories)} walks, {len(rewards)} outcomes and {len(advantages)} advantages",
+            f"{len(trajectories)} trajectories, {len(rewards)} outcomes and {len(advantages)} advantages",
             where="export",
         )
     seen: set[tuple[str, int]] | None = set() if once else None
@@ -77,7 +79,7 @@ def rollout_rows(
         for sample in trajectory_samples(trajectory, given, seen)
     ]
     if not rows:
-        raise BadInput("none of these walks holds a token that a policy sampled", where="export")
+        raise BadInput("none of these trajectories holds a token that a policy sampled", where="export")
     return rows
 
 
@@ -147,7 +149,7 @@ def sibling_pairs(
 
     Args:
         trajectories: trajectories of one task.
-        outcomes: floats [walks], NaN is ungraded.
+        outcomes: floats [trajectories], NaN is ungraded.
         least: pairs whose values differ by less are left out.
 
     Returns:
@@ -188,7 +190,7 @@ def _ids(node: Node) -> IntArray:
 
 
 def _prefix(trajectory: Trajectory, node: Node, begin: int) -> IntArray:
-    """What stood before token ``begin`` of a node of a walk."""
+    """What stood before token ``begin`` of a node of a trajectory."""
     at = next(i for i, step in enumerate(trajectory.steps) if step.node.id == node.id)
     return Trajectory((*trajectory.steps[:at], Step(node, begin))).tokens
 

@@ -1,4 +1,4 @@
-"""What there is to train on: conversations in a file, walks and pairs on a tree."""
+"""What there is to train on: conversations in a file, trajectories and pairs on a tree."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_pairs(file: Path) -> list[Pair]:
 
 
 def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[Trajectory], Floats]]:
-    """Each task of a tree with its graded walks and their outcomes; only exact draws of the policy count.
+    """Each task of a tree with its graded paths and their outcomes; only exact draws of the policy count.
 
     Raises:
         BadInput: no task has a graded rollout.
@@ -99,7 +99,7 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
 
 
 def successes(tree: Tree, least: float = 1.0, score: str = "success") -> list[Trajectory]:
-    """The walks of a tree whose outcome is at least ``least``; raises BadInput where there are none."""
+    """The paths of a tree whose outcome is at least ``least``; raises BadInput where there are none."""
     trajectories = [
         trajectory
         for _, group, outcomes in graded_groups(tree, score)
@@ -114,7 +114,7 @@ def successes(tree: Tree, least: float = 1.0, score: str = "success") -> list[Tr
 def tree_rows(tree: Tree, credit: Credit, score: str = "success") -> list[RolloutRow]:
     """All graded rollouts of a tree with advantages task by task, as plain rows.
 
-    Tokens that several walks share stand in each of them, since other trainers know no trees.
+    Tokens that several trajectories share stand in each of them, since other trainers know no trees.
     """
     rows: list[RolloutRow] = []
     for _, trajectories, outcomes in graded_groups(tree, score):

@@ -17,9 +17,9 @@ from refork_methods.train.weighted import Weighted
 
 
 def walk_examples(trajectories: Iterable[Trajectory]) -> list[Weighted]:
-    """Recorded walks as examples: exactly the tokens that were there; learned are those the policy sampled.
+    """Recorded paths as examples: exactly the tokens that were there; learned are those the policy sampled.
 
-    Every context of a walk is an example, and a token that walks share is learned once.
+    Every context of a trajectory is an example, and a token that trajectories share is learned once.
     """
     seen: set[tuple[str, int]] = set()
     return [

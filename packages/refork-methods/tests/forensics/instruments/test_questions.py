@@ -190,7 +190,7 @@ def test_user_turns_are_sampled_behind_an_opener(tree):
 def test_the_header_is_what_renderings_share(tree):
     codec = Codec(make_tokenizer(["go", "fine"], 64))
     plain = ScriptedPolicy.from_replies(["x"])
-    plain.render = codec.render  # the scripted law with a real chat template
+    plain.render = codec.render  # the scripted distribution with a real chat template
     root = plant_prompt(tree, plain, "go")
     turn = NewNode(kind="action", parent=root.node.id, key="t", text="fine", tokens=codec.encode("fine"))
     header = user_header(plain, tree.path(tree.append([turn])[0]))

@@ -30,7 +30,7 @@ def acted(said):
 
 def test_redrawing_and_conditioning_differ_and_the_weights_map_one_to_the_other():
     found = chain_rates(chain, in_class, acted)
-    # Redrawn: the first sentence keeps its law, so 0.6 * 0.9 + 0.4 * 0.2.
+    # Redrawn: the first sentence keeps its distribution, so 0.6 * 0.9 + 0.4 * 0.2.
     assert found.intervened == pytest.approx(0.62, abs=1e-12)
     # Conditioned: 'a' is as rare as 'd' makes it.
     clean = 0.6 * 0.2 + 0.4 * 0.9
@@ -70,7 +70,7 @@ def test_random_chains_agree():
 def test_impossible_chains_are_refused():
     with pytest.raises(BadInput, match="nothing is left"):
         chain_rates(chain, lambda s, said: s in "cd", acted)
-    with pytest.raises(BadInput, match="no law"):
+    with pytest.raises(BadInput, match="no distribution"):
         chain_paths(lambda said: {} if said else {"a": 0.5}, in_class)
     with pytest.raises(BadInput, match="more than"):
         chain_paths(lambda said: {str(i): 0.1 for i in range(10)}, in_class, most=500)

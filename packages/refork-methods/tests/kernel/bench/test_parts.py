@@ -299,8 +299,9 @@ def test_speedups_and_their_intervals() -> None:
     for bad in (([1.0, 2.0], [1.0, 2.0]), ([1.0, 1.0, 0.0], [1.0, 1.0, 1.0]), ([1.0] * 3, [1.0] * 4)):
         with pytest.raises(BadInput, match="samples"):
             speedup(*bad, rng)
-    # Both sides of the same law, 15 samples with one-sided noise as of a busy machine. A claim needs the low
-    # end above 1 and the ratio above the noise: false in at most 1 of 400 for this seed (0 are found).
+    # Both sides of the same distribution, 15 samples with one-sided noise as of a busy machine. A claim needs
+    # the low end above 1 and the ratio above the noise: false in at most 1 of 400 for this seed (0 are
+    # found).
     claims = 0
     for _ in range(400):
         a, b = 1 + rng.exponential(0.02, (2, 15))

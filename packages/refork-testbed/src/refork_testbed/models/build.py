@@ -55,7 +55,7 @@ def told_success(recipe: AnyRecipe, facts: Json) -> str:
         held = facts["held_out"]
         return (
             f"Loss on {held['texts']} held-out texts ({held['tokens']} tokens): {held['loss']:.4f} nats per "
-            f"token; the law that wrote them loses {held['law']:.4f}."
+            f"token; the distribution that wrote them loses {held['law']:.4f}."
         )
     measured = facts["measured"]
     if measured is None:

@@ -96,7 +96,7 @@ class ExtractiveChat:
     the model can read. ``seed`` and the draw address the noise. A sentence is read once: forecasts are kept.
 
     Raises:
-        CannotDo: the policy cannot say the law of its next token.
+        CannotDo: the policy cannot say the distribution of its next token.
     """
 
     def __init__(self, policy: Policy, known: Sequence[str], words: int = 80, seed: int = 0) -> None:

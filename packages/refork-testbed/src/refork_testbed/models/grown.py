@@ -31,7 +31,7 @@ def grow_up(recipe: Grown, folder: Path, progress: Progress) -> Made:
     """Train a new model stage by stage and write it with its tokenizer; chance is torch's present generator.
 
     The log has one row per step, with its stage's ``layers``; the facts tell the loss on held-out texts
-    beside that of the law that made them.
+    beside that of the distribution that made them.
     """
     stage_name = f"training {recipe.name}"
     total = sum(stage.training.steps for stage in recipe.stages)
@@ -95,7 +95,7 @@ def deepened(model: Any, layers: int) -> Any:
 
 
 def held_out_loss(model: Any, tokenizer: Any, held: HeldOut) -> Json:
-    """Mean loss in nats per learned token, float32, beside the law's own on the same tokens."""
+    """Mean loss in nats per learned token, float32, beside the distribution's own on the same tokens."""
     data = examples(tokenizer, held.conversations)
     nats, count = _nats(model, data), sum(int(item.mask.sum()) for item in data)
     return {

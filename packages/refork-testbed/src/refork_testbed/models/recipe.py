@@ -100,7 +100,7 @@ class Grown:
 
     It starts with the layers of the first of ``stages``; before each later one, blocks that change nothing
     yet are inserted evenly. ``shape`` is what it ends with. Success is the loss on ``held_out`` texts beside
-    that of the law that made them, in nats per learned token.
+    that of the distribution that made them, in nats per learned token.
     """
 
     name: str

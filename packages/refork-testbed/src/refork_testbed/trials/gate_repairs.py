@@ -205,7 +205,7 @@ def live_repairs(
 
 
 def files_of(task: RepairTask, candidate: Candidate, tree: Tree) -> dict[str, str] | None:
-    """The package with the edits of a candidate's walk; None where its last turn is no edit."""
+    """The package with the edits of a candidate's trajectory; None where its last turn is no edit."""
     files = dict(task.files)
     said = [step.node.text for step in tree.path(candidate.point) if step.node.kind == "action"]
     for number, text in enumerate(said, 1):

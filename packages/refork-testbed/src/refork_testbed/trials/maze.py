@@ -1,7 +1,7 @@
 """A search agent that refuses states it has seen, simulated on the whole maze (no branch stands for another).
 
 Each proposal of the policy costs 1. One that leads to a state already seen is refused and drawn again, so
-turning round in a dead branch cannot send the walk forward once more.
+turning round in a dead branch cannot send the trajectory forward once more.
 
 Source: our reading of Corollary 1 of arXiv 2606.22938. A state is a directed edge, parallel edges merged;
 coming back to the fork from another branch is another state.
@@ -23,7 +23,7 @@ from refork_methods.recovery.hitting import expected_hitting_time
 from refork_methods.recovery.rows import A, B, C, D, Float64, RowPolicy, base_odds
 from refork_methods.recovery.sample import moves_of, sample_paths
 
-# The same three trainers on a tiny transformer that reads the last two nodes of a walk.
+# The same three trainers on a tiny transformer that reads the last two nodes of a trajectory.
 #
 # Its tokens are node names without the branch, so one model serves all branches; the two admissible next
 # nodes are compared by their logits. All rows share its weights: a row without data has no loss of its own,
@@ -90,7 +90,7 @@ class NodeTransformer:
         return odds
 
     def policy(self) -> RowPolicy:
-        """The law of the model as a row policy, for exact hitting times."""
+        """The distribution of the model as a row policy, for exact hitting times."""
         with torch.no_grad():
             odds = self.log_odds().reshape(4, self.graph.diamonds).numpy()
         return RowPolicy(self.graph, odds + np.log(base_odds(self.graph)))
@@ -151,7 +151,7 @@ def pretrain(network: NodeTransformer) -> NetworkTrained:
 
 
 def network_rlvr(network: NodeTransformer) -> NetworkTrained:
-    """Policy gradient on sampled walks: reward 1[target] - moves / cap, normalised over the batch."""
+    """Policy gradient on sampled trajectories: reward 1[target] - moves / cap, normalised over the batch."""
     updates, batch, cap = 300, 64, 400
     rng = np.random.default_rng(0)
     optimizer = torch.optim.AdamW(network.model.parameters(), lr=1e-3, weight_decay=0.0)

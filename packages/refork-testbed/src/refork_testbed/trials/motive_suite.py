@@ -180,7 +180,8 @@ def scene_hypotheses(designs: tuple[Design, ...], base: float) -> tuple[Hypothes
     return tuple(found)
 
 
-# Where an investigation's numbers come from: real rollouts on a tree, or draws from an agent's exact law.
+# Where an investigation's numbers come from: real rollouts on a tree, or draws from an agent's exact
+# distribution.
 #
 # Both answer the same three questions, so the same investigation runs on either. The second is for studies
 # of hundreds of investigations; that the two agree is tested.
@@ -225,7 +226,7 @@ def finish_chance(environment: Json) -> float:
 
 @final
 class DistributionSource:
-    """Counts drawn from an agent's exact law: binomial numbers, no rollout."""
+    """Counts drawn from an agent's exact distribution: binomial numbers, no rollout."""
 
     def __init__(self, agent: Agent, seed: int) -> None:
         self._agent = agent
@@ -273,7 +274,7 @@ class DistributionSource:
                 return said
 
     def statements(self, environment: Json) -> dict[str, Arm]:
-        """Each hit states its surface's motive, with the exact share of the law."""
+        """Each hit states its surface's motive, with the exact share of the distribution."""
         agent = self._agent
         says = SURFACES[agent.surface].carries
         target = agent.rate(environment)
@@ -587,7 +588,7 @@ class Score:
 
 
 def study(agents: Sequence[Agent], seeds: int, sizes: Sizes | None = None) -> list[Score]:
-    """``seeds`` investigations of each agent on counts drawn from its exact law, no rollouts."""
+    """``seeds`` investigations of each agent on counts drawn from its exact distribution, no rollouts."""
     if seeds < 1:
         raise BadInput(f"seeds is {seeds}; at least 1 is needed")
     scores = []

@@ -1,7 +1,7 @@
 """A planted repair agent: it tries edits in an order, under a budget of test runs, with or without a finding.
 
-All is drawn by chance and the whole law is known in closed form, which the tests hold it to: what a finding
-earns and costs, and so the precision at which handing it over breaks even.
+All is drawn by chance and the whole distribution is known in closed form, which the tests hold it to: what a
+finding earns and costs, and so the precision at which handing it over breaks even.
 """
 
 from __future__ import annotations

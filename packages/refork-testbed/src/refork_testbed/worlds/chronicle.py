@@ -6,8 +6,8 @@ of several wordings with words to choose; people recur by name, trade or pronoun
 back to with their numbers, verbs and nouns agree, years advance. Now and then the copyist slips and names
 somebody who does not belong there.
 
-The law is known: a text tells every choice that was made for it, so :attr:`Chronicle.surprise`, what the
-choices cost, is the text's own, and its mean is what the best possible model loses.
+The distribution is known: a text tells every choice that was made for it, so :attr:`Chronicle.surprise`, what
+the choices cost, is the text's own, and its mean is what the best possible model loses.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Inside a phrase the next token is all but certain; at its end the text may go on in several ways, and the
 tokens of one way belong together. So the text is easy to continue token by token, and hard to guess several
-tokens ahead without knowing the first of them. Its law is a hidden Markov chain, hence exact.
+tokens ahead without knowing the first of them. Its distribution is a hidden Markov chain, hence exact.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PhraseGrammar:
 
     @cached_property
     def emissions(self) -> Float[Reals, "states vocabulary"]:
-        """The law of the token written in each state, noise included."""
+        """The distribution of the token written in each state, noise included."""
         spoken = np.concatenate([np.array(phrase) for phrase in self.phrases])
         kept: Reals = np.eye(self.vocabulary)[spoken]
         return (1 - self.noise) * kept + self.noise / self.vocabulary
@@ -74,7 +74,7 @@ class PhraseGrammar:
         return found
 
     def distributions(self, tokens: Int[IntArray, " length"]) -> Float[Reals, "length_and_one vocabulary"]:
-        """The exact law of every token of a text given those before it, and of the one after it.
+        """The exact distribution of every token of a text given those before it, and of the one after it.
 
         Raises:
             BadInput: the text is impossible (where there is no noise).

@@ -1,4 +1,4 @@
-"""Planted agents: their laws, their sentences, and that real rollouts follow them."""
+"""Planted agents: their distributions, their sentences, and that real rollouts follow them."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def task_table(drawn: Outline, console: Console) -> RenderableType:
 
 
 def walk_table(trajectory: Trajectory, console: Console) -> RenderableType:
-    """The steps of a walk with the text that it keeps of each."""
+    """The steps of a trajectory with the text that it keeps of each."""
     plain = console.options.ascii_only
     table = _table()
     table.add_column("", no_wrap=True)

@@ -247,7 +247,7 @@ def _summary_lines(facts: dict[str, object]) -> str:
         lines.append(f"{facts['written']} trajectories in {facts['jsonl']}")
         refused = facts["refused"]
         if isinstance(refused, list) and refused:
-            lines.append(f"{len(refused)} walks were refused; the first: {refused[0]}")
+            lines.append(f"{len(refused)} trajectories were refused; the first: {refused[0]}")
     if facts["stopped"]:
         lines.append("stopped; the same command goes on")
     return "\n".join(lines)

@@ -133,7 +133,7 @@ class Draw:
     noises: Noises
 
     def all(self, parts: Groups) -> DrawnTokens:
-        """The tokens of all branches, law after distribution."""
+        """The tokens of all branches, distribution after distribution."""
         count = len(self.logits)
         nats = np.zeros((2, count), dtype=np.float32)
         out = DrawnTokens(np.zeros(count, dtype=np.int64), nats[0], nats[1], np.zeros(count, dtype=np.bool_))
@@ -143,7 +143,7 @@ class Draw:
         return out
 
     def _draw(self, settings: Sampling, places: Ints, out: DrawnTokens) -> None:
-        """Draw the branches of one law; where that is refused, each alone."""
+        """Draw the branches of one distribution; where that is refused, each alone."""
         logits = self.logits
         if len(places) < len(logits):
             logits = logits[torch.from_numpy(places).to(logits.device)]

@@ -149,7 +149,7 @@ class Decoder(ABC, Generic[B]):
         ``terms``: what requests have of their own, beside ``settings``.
 
         Raises:
-            BadInput: logits that are not finite, a law that leaves no token, or no such layer.
+            BadInput: logits that are not finite, a distribution that leaves no token, or no such layer.
         """
         if not prefixes:
             return

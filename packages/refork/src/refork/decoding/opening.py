@@ -4,8 +4,8 @@ Architectures differ in ways that no interface shows: a mask that an attention f
 positions counted from a cache, a scaling that asks for the length of the batch. So nothing is believed from
 a name. When a model is opened a few random sequences are drawn and scored as a fork would do it (a prefix
 shared by branches, others of unequal lengths, one longer than every window that the config names), and the
-log-probs are held against plain forward passes over each sequence alone. The law of a token is by definition
-what the model gives behind the tokens before it, and no others.
+log-probs are held against plain forward passes over each sequence alone. The distribution of a token is by
+definition what the model gives behind the tokens before it, and no others.
 """
 
 from __future__ import annotations

@@ -161,11 +161,11 @@ _NO_NATS = np.zeros(0, dtype=np.float32)
 class StepOutput:
     """What one request said in one step: k tokens, and their log-probs [k] in nats.
 
-    ``logprobs`` are under the law that was sampled from, ``logprobs_t1`` under temperature 1 with no filter.
-    ``top`` holds, per token, the ids of the likeliest tokens and their log-probs (temperature 1). ``finish``
-    is None while it goes on; with ``"error"`` the reason stands in ``error``. ``ties`` counts tokens that
-    rounding might have changed; ``entropy`` [k] in nats where it was asked for. ``drafted`` and ``accepted``
-    count the proposals of a speculator that were verified, and those of them that were said.
+    ``logprobs`` are under the distribution that was sampled from, ``logprobs_t1`` under temperature 1 with no
+    filter. ``top`` holds, per token, the ids of the likeliest tokens and their log-probs (temperature 1).
+    ``finish`` is None while it goes on; with ``"error"`` the reason stands in ``error``. ``ties`` counts
+    tokens that rounding might have changed; ``entropy`` [k] in nats where it was asked for. ``drafted`` and
+    ``accepted`` count the proposals of a speculator that were verified, and those of them that were said.
     """
 
     request_id: int

@@ -1,6 +1,6 @@
 """The seam of speculative decoding: who proposes tokens for a batch, and who says which are kept.
 
-A speculator never changes what may be said, only how many passes it takes: the law of the tokens it
+A speculator never changes what may be said, only how many passes it takes: the distribution of the tokens it
 settles on is that of plain decoding.
 """
 
@@ -47,7 +47,7 @@ class ActiveRows:
 class Drafts:
     """Proposed tokens [n, g], of which the first ``lengths`` [n] (0 .. g) of each row are verified.
 
-    ``distribution`` is whatever the speculator needs to settle them (the law they were drawn from).
+    ``distribution`` is whatever the speculator needs to settle them (the distribution they were drawn from).
     """
 
     tokens: Ints

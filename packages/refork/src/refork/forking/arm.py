@@ -134,7 +134,8 @@ def recorded_settings(point: Point, trajectory: Trajectory) -> Sampling:
     """The settings that the turn at the point was sampled with, else the last recorded ones.
 
     A log seldom says how long a turn could have been. Where it does not, ``max_tokens`` is the longest turn
-    of the walk and a usual turn more: the same at every point of one trace, and never less than was said.
+    of the trajectory and a usual turn more: the same at every point of one trace, and never less than was
+    said.
     """
     begun = turn_from(point)
     for node in [
@@ -329,7 +330,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
 
 
 def _untokenised(tree: Tree, plan: Plan, trajectory: Trajectory, talk: Conversation) -> _Start:
-    """A start at a boundary between messages of a walk whose token ids nobody recorded.
+    """A start at a boundary between messages of a trajectory whose token ids nobody recorded.
 
     The policy's own template renders the conversation up to there into a rewrite node, which says so. A start
     inside a turn would need the ids that the model said, and a text has many.
@@ -589,7 +590,7 @@ def _same_limits(draw: DrawRecord, trajectory: Trajectory, limits: _Limits) -> b
 
 
 def _calls(trajectory: Trajectory) -> Message | None:
-    """The message of a walk's last turn, where it calls tools."""
+    """The message of a trajectory's last turn, where it calls tools."""
     message = trajectory.leaf.message or {}
     return message if message.get("tool_calls") else None
 

@@ -23,7 +23,7 @@ from refork.worlds.base import World
 class Plan:
     """What an arm will run: the walk up to the point, and everything that may be changed.
 
-    ``drop``: tokens cut from the end of the walk. ``insert``: token ids put in their place.
+    ``drop``: tokens cut from the end of the trajectory. ``insert``: token ids put in their place.
     ``messages``: an edited conversation, None while the recorded one stands; ``account``: what is recorded
     of that edit on the rewrite node (a ``reason``, and whatever its maker can say). A change that acts
     inside the network replaces ``policy`` by one that acts so.

@@ -1,4 +1,4 @@
-"""What a walk means to a policy and to a world: the conversation so far, and a live episode there."""
+"""What a trajectory means to a policy and to a world: the conversation so far, and a live episode there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refork.worlds.trajectories import trajectory_of
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A walk as chat messages.
+    """A trajectory as chat messages.
 
     ``pending`` is what the assistant has said in the turn that is still open (None: no turn is
     open). ``complete`` says that this turn ended by itself, so the world is to answer next.
@@ -32,7 +32,7 @@ class Conversation:
 
 
 def conversation(trajectory: Trajectory) -> Conversation:
-    """Messages of the context of a walk; a turn that lies in several nodes is one message."""
+    """Messages of the context of a trajectory; a turn that lies in several nodes is one message."""
     parts = parts_of(trajectory.context)
     last = parts[-1] if parts else None
     messages: list[Message] = []
@@ -50,7 +50,7 @@ def conversation(trajectory: Trajectory) -> Conversation:
 
 
 def recorded_task(trajectory: Trajectory, world: World) -> Task:
-    """The world's task that a walk began with; raises BadInput where it began with none of this world."""
+    """The world's task that a path began with; raises BadInput where it began with none of this world."""
     data = trajectory.root.extra.get("task")
     if not isinstance(data, dict) or "id" not in data:
         raise BadInput(
@@ -68,7 +68,7 @@ def recorded_task(trajectory: Trajectory, world: World) -> Task:
 
 
 def imported_task(trajectory: Trajectory) -> Task:
-    """The task of a walk whose world is not here: the recorded one, else one made of the walk's beginning.
+    """The task of a path whose world is not here: the recorded one, else one made of the path's beginning.
 
     ``data["brief"]`` is what a simulator can be told, as far as the record has it.
     """
@@ -84,7 +84,7 @@ def imported_task(trajectory: Trajectory) -> Task:
 
 
 def _as_environment(trajectory: Trajectory, world: World | None) -> EnvTrajectory:
-    """The answered turns of a walk as its environment saw them; raises BadInput where they are none."""
+    """The answered turns of a trajectory as its environment saw them; raises BadInput where they are none."""
     steps = list(trajectory.steps)
     while steps[-1].node.kind == "action":
         steps.pop()
@@ -107,7 +107,7 @@ class _Turn:
 
 
 def _turns(trajectory: Trajectory) -> tuple[list[_Turn], list[Turn]]:
-    """Completed turns of a walk and what is still open at its end."""
+    """Completed turns of a trajectory and what is still open at its end."""
     turns: list[_Turn] = []
     said: list[Turn] = []
     for part in parts_of(trajectory):
@@ -140,7 +140,7 @@ def transcript(trajectory: Trajectory, world: World | None = None) -> tuple[Acti
 
 
 def said_whole(trajectory: Trajectory) -> bool:
-    """Whether a walk ends with a whole turn of a log, so that the world is to answer next."""
+    """Whether a trajectory ends with a whole turn of a log, so that the world is to answer next."""
     last = trajectory.steps[-1]
     whole = last.keep is None or last.keep >= last.node.length
     foreign = last.node.noise is None and last.node.fork is None and "edit" not in last.node.extra
@@ -148,11 +148,11 @@ def said_whole(trajectory: Trajectory) -> bool:
 
 
 def live_episode(tree: Tree, trajectory: Trajectory, world: World) -> tuple[Episode, Origin]:
-    """An episode in the state the walk ends in: the last snapshot if there is one, else a checked replay.
+    """An episode in the state the path ends in: the last snapshot if there is one, else a checked replay.
 
     Raises:
         ReplayDiverged: the world answers otherwise than recorded.
-        CannotDo: some of the walk was simulated, which the real world never lived through.
+        CannotDo: some of the trajectory was simulated, which the real world never lived through.
     """
     task = recorded_task(trajectory, world)
     made_up = next((step.node for step in trajectory if step.node.origin == "simulated"), None)
@@ -203,7 +203,7 @@ def _replay(
 
 
 def has_tokens(trajectory: Trajectory) -> bool:
-    """Whether all that a walk's context says has token ids."""
+    """Whether all that a trajectory's context says has token ids."""
     return all(step.node.tokens is not None or not step.text for step in trajectory.context)
 
 
@@ -219,18 +219,18 @@ def turn_from(point: Point) -> Node | None:
 
 
 def turn_before(trajectory: Trajectory) -> str:
-    """The node that stands before the turn in which a walk ends: where that turn begins."""
+    """The node that stands before the turn in which a trajectory ends: where that turn begins."""
     return next(
         (s.node.id for s in reversed(trajectory.steps) if s.node.kind != "action"), trajectory.root.id
     )
 
 
 def need_tokens(trajectory: Trajectory) -> None:
-    """Raise CannotDo where a walk has text without token ids."""
+    """Raise CannotDo where a trajectory has text without token ids."""
     for step in trajectory.context:
         if step.node.tokens is None and step.text:
             raise CannotDo(
-                "this walk was recorded without token ids",
+                "this trajectory was recorded without token ids",
                 where=f"node {step.node.id[:12]}",
                 hint="fork at the end of a task or an observation, or import it with --policy",
             )

@@ -1,4 +1,4 @@
-"""Live episodes in the state of a walk: restored, replayed and checked, or continued by a simulator."""
+"""Live episodes in the state of a trajectory: restored, replayed and checked, or continued by a simulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURNS = 8
 
 @dataclass(slots=True)
 class Episodes:
-    """Fresh episodes in the state of one walk, the cheapest way that works: found once, used for every draw.
+    """Fresh episodes in the state of one path, the cheapest way that works: found once, used for every draw.
 
     The real world comes first. ``simulator`` is asked only where there is no world, or where it can neither
     restore nor replay what is recorded. A world that is itself a simulator continues the recorded texts.

@@ -5,7 +5,7 @@ every token from scratch costs ``tokens x draws`` continuations. But a draw that
 recorded next token *is* a draw from the next point. Whether it does is decided first, by a number
 compared with the recorded probability of that token; only where a draw leaves the trace is it
 sampled, given that its first token is not the recorded one. So every draw serves all the points it
-passes, the law of each is exact, and all that remains to be sampled is known beforehand: one batch.
+passes, the distribution of each is exact, and all that remains to be sampled is known beforehand: one batch.
 
 Source: token-wise potential is arXiv 2606.25524; the reuse and its unbiasedness are our own.
 """
@@ -125,9 +125,9 @@ class Sweep:
     """Values along one trace. ``points[j]`` has ``value[j]`` from ``count[j]`` graded draws.
 
     ``total[j]`` is the sum of their scores. ``outcome`` is what the trace itself scored. ``follow`` is the
-    probability of every token of the trace under the law of the draws (0 where draws are not reused).
-    ``sampled`` counts continuations really drawn, ``served`` the draws they stand for, ``simulated`` is the
-    share of the world's answers that a simulator gave.
+    probability of every token of the trace under the distribution of the draws (0 where draws are not
+    reused). ``sampled`` counts continuations really drawn, ``served`` the draws they stand for, ``simulated``
+    is the share of the world's answers that a simulator gave.
     """
 
     trajectory: Trajectory
@@ -162,7 +162,7 @@ class Sweep:
 
 
 def action_steps(trajectory: Trajectory) -> list[tuple[Node, int]]:
-    """Sampled action nodes of a walk's context with the number of tokens the walk keeps of each."""
+    """Sampled action nodes of a path's context with the number of tokens the path keeps of each."""
     found = []
     for step in trajectory.context:
         node = step.node
@@ -172,11 +172,11 @@ def action_steps(trajectory: Trajectory) -> list[tuple[Node, int]]:
 
 
 def _follow(policy: Policy, trajectory: Trajectory, settings: Sampling) -> Floats:
-    """Probability of every kept action token under the law of ``settings``, 0 where it is not told.
+    """Probability of every kept action token under the distribution of ``settings``, 0 where it is not told.
 
-    A recorded log-prob counts where it was taken under that law, of this policy's weights, and of a token
-    that was free: a token that was forced, or drawn given that it is none of some others, leaves no chance
-    that draws may be told by.
+    A recorded log-prob counts where it was taken under that distribution, of this policy's weights, and of a
+    token that was free: a token that was forced, or drawn given that it is none of some others, leaves no
+    chance that draws may be told by.
     """
     pieces: list[Floats] = []
     for node, keep in action_steps(trajectory):
@@ -226,17 +226,17 @@ def _said_by(node: Node, policy: Policy) -> bool:
 
 
 def token_chances(policy: Policy, trajectory: Trajectory, settings: Sampling | None = None) -> Floats:
-    """Probability of every kept sampled token of a walk under the law it was drawn with, [T].
+    """Probability of every kept sampled token of a trajectory under the distribution it was drawn with, [T].
 
-    That law is all of it: temperature, filters, bans and grammar. 0 where a token was forced, or drawn with
-    others taken out.
+    That distribution is all of it: temperature, filters, bans and grammar. 0 where a token was forced, or
+    drawn with others taken out.
 
     Raises:
-        CannotDo: the record lacks log-probs under that law, or ``settings`` name another one.
+        CannotDo: the record lacks log-probs under that distribution, or ``settings`` name another one.
     """
     steps = action_steps(trajectory)
     if not steps:
-        raise BadInput("this walk holds no sampled action", where=f"node {trajectory.leaf.id[:12]}")
+        raise BadInput("this trajectory holds no sampled action", where=f"node {trajectory.leaf.id[:12]}")
     return _follow(policy, trajectory, settings or recorded_settings(Point(steps[-1][0], 0), trajectory))
 
 
@@ -286,8 +286,8 @@ def plan_sweep(
     """Decide which draws serve which points; nothing is sampled and nothing written.
 
     ``every``: ``token`` or ``turn``; ``at``: the numbers of the boundaries to value instead (counted over
-    all the policy's tokens of the walk). In a world with chance of its own, draws are reused within a turn
-    only.
+    all the policy's tokens of the trajectory). In a world with chance of its own, draws are reused within a
+    turn only.
 
     Raises:
         BadInput: nothing to sweep, an unknown ``every``, a boundary that is not there, or nobody who grades.
@@ -333,7 +333,7 @@ def plan_sweep(
         # What a turn scored is no outcome of its beginning.
         None if end.mid_node else _outcome(tree, trajectory, score, on.judge),
         score,
-        # One law for every arm: the one under which the chances of the trace's tokens were taken.
+        # One distribution for every arm: the one under which the chances of the trace's tokens were taken.
         _Shared(policy, on if bare else replace(on, settings=sampling)),
     )
 
@@ -389,7 +389,7 @@ def sweep(
     reuse: bool = True,
     **options: Unpack[ForkOptions],
 ) -> Sweep:
-    """Value of every token boundary (or every turn's beginning) of the walk that ends at ``end``.
+    """Value of every token boundary (or every turn's beginning) of the trajectory that ends at ``end``.
 
     Point ``j`` stands before token ``j`` of the policy's tokens. Arguments as in :func:`plan_sweep`.
 
@@ -446,7 +446,7 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
         # Token ids of some turns only: their turns are valued alike, where the messages end.
         steps = [] if every == "turn" else steps
     if not steps and not _openings(trajectory, end.tree):
-        raise BadInput("this walk holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
+        raise BadInput("this trajectory holds no sampled action to sweep", where=f"node {end.node.id[:12]}")
     if not steps and every == "token":
         raise CannotDo(
             "this trace was recorded without token ids, so its tokens cannot be swept",
@@ -457,7 +457,7 @@ def _trace(end: Point, draws: int, every: str) -> tuple[Tree, Trajectory, list[t
 
 
 def _openings(trajectory: Trajectory, tree: Tree) -> list[Point]:
-    """Where the turns of a walk's context begin: the end of what stands before each."""
+    """Where the turns of a trajectory's context begin: the end of what stands before each."""
     return [
         Point(before.node, before.keep, tree)
         for before, step in pairwise(trajectory.context)

@@ -51,8 +51,8 @@ def pairs(records: Iterable[ForkRecord]) -> list[Pair]:
     """Every changed arm that has a control, in order of recording.
 
     Where several controls share point and noise, the one with the changed arm's policy and settings is
-    taken, else its policy's, else the first. Arms of a sweep, which exclude a first token, are no whole laws
-    and are left out.
+    taken, else its policy's, else the first. Arms of a sweep, which exclude a first token, are no whole
+    distributions and are left out.
     """
     groups: dict[tuple[Any, ...], list[ForkRecord]] = {}
     for record in records:

@@ -215,7 +215,7 @@ class _Runner:
             else (Rendered(token_array([]), seen.text), ())
         )
         if exact and not over and branch.messages and not len(branch.tokens):
-            # The walk so far has no token ids, so what was rendered is the whole context.
+            # The trajectory so far has no token ids, so what was rendered is the whole context.
             rendered = replace(rendered, rewrites=True)
         delta = None if rendered.rewrites or not exact or over else rendered.tokens
         simulator = simulator_of(branch.episode)

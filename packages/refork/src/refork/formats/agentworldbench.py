@@ -1,8 +1,8 @@
 """AgentWorldBench: rows of one turn to predict, with the trajectory up to it.
 
 ``prompt`` and ``response`` are the turns, ``turn_idx`` (from 1) the one that is evaluated, ``system_str``
-what the simulator is told. A row is a walk that ends in its turn; later turns are left out. Observations of
-earlier turns are marked as context (``target`` false), for other rows evaluate them.
+what the simulator is told. A row is a trajectory that ends in its turn; later turns are left out.
+Observations of earlier turns are marked as context (``target`` false), for other rows evaluate them.
 
 Source: arXiv 2606.24597; the rows as its repository QwenLM/Qwen-AgentWorld documents and evaluates them.
 """

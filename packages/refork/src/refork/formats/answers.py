@@ -76,7 +76,7 @@ def shared(prompt: Sequence[Message], answer: Sequence[Message]) -> int:
 
 
 def branched(new_nodes: Sequence[NewNode], start: int, name: str) -> list[NewNode]:
-    """A walk's drafts, those from ``start`` on under keys of their own."""
+    """A trajectory's drafts, those from ``start`` on under keys of their own."""
     made = list(new_nodes[:start])
     above = None if start == 0 else draft_id(made[-1])
     for number, new_node in enumerate(new_nodes[start:]):

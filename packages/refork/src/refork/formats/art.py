@@ -2,7 +2,7 @@
 
 A group's trajectories share the node of their prompt. A choice of the model is an action that was trained on
 (``trainable``), with its token ids and log-probs where the server named its tokens by their ids. Additional
-histories of a trajectory are walks of their own; its reward and metrics are scores of the main one.
+histories of a trajectory are trajectories of their own; its reward and metrics are scores of the main one.
 
 Source: ``trajectories.py``, ``utils/trajectory_logging.py`` and ``trajectory_migration.py`` of ART 0.5.
 """

@@ -1,7 +1,7 @@
-"""Writes walks as ATIF 1.7, a trajectory a line.
+"""Writes trajectories as ATIF 1.7, a trajectory a line.
 
-A walk that was read from ATIF is put together again step by step. Of others, a turn of the policy is an agent
-step with its calls, metrics, token ids and log-probs; what answered its calls is its observation.
+A trajectory that was read from ATIF is put together again step by step. Of others, a turn of the policy is an
+agent step with its calls, metrics, token ids and log-probs; what answered its calls is its observation.
 
 Source: the ATIF specification, version 1.7 (Harbor, ``0001-trajectory-format.md``).
 """
@@ -30,12 +30,12 @@ _SOURCES: Final = {"system": "system", "developer": "system", "assistant": "agen
 
 @final
 class ATIFWriter:
-    """Writes ATIF trajectories as JSON lines; a tree of one walk gives a file that is one trajectory."""
+    """Writes ATIF paths as JSON lines; a tree of one path gives a file that is one path."""
 
     name = "atif"
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
-        """Write a trajectory for each walk; how many."""
+        """Write a trajectory for each trajectory; how many."""
         with recorded(records) as tree:
             bodies = (
                 _trajectory(trajectory, scores_of(tree, trajectory.leaf))

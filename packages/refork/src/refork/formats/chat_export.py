@@ -1,7 +1,7 @@
-"""Writes walks as OpenAI chat JSON lines: what the policy saw and said at the end of each walk.
+"""Writes trajectories as OpenAI chat JSON lines: what the policy saw and said at the end of each trajectory.
 
-A walk that was read from such a file is written as it was read; of others the messages and tools are written,
-for that is what fine-tuning takes. Where a context was rewritten, the line begins there.
+A trajectory that was read from such a file is written as it was read; of others the messages and tools are
+written, for that is what fine-tuning takes. Where a context was rewritten, the line begins there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refork.types import Json, Message
 
 
 def messages_of(trajectory: Trajectory) -> Iterator[tuple[Message, Part]]:
-    """The messages of a walk's last context, each with the part that it is of."""
+    """The messages of a trajectory's last context, each with the part that it is of."""
     for part in parts_of(trajectory.context):
         if isinstance(part, ContextStep):
             yield from ((message, part) for message in part.messages)
@@ -36,7 +36,7 @@ def written(lines: Iterable[Json], out: IO[str]) -> int:
 
 
 def rest_of(trajectory: Trajectory, form: str) -> Json | None:
-    """What a line said beside its messages, of a walk that was read from a format; None of others."""
+    """What a line said beside its messages, of a trajectory that was read from a format; None of others."""
     leaf = trajectory.leaf
     if not leaf.key.startswith(f"{form}/"):
         return None
@@ -51,7 +51,7 @@ class OpenAIChatWriter:
     name = "openai-chat"
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
-        """Write a line for each walk; how many."""
+        """Write a line for each trajectory; how many."""
         with recorded(records) as tree:
             return written(
                 (line for trajectory in leaf_trajectories(tree) if (line := _line(trajectory)) is not None),

@@ -136,7 +136,7 @@ def _records(path: Path, reader: Reader, redactor: Redactor | None) -> Iterator[
 
 
 def _offered(records: Iterator[Record]) -> Iterator[Record]:
-    """Records, and a remark for each walk that calls tools whose definitions the file does not have."""
+    """Records, and a remark for each trajectory that calls tools whose definitions the file does not have."""
     offered = True
     for record in records:
         if isinstance(record, NewNode):

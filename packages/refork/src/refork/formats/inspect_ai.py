@@ -1,7 +1,7 @@
 """Logs of inspect_ai: ``.eval`` archives, whole or of a run that was killed, and the JSON form.
 
-A sample is a walk, or several where contexts were rewritten. Scores keep their
-scorer with its options; what names the evaluation stands with the end of each walk.
+A sample is a trajectory, or several where contexts were rewritten. Scores keep their
+scorer with its options; what names the evaluation stands with the end of each trajectory.
 
 Source: the files that UKGovernmentBEIS/inspect_ai writes (``log/_log.py``, ``_recorders/eval.py``), 2025-26.
 """
@@ -258,7 +258,7 @@ def _lost(sample: Json, where: str) -> Iterator[Remark]:
 
 
 def _scores(sample: Json, header: Json, leaf: NewNode, where: str) -> Iterator[Record]:
-    """Numbers of every scorer at the end of the walk, with the scorer's explanation."""
+    """Numbers of every scorer at the end of the trajectory, with the scorer's explanation."""
     given = sample.get("scores")
     if not isinstance(given, Mapping) or leaf.key is None:
         return

@@ -267,7 +267,7 @@ class MessageTree:
             items = list(run)
             for group in [[one] for one in items] if said else [items]:
                 if not begun and said:
-                    # A chain that begins with an answer has an empty task, as every walk has one.
+                    # A chain that begins with an answer has an empty task, as every trajectory has one.
                     parent = yield from self._put("task", None, f"llm/{group[0][0]}/task", [], ids)
                 kind: NodeKind = "action" if said else ("observation" if begun or parent else "task")
                 begun = True

@@ -1,9 +1,9 @@
-"""Writes walks as Parquet rows of TRL: what a tree recorded, and no advantage made up for it.
+"""Writes trajectories as Parquet rows of TRL: what a tree recorded, and no advantage made up for it.
 
 ``refork train export`` writes what a trainer is to learn from, with credit, for verl too; this writes the
-record. A context of a walk is a row: up to the first turn it is the prompt, from there the completion. Token
-ids and log-probs are written where every node of the row has ids, messages always; scores are columns under
-their names. A row knows nothing of forks: what walks share stands in each of them.
+record. A context of a trajectory is a row: up to the first turn it is the prompt, from there the completion.
+Token ids and log-probs are written where every node of the row has ids, messages always; scores are columns
+under their names. A row knows nothing of forks: what trajectories share stands in each of them.
 
 Source: the columns of TRL 1.16, as :mod:`refork.formats.trl` reads them.
 """
@@ -39,7 +39,7 @@ _TOKEN_SCORES: Final = {"advantage": "advantages"}
 @final
 @dataclass(slots=True)
 class _Row:
-    """One context of a walk: what was shown before the first turn, and everything from it on."""
+    """One context of a trajectory: what was shown before the first turn, and everything from it on."""
 
     trajectory: Trajectory
     before: list[Part]
@@ -127,7 +127,7 @@ class _Grades:
         return cls(tree, tuple(names), {one.id: at for at, one in enumerate(tree.producers())})
 
     def end(self, walk: Trajectory) -> dict[str, float]:
-        """The scores of a walk's end and of the verdict on it, by the newest producer of each name."""
+        """The scores of a trajectory's end and of the verdict on it, by the newest producer of each name."""
         count = 2 if walk.leaf.kind == "verdict" else 1
         nodes = [step.node for step in walk.steps[-count:]]
         found = [score for node in nodes for score in scores_of(self.tree, node)]
@@ -248,7 +248,7 @@ def _row(row: _Row, grades: _Grades) -> Json:
     """A row's columns; token ids and what is known of each only where they are what the messages say."""
     tools = row.trajectory.root.extra.get("tools")
     line = row.trajectory.leaf.extra.get("line")
-    # What an import kept of the row that this walk was read from is written back.
+    # What an import kept of the row that this trajectory was read from is written back.
     kept: Json = dict(line) if isinstance(line, dict) else {}
     made: Json = {
         "prompt": _messages(row.before),

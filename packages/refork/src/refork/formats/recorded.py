@@ -1,4 +1,4 @@
-"""Records as a tree, for writers of formats that go by walks; on the disk where they are many."""
+"""Records as a tree, for writers of formats that go by trajectories; on the disk where they are many."""
 
 from __future__ import annotations
 

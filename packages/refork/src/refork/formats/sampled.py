@@ -36,10 +36,11 @@ _FINISHES: Final[dict[str, Finish]] = {
 class SampledSequence:
     """One sequence: token ids of prompt and completion, and per completion token what is known of it.
 
-    ``generated_mask``: whether the policy said a token (None: all of them). ``logprobs``: under the law that
-    was sampled from. ``values``: further scores, one per completion token. None where a number is not known.
-    ``answers``: the completion's messages, which name the stretches of one speaker where they are as many.
-    ``turns``: what our own rows say of turns that a mask does not tell apart (:data:`TURNS`).
+    ``generated_mask``: whether the policy said a token (None: all of them). ``logprobs``: under the
+    distribution that was sampled from. ``values``: further scores, one per completion token. None where a
+    number is not known. ``answers``: the completion's messages, which name the stretches of one speaker where
+    they are as many. ``turns``: what our own rows say of turns that a mask does not tell apart
+    (:data:`TURNS`).
     """
 
     prompt: Sequence[int]
@@ -63,7 +64,7 @@ def finish_of(reason: Any) -> Finish | None:
 
 @final
 class SampledReader:
-    """Makes a walk of a sequence: a task, then an action or observation for each stretch of one speaker."""
+    """Makes a path of a sequence: a task, then an action or observation for each stretch of one speaker."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy

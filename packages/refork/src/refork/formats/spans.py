@@ -1,4 +1,4 @@
-"""A trace's calls of models as one walk: what each was shown beyond the last, what it said, what tools gave.
+"""A trace's calls of models as one path: what each was shown beyond the last, what it said, what tools gave.
 
 A call whose context does not go on from the one before (another agent's, or one that was compacted) begins
 with a ``rewrite`` node that carries the whole of its context, so a trace stays one trajectory in its order.
@@ -99,7 +99,7 @@ class TracePath:
             self._append("observation", left, f"{key}/results")
 
     def last(self, trace: Json, error: str | None = None) -> None:
-        """Keep what is said of the trace with the walk's end, and the runs of tools that have no place."""
+        """Keep what is said of the trace with the path's end, and the runs of tools that have no place."""
         if self._end is None:
             return
         placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
@@ -177,7 +177,7 @@ class TracePath:
         self._end = new_node
 
     def _say(self, call: ModelCall, after: ModelCall | None) -> None:
-        """The answers of a call as siblings; the walk goes on from the one that the next call was shown."""
+        """The answers of a call as siblings; the path goes on from the one that the next call was shown."""
         above = self._end
         parent = None if above is None else draft_id(above)
         said = list(call.outputs) or [{"role": "assistant", "content": ""}]

@@ -1,8 +1,8 @@
 """Trajectories of SWE-agent (``.traj``): before 1.0, 1.0 with ``messages`` and from 1.1 on with ``query``.
 
 The history of the agent is the conversation; state, times and queries of each step are kept with its action.
-Other agents of a run (subroutines before 1.0) and the attempts of a retrying agent are walks of their own.
-A file without a history is read from its steps.
+Other agents of a run (subroutines before 1.0) and the attempts of a retrying agent are trajectories of their
+own. A file without a history is read from its steps.
 
 Source: ``agents.py`` and ``types.py`` of SWE-agent 0.0.1 and 1.1, and its documentation of output files.
 """

@@ -1,4 +1,4 @@
-"""Token ids of a walk that is read message by message, as a policy's template and tokenizer make them."""
+"""Token ids of a path that is read message by message, as a policy's template and tokenizer make them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SILENT: Final = "the log does not have all that the policy was shown or said"
 
 @final
 class TokenContext:
-    """The context of a walk so far, in messages and in token ids; without a policy nothing is tokenised.
+    """The context of a path so far, in messages and in token ids; without a policy nothing is tokenised.
 
     What cannot be rendered costs no more than its ids: from there on nothing has token ids, until a context
     begins anew, and each such node says why and where it can be forked. Ids that stand for something the

@@ -1,7 +1,7 @@
-"""Writes walks for verifiers: v1 traces, and rows of the older results where such were read.
+"""Writes trajectories for verifiers: v1 traces, and rows of the older results where such were read.
 
-A trace that was read is put together again, branches, token ids and all. Any other walk becomes a trace of
-one branch: a node for each message, with the token ids that it added and the mask of what was sampled.
+A trace that was read is put together again, branches, token ids and all. Any other trajectory becomes a trace
+of one branch: a node for each message, with the token ids that it added and the mask of what was sampled.
 
 Source: ``v1/trace.py`` and ``v1/graph.py`` of PrimeIntellect-ai/verifiers 0.4, ``save_utils.py`` of 0.1.
 """
@@ -58,7 +58,7 @@ def _row(trajectory: Trajectory, rest: Json) -> Json:
 
 
 def _trace(tree: Tree, trajectory: Trajectory, rest: Json) -> Json:
-    """The trace that a walk is the first branch of."""
+    """The trace that a trajectory is the first branch of."""
     nodes: list[Json] = [dict(form) for form in rest.pop("nodes")]
     for part in runs_of(nodes, "trace"):
         node = tree.node(nodes[part.members[0]].pop("at"))
@@ -127,7 +127,7 @@ def _ids(node: Node) -> list[int]:
 
 
 def _new(tree: Tree, trajectory: Trajectory) -> Json:
-    """A trace of a walk that was not read from one."""
+    """A trace of a trajectory that was not read from one."""
     nodes: list[Json] = []
     pieces: Json = {}
     # Token ids of the template that stand in a node of their own go with the message after them.
@@ -157,7 +157,7 @@ def _new(tree: Tree, trajectory: Trajectory) -> Json:
                     pieces[str(number)] = {"start": 0, "pieces": [[0, 0, 0, 0]]}
             nodes[-1] |= {"token_ids": waiting + ids, "mask": [False] * (len(waiting) + len(ids))}
             waiting = []
-    # A walk of ids alone has no message that they could go with.
+    # A trajectory of ids alone has no message that they could go with.
     if waiting and nodes and "token_ids" in nodes[-1]:
         nodes[-1]["token_ids"] += waiting
         nodes[-1]["mask"] += [False] * len(waiting)

@@ -1,4 +1,4 @@
-"""The exact law of the next token at points of a tree, asked of the policy that made them."""
+"""The exact distribution of the next token at points of a tree, asked of the policy that made them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def next_distribution(policy: Policy, prefix: IntArray) -> NDArray[np.float64]:
     card = policy.card
     if not card.can("scores") or card.vocabulary is None or card.vocabulary > _MOST:
         raise CannotDo(
-            f"{card.name!r} cannot tell the whole law of its next token",
+            f"{card.name!r} cannot tell the whole distribution of its next token",
             where="exact coverage",
             hint="entropy='unseen' needs only the log-probs of the sampled tokens",
         )

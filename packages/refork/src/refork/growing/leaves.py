@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
     """The chance of each leaf if at every branching one child were taken with equal chance, [leaves].
 
-    One over the number of children, multiplied along the walk; sums to 1 where no leaf is left out. The
+    One over the number of children, multiplied along the trajectory; sums to 1 where no leaf is left out. The
     weighted mean of outcomes is the recursion "value of a node = mean of its children's values".
     """
     hanging: dict[tuple[str, int], set[str]] = {}
@@ -71,8 +71,8 @@ def weighted_value(weights: ArrayLike, rewards: ArrayLike) -> float:
 class LeafBatch:
     """One group, ready for a group-relative trainer: L graded leaves, T tokens of the longest.
 
-    ``tokens``, ``loss_mask`` (sampled by the policy), ``logprobs`` (under the law sampled from, 0 off the
-    mask), ``multiplicity`` (leaves that share the token, 0 on padding) are [L, T]; ``rewards``,
+    ``tokens``, ``loss_mask`` (sampled by the policy), ``logprobs`` (under the distribution sampled from, 0
+    off the mask), ``multiplicity`` (leaves that share the token, 0 on padding) are [L, T]; ``rewards``,
     ``advantages`` and ``weights`` (of paths) are [L]. ``value`` is the task's, by node means; ``biased``
     says why it is not unbiased, None where it is.
     """
@@ -99,7 +99,7 @@ def leaf_batch(group: Group, norm: Norm = "std", *, score: str = "success", pad_
     """A grown group as arrays; leaves that failed or were not graded are left out.
 
     Raises:
-        BadInput: fewer than two graded leaves, or a walk without token ids or log-probs.
+        BadInput: fewer than two graded leaves, or a trajectory without token ids or log-probs.
     Source: the batch layout is ours; advantages as in arXiv 2402.03300.
     """
     trajectories: list[Trajectory] = []

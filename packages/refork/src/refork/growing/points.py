@@ -30,12 +30,12 @@ _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 @dataclass(frozen=True, slots=True)
 class PointArrays:
-    """One walk as arrays over its forkable places, in order.
+    """One trajectory as arrays over its forkable places, in order.
 
     ``key`` hashes the prefix, ``row`` and ``token`` say where the place is (node by number in ``nodes``; -1:
-    at its end). ``edge`` names the branch the walk takes there, ``generated`` the next token (-1: unknown).
-    ``entropy`` and ``logprob`` are of that token, ``after`` the tokens sampled from there on.
-    ``offer`` marks places that this walk proposes as candidates.
+    at its end). ``edge`` names the branch the trajectory takes there, ``generated`` the next token (-1:
+    unknown). ``entropy`` and ``logprob`` are of that token, ``after`` the tokens sampled from there on.
+    ``offer`` marks places that this trajectory proposes as candidates.
     """
 
     nodes: tuple[str, ...]
@@ -61,7 +61,7 @@ def _mixed(values: UInt64) -> UInt64:
 
 
 def _units(step: Step) -> int:
-    """Tokens that a step adds to its walk; a text without token ids counts as one."""
+    """Tokens that a step adds to its trajectory; a text without token ids counts as one."""
     tokens = step.tokens
     if tokens is not None:
         return len(tokens)
@@ -104,7 +104,7 @@ def _top(node: Node, inside: int) -> Int64:
 
 
 def trace(trajectory: Trajectory, inside: int) -> PointArrays:
-    """The forkable places of one walk: where a turn begins, and between the tokens of a turn."""
+    """The forkable places of one trajectory: where a turn begins, and between the tokens of a turn."""
     steps = trajectory.steps
     sizes = np.array([_units(s) for s in steps])
     which = np.repeat(np.arange(len(steps)), sizes)
@@ -177,7 +177,7 @@ def candidates(
 
     Args:
         tree: where the rollouts are recorded.
-        trajectories: root-to-leaf walks of one task; the bare root where nothing was drawn yet.
+        trajectories: paths from root to leaf of one task; the bare root where nothing was drawn yet.
         score: name of the leaf score that counts as a win.
         inside: points inside each turn: so many of the highest recorded entropy, 0, or ``EVERY``.
         pending: draws on their way, by (node id, tokens kept); they count as children.

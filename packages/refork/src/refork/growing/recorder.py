@@ -1,4 +1,4 @@
-"""Environments recorded: scripted actors act in them, and any recorded walk read as its environment saw it.
+"""Environments recorded: scripted actors act in them, and any recorded path read as its environment saw it.
 
 Source: arXiv 2606.24597 for trajectories of actions and observations without the agent's reasoning.
 """
@@ -276,10 +276,10 @@ def record(
 def trajectories(
     tree: Tree, world: Environment | None = None, refused: list[str] | None = None
 ) -> Iterator[EnvTrajectory]:
-    """Every walk of a tree as its environment saw it; walks without an answered action are passed over.
+    """Every path of a tree as its environment saw it; paths without an answered action are passed over.
 
-    ``world`` gives briefs of tasks that were recorded without one. ``refused`` collects why walks could not
-    be read; without it the first such walk is an error.
+    ``world`` gives briefs of tasks that were recorded without one. ``refused`` collects why trajectories
+    could not be read; without it the first such trajectory is an error.
 
     Raises:
         BadInput: as :func:`trajectory_of`.

@@ -225,7 +225,7 @@ class Surprisal:
     rounds. No outcome is looked at.
 
     Source: the tree sampler of arXiv 2506.11902, which forks by the sampled token's negative log-probability
-    (not by the entropy of its law); one point per equal prefix is ours.
+    (not by the entropy of its distribution); one point per equal prefix is ours.
     """
 
     roots: int = 6

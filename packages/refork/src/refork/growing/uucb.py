@@ -104,8 +104,8 @@ class UUCB:
         roots: plain rollouts before the first choice. at_once: choices per round, pending ones counted.
         value: ``win_rate``, ``mixed`` (4 p (1 - p)), or a source of values such as an implicit advantage.
         entropy: ``plain`` (the entropy itself), ``coverage`` (the expected gain of new tokens under the
-            exact law), or ``unseen`` (the probability that the next token is new here: the same gain given
-            what was drawn; needs log-probs only).
+            exact distribution), or ``unseen`` (the probability that the next token is new here: the same gain
+            given what was drawn; needs log-probs only).
         score: ``uucb``, or ``mixed_gain``: the exact posterior gain instead of the three terms.
         per_token: divide the score by the expected tokens of the leaf. Deep points are cheap and cover
             little: measure before you use it.
@@ -200,7 +200,7 @@ class UUCB:
             return _fresh(known, children)
         if self.entropy == "coverage":
             if known.distributions is None:
-                raise _missing("the exact law of the next token", self.name)
+                raise _missing("the exact distribution of the next token", self.name)
             pairs = zip(known.distributions, children, strict=True)
             return np.array([coverage_gain(distribution, int(n)) for distribution, n in pairs])
         if not np.isfinite(known.entropy).any():

@@ -5,7 +5,8 @@ prompt more draws help only linearly in B while difficulty acts exponentially: w
 with probability q, the mixed share is at most ``B * q**h``. Over prompts of all difficulties the curve is
 therefore flat.
 
-Source of the question: arXiv 2605.05262; formulas and estimators here are ours, from the binomial law.
+Source of the question: arXiv 2605.05262; formulas and estimators here are ours, from the binomial
+distribution.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class BetaDistribution:
     prompts: int = 0
 
     def mixed(self, n: int) -> float:
-        """Mean mixed share at group size ``n`` over prompts of this law."""
+        """Mean mixed share at group size ``n`` over prompts of this distribution."""
         from scipy.special import betaln
 
         base = float(betaln(self.a, self.b))
@@ -165,7 +166,7 @@ def budget_curve(
     """Mean mixed share over prompts at each group size, from recorded counts.
 
     Up to the smallest recorded group the estimate is unbiased, with an interval over prompts; beyond it a
-    fitted Beta law is used, and the point says so.
+    fitted Beta distribution is used, and the point says so.
     """
     won = np.asarray(successes, dtype=np.int64).reshape(-1)
     n = np.asarray(draws, dtype=np.int64).reshape(-1)

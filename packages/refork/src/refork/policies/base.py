@@ -70,8 +70,8 @@ class Request:
     ``tokens`` is the whole prefix (ids, [n], n >= 1); requests of one fork should share the array
     object. ``messages`` is the same context as chat messages, for servers that take no token ids;
     ``mid_turn`` says that the prefix ends inside an assistant message. ``exclude_first`` draws the
-    first token from the law *given that it is not this one*: the law's filters act first, then the
-    token is taken out and the rest renormalised (how a sweep resumes where a draw left the trace).
+    first token from the distribution *given that it is not this one*: the distribution's filters act first,
+    then the token is taken out and the rest renormalised (how a sweep resumes where a draw left the trace).
     ``max_tokens`` is this request's own limit, where a turn is already partly said; ``generated`` is how
     many of the last ``tokens`` are of that turn: a grammar reads them first, and penalties count them.
     """
@@ -101,10 +101,10 @@ class Continuation:
 
     ``tokens`` [m] are the sampled ids, a sampled end-of-sequence or stop id included. ``text`` is
     what they add to the transcript, without special tokens; ``offsets`` [m] is the end of each token in it
-    (characters). ``logprobs`` [m] are natural logs under the law that was sampled from
+    (characters). ``logprobs`` [m] are natural logs under the distribution that was sampled from
     (temperature, filters and bans applied); ``logprobs_t1`` [m] under temperature 1 with no filter.
     ``entropy`` [m] is in nats, over the top-k at temperature 1, not renormalised (a lower bound).
-    ``ties`` counts tokens whose noise fell so near a boundary of the law that another machine's
+    ``ties`` counts tokens whose noise fell so near a boundary of the distribution that another machine's
     rounding might have chosen the neighbour. None means never computed. ``by`` is who spoke, where the
     policy is composed of several.
     """
@@ -184,7 +184,7 @@ class Policy(Protocol):
     def render(self, history: Sequence[Message], tokens: IntArray, new: Sequence[Message]) -> Rendered:
         """Tokens that ``new`` messages add after a context, ready for the policy's next turn.
 
-        ``tokens`` is the context as it really is (the concatenated walk), ``history`` the messages it
+        ``tokens`` is the context as it really is (the concatenated trajectory), ``history`` the messages it
         holds. The result ends where the policy is to begin speaking.
         """
         ...
@@ -200,7 +200,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class NextDistribution(Protocol):
-    """A policy that can say the whole law of the next token, not only sample from it."""
+    """A policy that can say the whole distribution of the next token, not only sample from it."""
 
     def next_logprobs(self, prefixes: Sequence[IntArray]) -> list[FloatArray]:
         """Log-probs of every token after each prefix, temperature 1 and no filter: [vocabulary] each."""

@@ -189,7 +189,8 @@ class LocalPolicy:
         A continuation also ends, with finish ``length``, where the model's context does.
 
         Raises:
-            BadInput: an empty prefix, one that fills the context, a token outside the vocabulary, a law that
+            BadInput: an empty prefix, one that fills the context, a token outside the vocabulary, a
+            distribution that
                 leaves no token, logits that are not finite, a grammar that cannot be compiled.
             CannotDo: a grammar, and llguidance is not installed or the tokenizer's tokens are not bytes.
         """
@@ -248,7 +249,7 @@ class LocalPolicy:
     ) -> Iterator[tuple[Continuation, States]]:
         """Like :meth:`sample`, each with the hidden states that ``capture`` asks for, from the same pass.
 
-        The states are those that the law was computed from, edits included. Continuations carry no
+        The states are those that the distribution was computed from, edits included. Continuations carry no
         log-probs of a reference model.
 
         Raises:
@@ -263,7 +264,7 @@ class LocalPolicy:
         """This policy with hidden states changed as it runs: a view of the model, with its own cache.
 
         Edits of a view come after those it has already. Its card names them and carries another digest of
-        the weights, since it draws from another law.
+        the weights, since it draws from another distribution.
 
         Raises:
             BadInput: no edit, or one of a layer that does not exist.

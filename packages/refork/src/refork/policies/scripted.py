@@ -1,8 +1,8 @@
-"""The shipped fake policy: real token ids and exact probability laws, without a network or weights.
+"""The shipped fake policy: real token ids and exact probability distributions, without a network or weights.
 
-Its law is a function of the text before, a set of canned replies, or a Markov chain. Everything else is what
-any policy does: filters, couplings, addressed noise, log-probs, offsets. Tests and documentation use it where
-a model's quality does not matter and exact probabilities do.
+Its distribution is a function of the text before, a set of canned replies, or a Markov chain. Everything else
+is what any policy does: filters, couplings, addressed noise, log-probs, offsets. Tests and documentation use
+it where a model's quality does not matter and exact probabilities do.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from refork.types import Finish, FloatArray, IntArray, Message, token_array
 
 Float64 = NDArray[np.float64]
 
-#: What a law says of the next token: text of one token -> probability; "" is the end of the turn.
+#: What a distribution says of the next token: text of one token -> probability; "" is the end of the turn.
 Distribution = Mapping[str, float]
 
 END, TURN = 0, 1
 _SPECIAL = 2
 _BYTES = 256
-#: Noise nearer than this to a boundary of the law counts as a tie (float32 laws differ by less).
+#: Noise nearer than this to a boundary of the distribution counts as a tie (float32 distributions differ by
+#: less).
 TIE = 1e-6
 #: Requests whose noise is made at once: alone, each takes longer than the draw.
 _TOGETHER = 64
@@ -103,7 +104,7 @@ class Words:
 
 
 def distribution_array(distribution: Distribution, words: Words) -> Float64:
-    """Log-probabilities [vocabulary] of a law.
+    """Log-probabilities [vocabulary] of a distribution.
 
     Raises:
         BadInput: a probability is negative or not finite, their sum is not 1, or a text is no token.
@@ -174,7 +175,7 @@ def filtered(
 
 
 def without(distribution: Float64, token: int) -> Float64:
-    """The law given that the token is not this one."""
+    """The distribution given that the token is not this one."""
     rest = distribution.copy()
     rest[token] = -np.inf
     return _normalised(rest)
@@ -212,10 +213,10 @@ def choose_gumbel(distribution: Float64, noise: Float64) -> tuple[int, bool]:
 
 @final
 class ScriptedPolicy:
-    """A policy whose law is written down: a function of the token ids before.
+    """A policy whose distribution is written down: a function of the token ids before.
 
     :meth:`from_text`, :meth:`from_replies` and :meth:`from_chain` are the usual ways to make one.
-    ``identity`` tells laws apart: it belongs to the digest of the policy's weights.
+    ``identity`` tells distributions apart: it belongs to the digest of the policy's weights.
     """
 
     def __init__(
@@ -242,10 +243,10 @@ class ScriptedPolicy:
         name: str = "scripted",
         version: str = "1",
     ) -> ScriptedPolicy:
-        """A policy whose law is a function of the whole text before.
+        """A policy whose distribution is a function of the whole text before.
 
-        Every text the law names must be one token: one of ``words``, a single ASCII character, or "" for
-        the end of the turn. Change ``version`` when the law changes: it stands for the weights.
+        Every text the distribution names must be one token: one of ``words``, a single ASCII character, or ""
+        for the end of the turn. Change ``version`` when the distribution changes: it stands for the weights.
         """
         known = Words(words)
         return cls(
@@ -268,7 +269,7 @@ class ScriptedPolicy:
         total = sum(weights.values())
         if not weights or not np.isfinite(total) or total <= 0 or min(weights.values()) < 0:
             raise BadInput("a scripted policy needs at least one reply with a positive weight")
-        # Characters of several bytes are words too, so that a law never has to name half of one.
+        # Characters of several bytes are words too, so that a distribution never has to name half of one.
         words = Words(
             part
             for reply in weights
@@ -282,7 +283,7 @@ class ScriptedPolicy:
 
     @classmethod
     def from_chain(cls, table: Mapping[str, Distribution], *, name: str = "chain") -> ScriptedPolicy:
-        """A Markov chain: token text -> law of the next token.
+        """A Markov chain: token text -> distribution of the next token.
 
         "" is the start of a turn as a state and its end as a token; after a token that is no state the
         chain starts anew.
@@ -297,7 +298,7 @@ class ScriptedPolicy:
 
         identity = sorted((state, sorted(after.items())) for state, after in table.items())
         policy = cls(distribution, words, name=name, identity=["chain", identity])
-        for state in states:  # a table that is no law is refused here, not in the middle of a run
+        for state in states:  # a table that is no distribution is refused here, not in the middle of a run
             policy._distribution([state])
         return policy
 
@@ -343,7 +344,7 @@ class ScriptedPolicy:
 
         Raises:
             BadInput: an empty prefix, or a token id outside the vocabulary.
-            CannotDo: a grammar; a script's law is written down.
+            CannotDo: a grammar; a script's distribution is written down.
         """
         refuse_grammar(settings, self.card.name)
         for request in requests:

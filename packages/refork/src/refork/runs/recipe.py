@@ -87,7 +87,7 @@ class SamplingPart(RecipePart):
 
 
 class TurnSampling(SamplingPart):
-    """A law that may hold every turn to a form too: ``grammar`` is a kind and its text, as recorded.
+    """A distribution that may hold every turn to a form too: ``grammar`` is a kind and its text, as recorded.
 
     Training takes a :class:`SamplingPart`: its gradients are of the model's own chances.
     """

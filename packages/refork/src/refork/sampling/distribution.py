@@ -1,4 +1,4 @@
-"""The sampling law: from logits to one token per row, its log-probs, and how near it was to another.
+"""The sampling distribution: from logits to one token per row, its log-probs, and how near it was to another.
 
 Every function is row-wise and reduces over a fixed order of the vocabulary, so a row's result does
 not depend on the rows beside it.
@@ -30,7 +30,7 @@ _LANE = 64
 class Drawn:
     """One token per row, all [B].
 
-    ``logprobs`` are under the law that was sampled from, ``logprobs_t1`` under temperature 1 with
+    ``logprobs`` are under the distribution that was sampled from, ``logprobs_t1`` under temperature 1 with
     no filter, in nats; ``entropy`` in nats or None; ``ties`` says where rounding might decide.
     """
 
@@ -195,11 +195,11 @@ def _without(scores: Tensor, tokens: Tensor, greedy: bool) -> Tensor:
         return scores
     taken = scores.clone()
     taken[rows, tokens[rows]] = -torch.inf
-    # A greedy law is all on its maximum: without it nothing is left.
+    # A greedy distribution is all on its maximum: without it nothing is left.
     left = taken[rows].amax(dim=1) == (scores[rows].amax(dim=1) if greedy else -torch.inf)
     if bool((~left if greedy else left).any()):
         raise BadInput(
-            "no token is left: the law's only one was excluded",
+            "no token is left: the distribution's only one was excluded",
             where="sampling",
             hint="a wider top-k or top-p, or a temperature above 0",
         )
@@ -238,10 +238,10 @@ def _mass(scores: Tensor) -> _Mass:
 
 
 def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens [B] whose slice of the cumulative law holds the uniform, and ties [B].
+    """Tokens [B] whose slice of the cumulative distribution holds the uniform, and ties [B].
 
     Tokens lie in the order of their ids. Two arms with one uniform draw tokens from the same part of
-    the law (inverse-CDF coupling).
+    the distribution (inverse-CDF coupling).
     """
     # A uniform near 1 may round up to the whole mass, behind which there is no token.
     below = torch.nextafter(mass.total, torch.zeros_like(mass.total))
@@ -272,7 +272,7 @@ def _largest(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_probs_of(mass: _Mass, scores: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probs [B] in nats (float64) of tokens [B] under the law of ``scores`` [B, V]."""
+    """Log-probs [B] in nats (float64) of tokens [B] under the distribution of ``scores`` [B, V]."""
     chosen = scores.gather(1, tokens[:, None])[:, 0].double()
     return chosen - mass.peak - mass.log_total
 
@@ -299,10 +299,10 @@ def draw(
     """One token per row of ``logits`` [B, V].
 
     ``noise`` is float64: uniforms [B] for the inverse coupling, standard Gumbels [B, V] for the Gumbel
-    coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the law decides;
-    ``without`` [B] the token that a row's law is conditioned not to give, once filtered, or -1;
+    coupling, unused when greedy. ``forced`` [B] holds token ids, or -1 where the distribution decides;
+    ``without`` [B] the token that a row's distribution is conditioned not to give, once filtered, or -1;
     ``first`` [B] marks first free tokens; ``allowed`` [B, V] says what may be drawn at all; ``history`` is
-    what penalties read. A forced token outside the law has log-prob -inf.
+    what penalties read. A forced token outside the distribution has log-prob -inf.
 
     Raises:
         BadInput: no token is left in some row.

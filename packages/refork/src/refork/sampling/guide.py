@@ -1,8 +1,8 @@
 """Which tokens may follow what was said, so that a turn becomes a text of its grammar.
 
 Every token is allowed after which some text of the grammar is still possible, however the tokenizer itself
-would have cut that text; so a restricted law is the plain one given the grammar, token by token. The end
-may come where the text is whole. The work is done by llguidance (extra ``grammar``).
+would have cut that text; so a restricted distribution is the plain one given the grammar, token by token. The
+end may come where the text is whole. The work is done by llguidance (extra ``grammar``).
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ class Sampling:
     these two do not read the prompt. The turn so far holds what was said before the point of a fork inside
     it, and forced tokens. ``min_p`` keeps tokens of at least that share of the likeliest one's probability.
     ``stop`` strings end a continuation after the token that completes one; the text keeps it.
-    ``forced`` tokens are emitted first, whatever the law says; their log-probs are the law's.
-    ``banned_first`` acts on the first free token of a turn only, ``banned`` on all. ``grammar``: what every
-    whole turn must be; ids that end a turn may come only where it is whole, and other ends may cut it.
+    ``forced`` tokens are emitted first, whatever the distribution says; their log-probs are the
+    distribution's. ``banned_first`` acts on the first free token of a turn only, ``banned`` on all.
+    ``grammar``: what every whole turn must be; ids that end a turn may come only where it is whole, and other
+    ends may cut it.
     """
 
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""An exchange as nodes of a tree: its prompt once, every choice under it, a conversation as one walk."""
+"""An exchange as nodes of a tree: its prompt once, every choice under it, a conversation as one path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAID = ("role", "content", "tool_calls", "tool_call_id", "name")
 @final
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where a conversation has come to: its last node, and the tokens of the whole walk (None: unknown)."""
+    """Where a conversation has come to: its last node, and the tokens of the whole path (None: unknown)."""
 
     node: str
     tokens: int | None

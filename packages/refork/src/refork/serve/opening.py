@@ -25,9 +25,9 @@ class Drafting:
     """A drafter's folder and how its drafts are used.
 
     ``rule``: coupled gives the tokens of plain decoding, so that a seed gives the same answer with and
-    without it; rejection keeps more drafts and gives only their law. ``cost`` and ``calibration`` are files
-    of ``refork speculate profile`` and ``calibrate``: with a cost table, drafts are verified as the load
-    allows.
+    without it; rejection keeps more drafts and gives only their distribution. ``cost`` and ``calibration``
+    are files of ``refork speculate profile`` and ``calibrate``: with a cost table, drafts are verified as the
+    load allows.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""The law of chances behind counts: a mixture over a grid that makes what was counted likeliest."""
+"""The distribution of chances behind counts: a mixture over a grid that makes what was counted likeliest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def binomial_likelihood(
 def mixture_distributions(
     likelihood: Float[Array, "patterns grid"], weights: Float[Array, "samples patterns"], steps: int = 300
 ) -> Float[Array, "samples grid"]:
-    """Law over the grid for every sample of weighted patterns, by EM steps from the uniform one.
+    """Distribution over the grid for every sample of weighted patterns, by EM steps from the uniform one.
 
     Source: Laird, Nonparametric maximum likelihood estimation of a mixing distribution (1978).
     """

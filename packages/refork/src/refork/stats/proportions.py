@@ -29,7 +29,7 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     """Score interval of one proportion; good at every size, exact at neither end.
 
     Raises: BadInput where the counts or the level are impossible.
-    Source: Wilson, Probable inference, the law of succession, and statistical inference (1927).
+    Source: Wilson, Probable inference, the distribution of succession, and statistical inference (1927).
     """
     check_count(successes, trials)
     low, high = wilson_bounds(successes, trials, normal_quantile(level))

@@ -3,7 +3,7 @@
 A gambler who starts with 1 bets on every paired difference against the claim "their mean is
 ``null``". If the claim is true nobody can expect to gain, so the capital reaches ``1 / error`` at
 *any* time with probability at most ``error`` (Ville). The stake is not chosen: capital is averaged
-over stakes with the arcsine law on (-1, 1), a fixed mixture. So the result depends on the
+over stakes with the arcsine distribution on (-1, 1), a fixed mixture. So the result depends on the
 differences drawn, not on their order or on when one looked; and for differences in {-1, 0, 1}
 and ``null = 0`` the capital is the Krichevsky-Trofimov beta-binomial e-value of the discordant pairs.
 

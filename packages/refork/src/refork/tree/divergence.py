@@ -1,4 +1,4 @@
-"""Two walks of one tree: what they share, where they part, and how the turns behind that differ."""
+"""Two trajectories of one tree: what they share, where they part, and how the turns behind that differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refork.tree.node import Node, Step, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """The left and the right event at one distance from the fork; None where one walk is over.
+    """The left and the right event at one distance from the fork; None where one trajectory is over.
 
     ``before`` and ``after`` are their texts behind the fork, piece by piece.
     """
@@ -26,7 +26,7 @@ class DiffRow:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two walks part: after ``keep`` tokens of ``node`` (None: all); ``shared`` steps lead there."""
+    """Where two paths part: after ``keep`` tokens of ``node`` (None: all); ``shared`` steps lead there."""
 
     node: Node
     keep: int | None
@@ -37,14 +37,14 @@ class Divergence:
 def divergence(left: Trajectory, right: Trajectory) -> Divergence:
     """How two walks from one root differ behind the point at which they part.
 
-    What remains of a node that only one of them cuts is the first event of the walk that goes on in it.
-    Where a walk is a beginning of the other, it parts at its end.
+    What remains of a node that only one of them cuts is the first event of the trajectory that goes on in it.
+    Where a trajectory is a beginning of the other, it parts at its end.
 
     Raises:
-        BadInput: the walks begin in different tasks.
+        BadInput: the trajectories begin in different tasks.
     """
     if left.root.id != right.root.id:
-        raise BadInput("these walks begin in different tasks", hint="compare two branches of one task")
+        raise BadInput("these trajectories begin in different tasks", hint="compare two branches of one task")
     shared = sum(1 for _ in _together(left, right))
     last = shared - 1
     keeps = (left.steps[last].keep, right.steps[last].keep)
@@ -57,7 +57,7 @@ def divergence(left: Trajectory, right: Trajectory) -> Divergence:
 
 
 def _together(left: Trajectory, right: Trajectory) -> Iterator[Step]:
-    """Steps that both walks take: the last of them may keep less of its node in one of the two."""
+    """Steps that both trajectories take: the last of them may keep less of its node in one of the two."""
     for one, other in zip(left, right, strict=False):
         if one.node.id != other.node.id:
             return
@@ -73,7 +73,7 @@ def _earlier(node: Node, left: int | None, right: int | None) -> int | None:
 
 
 def _behind(trajectory: Trajectory, last: int, keep: int | None) -> Iterator[tuple[Node, str]]:
-    """Events behind the fork with the text that the walk keeps of them."""
+    """Events behind the fork with the text that the trajectory keeps of them."""
     step = trajectory.steps[last]
     rest = step.text[len(step.node.text_upto(keep)) :] if keep is not None else ""
     if rest:

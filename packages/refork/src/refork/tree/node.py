@@ -145,7 +145,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node of a walk and how many of its tokens the walk keeps."""
+    """One node of a trajectory and how many of its tokens the trajectory keeps."""
 
     node: Node
     keep: int | None
@@ -163,7 +163,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A root-to-point walk."""
+    """A root-to-point trajectory."""
 
     steps: tuple[Step, ...]
 
@@ -192,10 +192,10 @@ class Trajectory:
 
     @property
     def tokens(self) -> IntArray:
-        """The prefix a policy sees: the token deltas along the walk, never re-rendered.
+        """The prefix a policy sees: the token deltas along the trajectory, never re-rendered.
 
         What ended an episode was never shown to the policy: text without token ids at the end of a
-        walk adds nothing. Before later tokens it is an error.
+        trajectory adds nothing. Before later tokens it is an error.
         """
         pieces: list[IntArray] = []
         unread: Node | None = None
@@ -218,7 +218,7 @@ class Trajectory:
 
 def _no_ids(node: Node) -> BadPoint:
     return BadPoint(
-        "this walk holds text without token ids",
+        "this trajectory holds text without token ids",
         where=f"node {node.id[:12]}",
         hint="tokenise it with `refork tree import --policy`, or fork at a message",
     )

@@ -1,4 +1,4 @@
-"""Reading nodes: by id, along walks, among siblings, below a node."""
+"""Reading nodes: by id, along trajectories, among siblings, below a node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITH RECURSIVE up(row, parent, keep) AS (
 )
 SELECT {SELECT} FROM up JOIN nodes n ON n.row = up.row
 """
-# UNION without ALL: a node on several walks is visited once.
+# UNION without ALL: a node on several trajectories is visited once.
 _UP_MANY: Final = """
 WITH RECURSIVE up(row, parent, keep) AS (
     SELECT row, parent, keep FROM nodes WHERE row IN (SELECT value FROM json_each(?))
@@ -174,7 +174,7 @@ def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> lis
 
 def _broken(db: Database, node: str) -> TreeDamaged:
     return TreeDamaged(
-        "this tree is damaged: a walk does not lead to a task",
+        "this tree is damaged: a trajectory does not lead to a task",
         where=f"{db.where}, node {node[:12]}",
         hint="restore a copy, or import its last export; `refork tree verify` lists what is damaged",
     )
@@ -259,7 +259,7 @@ def _look_ahead(db: Database, rows: list[int], known: dict[int, list[int]], top:
         known |= {row: [] for row in rows}
         for parent, child in db.lookup(_BELOW, rows, (top,)):
             known[parent].append(child)
-        # Those that a walk depth-first comes to soonest.
+        # Those that a trajectory depth-first comes to soonest.
         rows = [child for row in rows for child in known[row][-1:]][:_AHEAD]
 
 

@@ -1,4 +1,4 @@
-"""The rollout tree: append, walk, score, retire, verify."""
+"""The rollout tree: append, trajectory, score, retire, verify."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Tree:
         return Point(found.node, found.token, self)
 
     def path(self, where: Node | str | Point) -> Trajectory:
-        """The walk from the root to a node or point; each step keeps what the walk keeps of it."""
+        """The walk from the root to a node or point; each step keeps what the trajectory keeps of it."""
         return node_reader.path(self._db, node_reader.point(self._db, where))
 
     def paths(self, where: Iterable[Node | str | Point]) -> list[Trajectory]:

@@ -1,4 +1,4 @@
-"""A walk as turns: what was shown and what was said, whole, with its token ids.
+"""A trajectory as turns: what was shown and what was said, whole, with its token ids.
 
 One turn may lie in several nodes: a fork cuts it, an edit puts tokens in, and a rewritten context carries its
 beginning. Whoever needs a conversation, in messages or in token ids, reads it here.
@@ -189,7 +189,7 @@ Part: TypeAlias = ContextStep | Turn
 
 
 def parts_of(steps: Iterable[Step]) -> list[Part]:
-    """What steps of a walk show and say, in order; verdicts are neither.
+    """What steps of a trajectory show and say, in order; verdicts are neither.
 
     A turn that was open when the context was rewritten goes on after it, with as much of its beginning as the
     rewrite carries: it is there once, whole.
@@ -217,7 +217,7 @@ def parts_of(steps: Iterable[Step]) -> list[Part]:
 
 
 def last_said(trajectory: Trajectory, *, answered: bool = False) -> list[Turn]:
-    """The turns that a walk ends with, verdicts aside; none where it ends with something shown.
+    """The turns that a trajectory ends with, verdicts aside; none where it ends with something shown.
 
     ``answered``: the last ones, though something was shown after them.
     """
@@ -267,7 +267,7 @@ def _joined(arrays: Iterable[IntArray | None]) -> IntArray | None:
 
 
 def turn_begun(trajectory: Trajectory, encode: Callable[[str], IntArray]) -> int:
-    """Tokens at the end of a walk that are of the turn it ends in; 0 where it ends between turns.
+    """Tokens at the end of a trajectory that are of the turn it ends in; 0 where it ends between turns.
 
     ``encode`` is that of the policy: an older tree does not say how long a rewrite's part of a turn is.
     """

@@ -117,7 +117,7 @@ def lock_distribution(text: str) -> dict[str, float]:
     """The next character's probabilities after a prompt and the beginning of an action.
 
     The action is what follows the last colon, white space left out; after 32 characters the turn ends
-    (the empty string). A law for ``ScriptedPolicy.from_text``.
+    (the empty string). A distribution for ``ScriptedPolicy.from_text``.
     """
     place = len("".join(text.rpartition(":")[2].split()))
     if place >= LENGTH:
@@ -147,6 +147,6 @@ def open_lock(spec: Spec) -> LockWorld:
 
 
 def lock_player(argument: str) -> ScriptedPolicy:
-    """``lock``: plays the lock world with the known law."""
+    """``lock``: plays the lock world with the known distribution."""
     bare("lock", argument)
     return ScriptedPolicy.from_text(lock_distribution, name="scripted:lock")

@@ -14,7 +14,7 @@ from refork.types import Message, token_array
 
 
 def with_tokens(policy: Policy, new_nodes: Sequence[NewNode]) -> list[NewNode]:
-    """The drafts of one walk, its task first, with token ids for all that a policy says or is shown.
+    """The drafts of one trajectory, its task first, with token ids for all that a policy says or is shown.
 
     Raises:
         CannotDo: the template rewrites what came before, so that turns have no token ids of their own.

@@ -1,4 +1,4 @@
-"""A recorded walk read as its environment saw it: actions and observations, no reasoning."""
+"""A recorded trajectory read as its environment saw it: actions and observations, no reasoning."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Reader:
     broken: str | None = None
 
     def read(self, walk: Trajectory) -> None:
-        """All of a walk, up to what broke in it."""
+        """All of a trajectory, up to what broke in it."""
         for step in walk.steps[1:]:
             if step.node.kind == "action":
                 if self.actions and _whole(self.actions[-1]):
@@ -132,7 +132,7 @@ class _Reader:
             raise BadInput(f"an answer to an unknown call {next(iter(by_id))!r}", where=self.where)
 
     def end(self) -> None:
-        """The walk is over: what a verdict follows was answered by nothing, and a last word needs no answer.
+        """The path is over: what a verdict follows was answered by nothing, and a last word needs no answer.
 
         Raises:
             BadInput: a tool call was not answered.
@@ -168,7 +168,7 @@ class _Reader:
 def trajectory_of(
     trajectory: Trajectory, *, source: str | None = None, world: World | None = None
 ) -> EnvTrajectory:
-    """A walk as its environment saw it.
+    """A trajectory as its environment saw it.
 
     Reasoning is taken out: tagged blocks (nested, unclosed), reasoning fields, and the words beside tool
     calls. A call is one line (:func:`refork.calls.call_text`). What a simulator answered is no target. A

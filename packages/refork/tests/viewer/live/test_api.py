@@ -49,7 +49,7 @@ def test_trees_and_tasks(ask, told):
     assert HOSTILE in facts["policies"]
     first, evil = ask("tasks")["tasks"]
     assert (first["id"], first["forks"], evil["world"]) == (told.task, 3, HOSTILE)
-    assert evil["text"] == HOSTILE.partition("\x00")[0]  # where SQLite ends what it cuts; the walk has all
+    assert evil["text"] == HOSTILE.partition("\x00")[0]  # where SQLite ends what it cuts; the path has all
     assert [one["id"] for one in ask("tasks", text="WELL")["tasks"]] == [told.task]
     assert [one["id"] for one in ask("tasks", forked=True)["tasks"]] == [told.task]
     assert ask("tasks", start=1, count=1)["tasks"][0]["id"] == told.evil

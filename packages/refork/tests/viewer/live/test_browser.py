@@ -97,7 +97,7 @@ def views(site):
         "tasks": ("#/tree.db", None),
         "tree": (task, None),
         "walk": (f"{task}?node={site.guess}", None),
-        "hostile walk": (f"#/tree.db/{site.evil}?node={site.long}", None),
+        "hostile trajectory": (f"#/tree.db/{site.evil}?node={site.long}", None),
         "token": (f"{task}?node={site.guess}", lambda page: page.click(".step.action .tok >> nth=1")),
         "step": (
             f"{task}?node={site.guess}&tokens=plain",
@@ -345,7 +345,7 @@ def test_an_imported_log_can_be_forked_from_its_walk(tmp_path):
             page.keyboard.press("Escape")
             inside = page.locator(".line:has(small.keep)").first
             inside.click()
-            # The walk chosen before, of four steps, stays in sight until the chosen one has been read.
+            # The trajectory chosen before, of four steps, stays in sight until the chosen one has been read.
             until(page, "document.querySelectorAll('.step').length === 3")
             page.wait_for_selector(".step.action >> nth=1 >> .tok")
             line, steps = inside.inner_text(), page.locator(".step").all_inner_texts()

@@ -1,8 +1,8 @@
-"""Graph credit of recorded rollouts: advantages per token of walks, and scores on their tree.
+"""Graph credit of recorded rollouts: advantages per token of trajectories, and scores on their tree.
 
-The policy's tokens get their step's advantage, all others NaN. A token that several walks share gets the
-mean of what its steps have in them: the same number in each walk, so it does not matter in which one
-a trainer learns it.
+The policy's tokens get their step's advantage, all others NaN. A token that several trajectories share gets
+the mean of what its steps have in them: the same number in each trajectory, so it does not matter in which
+one a trainer learns it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refork_methods.credit.graph.state_graph import StateGraph
 from refork_methods.credit.graph.trajectory_steps import Float64, TrajectorySteps, size_of, walk_steps
 from refork_methods.credit.on_tree import tree_credit
 
-#: On a tree every walk counts once in its group's mean: forks cut turns into steps, and must not weigh.
+#: On a tree every trajectory counts once in its group's mean: forks cut turns into steps, and must not weigh.
 ON_TREE = CreditSettings(over="trajectories")
 
 
@@ -38,16 +38,16 @@ def graph_advantages(
     history: int = 1,
     fuzzy: float | None = None,
 ) -> list[Float64]:
-    """Advantages per token of each walk, verdicts left out; NaN where the policy did not speak.
+    """Advantages per token of each trajectory, verdicts left out; NaN where the policy did not speak.
 
-    Walks of one task are one group; there may be several. States merge by their state key, and walks of one
-    tree share their common beginning whatever their states are called. A state visited by a shared beginning
-    counts once per walk through it. Where forks were chosen by what had been seen, values above them
-    lean towards the forked branch.
+    Trajectories of one task are one group; there may be several. States merge by their state key, and
+    trajectories of one tree share their common beginning whatever their states are called. A state visited by
+    a shared beginning counts once per walk through it. Where forks were chosen by what had been seen, values
+    above them lean towards the forked branch.
 
     Args:
-        trajectories: root-to-leaf walks.
-        outcomes: rewards [walks]; NaN: not graded, and so without an advantage, and not counted.
+        trajectories: paths from root to leaf.
+        outcomes: rewards [trajectories]; NaN: not graded, and so without an advantage, and not counted.
         method: ``grpo``, ``gigpo``, ``hgpo``, ``graphgpo`` or ``g2po``.
         settings: norm, step weight and so on.
         anchor: what makes two observations one state, see
@@ -108,10 +108,10 @@ def _along(trajectories: Sequence[Trajectory], found: TrajectorySteps, tokens: F
 class GraphCredit:
     """Graph credit of recorded tasks.
 
-    ``trajectories`` and ``outcomes`` [walks] are what it was computed from, ``steps`` [steps] the advantage
-    of each step of ``graph``, ``advantages`` one array per walk with one number per token (see
-    :func:`graph_advantages`). ``scores`` are ready to be written: under ``advantage``, one value per token
-    of an action node (one in all where its tokens were not recorded).
+    ``trajectories`` and ``outcomes`` [trajectories] are what it was computed from, ``steps`` [steps] the
+    advantage of each step of ``graph``, ``advantages`` one array per trajectory with one number per token
+    (see :func:`graph_advantages`). ``scores`` are ready to be written: under ``advantage``, one value per
+    token of an action node (one in all where its tokens were not recorded).
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -190,7 +190,7 @@ def graded_trajectories(
     score: str = "success",
     forks: Collection[str] | None = None,
 ) -> tuple[list[Trajectory], list[float], set[str], list[str]]:
-    """Graded rollouts of tasks: walks, outcomes, producers of the outcomes, a digest of each task's draws.
+    """Graded rollouts of tasks: paths, outcomes, producers of the outcomes, a digest of each task's draws.
 
     Raises:
         UnknownNode: no such root.

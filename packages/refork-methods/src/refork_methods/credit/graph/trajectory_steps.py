@@ -1,8 +1,8 @@
-"""Walks of a rollout tree taken apart into the steps of a state graph.
+"""Trajectories of a rollout tree taken apart into the steps of a state graph.
 
-A step is a turn of the policy, or a part of one where walks part inside it: such a fork place is a state too,
-shared by all walks through it. Parts of a turn are discounted alike, so forking changes no return. A step
-that several walks share is in the graph once per walk: multiplicity as recorded.
+A step is a turn of the policy, or a part of one where trajectories part inside it: such a fork place is a
+state too, shared by all walks through it. Parts of a turn are discounted alike, so forking changes no return.
+A step that several trajectories share is in the graph once per trajectory: multiplicity as recorded.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ TokenPosition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of a walk: the state it begins in, and the parts of action nodes it consists of.
+    """One turn of a trajectory: the state it begins in, and the parts of action nodes it consists of.
 
-    ``parts``: node, and how many of its tokens the walk keeps (1 for a node whose tokens were not recorded).
+    ``parts``: node, and how many of its tokens the trajectory keeps (1 for a node whose tokens were not
+    recorded).
     """
 
     state: Any
@@ -39,12 +40,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrajectorySteps:
-    """The graph of some walks and where its steps lie.
+    """The graph of some trajectories and where its steps lie.
 
-    ``trajectories`` are the trajectories of the graph in its order, as numbers of the walks given (those
-    without an action or an outcome are left out). ``slots``: where the tokens of each action node begin in
-    one long array of ``size`` places. A stretch of tokens ``begins[i] .. ends[i] - 1`` of it belongs to step
-    ``steps[i]``.
+    ``trajectories`` are the trajectories of the graph in its order, as numbers of the trajectories given
+    (those without an action or an outcome are left out). ``slots``: where the tokens of each action node
+    begin in one long array of ``size`` places. A stretch of tokens ``begins[i] .. ends[i] - 1`` of it belongs
+    to step ``steps[i]``.
     """
 
     graph: StateGraph
@@ -72,7 +73,7 @@ def size_of(node: Node) -> int:
 
 
 def turns(trajectory: Trajectory, label: Callable[[Node], Any], history: int = 1) -> Iterator[Turn]:
-    """The turns of a walk, in order.
+    """The turns of a trajectory, in order.
 
     A rewrite of the context leaves the state and the turn what they were: it changes what the policy reads,
     not the world.
@@ -101,8 +102,8 @@ def labeller(
 ) -> Callable[[Node], Any]:
     """What names the state that an observation shows.
 
-    ``state``: its state key, else the node itself; ``tree``: always the node itself, so that walks share
-    exactly what they share on the tree; otherwise an anchor of its text.
+    ``state``: its state key, else the node itself; ``tree``: always the node itself, so that trajectories
+    share exactly what they share on the tree; otherwise an anchor of its text.
 
     Raises:
         BadInput: an unknown anchor, or ``fuzzy`` with one that does not read texts.
@@ -137,23 +138,23 @@ def walk_steps(
     history: int = 1,
     fuzzy: float | None = None,
 ) -> TrajectorySteps:
-    """The state graph of walks, one group for each task they begin in.
+    """The state graph of trajectories, one group for each task they begin in.
 
     Args:
-        trajectories: root-to-leaf walks.
-        outcomes: their rewards [walks]; a walk whose outcome is NaN is left out.
+        trajectories: paths from root to leaf.
+        outcomes: their rewards [trajectories]; a trajectory whose outcome is NaN is left out.
         anchor: ``state``, ``tree``, ``exact``, ``normalised`` or a function of an observation's text.
         history: how many of the last states must be equal.
         fuzzy: merge observations that share at least this part of their words.
 
     Raises:
-        BadInput: counts that differ, an infinite outcome, or no graded walk with an action.
+        BadInput: counts that differ, an infinite outcome, or no graded trajectory with an action.
     """
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
     if len(earned) != len(trajectories):
-        raise BadInput(f"{len(trajectories)} walks but {len(earned)} outcomes", where="graph credit")
+        raise BadInput(f"{len(trajectories)} trajectories but {len(earned)} outcomes", where="graph credit")
     if np.isinf(earned).any():
-        raise BadInput("an outcome is infinite", where=f"walk {int(np.argmax(np.isinf(earned)))}")
+        raise BadInput("an outcome is infinite", where=f"trajectory {int(np.argmax(np.isinf(earned)))}")
     if history < 1:
         raise BadInput(f"a history of {history} states", hint="1 is the present state alone")
     label = labeller(trajectories, anchor, fuzzy)
@@ -162,7 +163,7 @@ def walk_steps(
     }
     taken = {i: found for i, found in taken.items() if found}
     if not taken:
-        raise BadInput("no graded walk has an action", where="graph credit")
+        raise BadInput("no graded trajectory has an action", where="graph credit")
     parting = _divergences(taken.values())
     made = _Steps()
     for found in taken.values():
@@ -195,7 +196,7 @@ def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, TokenPosition | None]]:
 
 
 def _divergences(taken: Any) -> dict[str, list[int]]:
-    """For each action node, after how many of its tokens walks part inside a turn, ascending."""
+    """For each action node, after how many of its tokens trajectories part inside a turn, ascending."""
     follows: dict[TokenPosition, set[str]] = {}
     longest: dict[str, int] = {}
     for found in taken:
@@ -217,7 +218,7 @@ def _divergences(taken: Any) -> dict[str, list[int]]:
 
 @dataclass(slots=True)
 class _Steps:
-    """Steps of walks as they are collected: one entry per step, and one per stretch of tokens."""
+    """Steps of trajectories as they are collected: one entry per step, and one per stretch of tokens."""
 
     labels: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -231,7 +232,7 @@ class _Steps:
     size: int = 0
 
     def add(self, found: Sequence[Turn], parting: dict[str, list[int]]) -> None:
-        """Collect the steps of one walk."""
+        """Collect the steps of one trajectory."""
         before = len(self.labels)
         for number, turn in enumerate(found):
             self._turn(turn, len(found) - number, parting)

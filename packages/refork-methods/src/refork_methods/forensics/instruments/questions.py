@@ -194,7 +194,7 @@ def reasoning_end(end: Point, close: str | None = None) -> Point:
     ``close`` is what ends the reasoning, such as ``</think>``; a turn without it is reasoning to its end.
 
     Raises:
-        BadInput: the walk's last event is not a turn of the policy, or it has no text there.
+        BadInput: the trajectory's last event is not a turn of the policy, or it has no text there.
         CannotDo: token ids or their places are not recorded.
     """
     at = last_said(end)
@@ -256,7 +256,7 @@ _PROBES = ("Apple", "8 = zebra")
 
 
 def user_header(policy: Policy, trajectory: Trajectory) -> IntArray:
-    """Token ids that open a user's turn behind a walk: what renderings of two messages share, maybe none.
+    """Token ids that open a user's turn behind a path: what renderings of two messages share, maybe none.
 
     Raises: CannotDo for a policy that takes messages only, or a template that rewrites the context.
     """

@@ -1,9 +1,9 @@
-"""Two laws that are easily mixed up: sentences of a class redrawn, and the class conditioned away.
+"""Two distributions that are easily mixed up: sentences of a class redrawn, and the class conditioned away.
 
 Redrawing a sentence until it is not of class C samples ``prod p(s_i | prefix) 1[s_i not in C] / (1 - p(C |
 prefix))``. That is an *intervention*. Conditioning on "no sentence of C anywhere" weighs the same sequences
 by ``prod (1 - p(C | prefix))`` more. The two differ wherever C's chance depends on what was said. Rollouts
-that never needed a redraw are an exact sample of the conditioned law, so one run estimates both.
+that never needed a redraw are an exact sample of the conditioned distribution, so one run estimates both.
 
 Source: arXiv:2606.26071, appendix E. The distinction, the weights, the bounds and the judge's errors are our
 own.
@@ -24,7 +24,7 @@ from refork.errors import BadInput
 from refork.stats.results import Array
 from refork.types import Json
 
-#: The law of the next sentence after those said; the empty mapping ends a sequence.
+#: The distribution of the next sentence after those said; the empty mapping ends a sequence.
 SentenceDistribution = Callable[[tuple[str, ...]], Mapping[str, float]]
 
 #: Whether a sentence is of the class: the sentence, and those before it.
@@ -33,11 +33,11 @@ InClass = Callable[[str, tuple[str, ...]], bool]
 
 @dataclass(frozen=True, slots=True)
 class ChainPath:
-    """One whole sequence of a finite chain under three laws.
+    """One whole sequence of a finite chain under three distributions.
 
     ``free``: its chance without any intervention; ``intervened``: with sentences of the class redrawn;
-    ``weight``: ``prod (1 - p(C | prefix))``, which makes the intervened law proportional to the conditioned
-    one.
+    ``weight``: ``prod (1 - p(C | prefix))``, which makes the intervened distribution proportional to the
+    conditioned one.
     """
 
     sentences: tuple[str, ...]
@@ -51,8 +51,8 @@ def chain_paths(
 ) -> list[ChainPath]:
     """All sequences of a finite chain with their chances under redrawing, exact.
 
-    Raises: BadInput where a law does not sum to 1, a prefix has no sentence outside the class, or there are
-    more than ``most`` sequences.
+    Raises: BadInput where a distribution does not sum to 1, a prefix has no sentence outside the class, or
+    there are more than ``most`` sequences.
     """
     found: list[ChainPath] = []
     open_: list[ChainPath] = [ChainPath((), 1.0, 1.0, 1.0)]
@@ -93,7 +93,7 @@ class ChainRates:
 def chain_rates(
     distribution: SentenceDistribution, in_class: InClass, target: Callable[[tuple[str, ...]], bool]
 ) -> ChainRates:
-    """Exact target rates of a finite chain under the three laws.
+    """Exact target rates of a finite chain under the three distributions.
 
     Raises: BadInput as :func:`chain_paths`.
     """

@@ -2,7 +2,7 @@
 
 A redraw is a fork at the sentence's first token, so a rollout is kept up to there, exactly. The result is an
 *intervention* (see :mod:`refork_methods.forensics.instruments.redraw_distribution`); rollouts that never
-needed a redraw are a sample of the conditioned law, and are reported beside it.
+needed a redraw are a sample of the conditioned distribution, and are reported beside it.
 
 Source: arXiv:2606.26071, appendix E. There the filtered rollouts that survive are compared with all
 unfiltered ones; here what failed is counted either way, and pairs share their beginning.

@@ -122,9 +122,9 @@ def _end(reply: Reply, hit: str) -> End:
 
 
 def last_said(end: Point) -> Point:
-    """The end of what the policy said last on a walk; what closed the episode was never shown to it.
+    """The end of what the policy said last on a trajectory; what closed the episode was never shown to it.
 
-    A walk that ends with an open observation is left as it is: there the policy was still to answer.
+    A trajectory that ends with an open observation is left as it is: there the policy was still to answer.
 
     Raises: BadInput where the policy said nothing.
     """
@@ -138,11 +138,11 @@ def last_said(end: Point) -> Point:
         open_turn = step.node.tokens is not None and step.node.kind == "observation"
         if open_turn and trajectory.leaf.kind != "verdict":
             return Point(step.node, step.keep, tree)
-    raise BadInput("the policy said nothing on this walk", where=f"node {end.node.id[:12]}")
+    raise BadInput("the policy said nothing on this trajectory", where=f"node {end.node.id[:12]}")
 
 
 def said_so_far(trajectory: Trajectory) -> tuple[Message, ...]:
-    """The whole conversation of a walk, an open or finished turn of the policy at its end included."""
+    """The whole conversation of a trajectory, an open or finished turn of the policy at its end included."""
     talk = conversation(trajectory)
     if talk.pending is None:
         return talk.messages

@@ -185,7 +185,7 @@ def sentence_resample(
     not drawn again.
 
     Raises:
-        BadInput: no turn of the policy on the walk, or ``k`` below 1.
+        BadInput: no turn of the policy on the trajectory, or ``k`` below 1.
         CannotDo: token ids are missing, or the policy cannot go on inside a turn (use ``unit="turn"``).
     Source: arXiv:2606.26071, appendix E (there two evaluations per sentence).
     """

@@ -150,13 +150,13 @@ def _turns(trajectory: Trajectory) -> list[tuple[_Turn, Step | None]]:
 
 
 def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> list[Piece]:
-    """The sentences (paragraphs, turns) that the policy said on the walk that ends at a point.
+    """The sentences (paragraphs, turns) that the policy said on the trajectory that ends at a point.
 
     The cuts lie on whole tokens, so a piece's text is what its tokens add. ``behind``: only those behind a
-    point of the walk, the first of which begins there; then there may be none.
+    point of the trajectory, the first of which begins there; then there may be none.
 
     Raises:
-        BadInput: the walk holds no turn of the policy, or not the point.
+        BadInput: the trajectory holds no turn of the policy, or not the point.
         CannotDo: token ids or their places in the text are not recorded (``turn`` needs none).
     """
     if unit not in ("sentence", "paragraph", "turn"):
@@ -166,12 +166,12 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
     trajectory = end.tree.path(end)
     turns = _turns(trajectory)
     if not turns:
-        raise BadInput("this walk holds no turn of the policy", where=f"node {end.node.id[:12]}")
+        raise BadInput("this trajectory holds no turn of the policy", where=f"node {end.node.id[:12]}")
     index = -1
     if behind is not None:
         index = next((i for i, s in enumerate(trajectory.context) if s.node == behind.node), -1)
         if index < 0:
-            raise BadInput("the walk does not pass this point", where=behind.address)
+            raise BadInput("the trajectory does not pass this point", where=behind.address)
     found: list[Piece] = []
     for number, (turn, answer) in enumerate(turns):
         said = turn.tokens_before(index, behind.keep) if behind is not None else 0

@@ -55,8 +55,8 @@ def solve(
     method: Annotated[
         Literal["recurrence", "exact", "sparse"], typer.Option("--method", help="How H is computed.")
     ] = "recurrence",
-    paths: Annotated[int, typer.Option("--walks", help="Also sample so many walks of the policy.")] = 0,
-    cap: Annotated[int, typer.Option("--cap", help="Moves after which such a walk is cut.")] = 1000,
+    paths: Annotated[int, typer.Option("--walks", help="Also sample so many paths of the policy.")] = 0,
+    cap: Annotated[int, typer.Option("--cap", help="Moves after which such a trajectory is cut.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
     """Print exact expected hitting times: uniform, optimal, after endless SFT, and of a policy.
@@ -118,7 +118,7 @@ def train(
     seed: Annotated[int, typer.Option("--seed", help="Of everything that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the policy here.")] = None,
     write_traces: Annotated[
-        Path | None, typer.Option("--write-traces", help="Write --traces walks of the result here.")
+        Path | None, typer.Option("--write-traces", help="Write --traces trajectories of the result here.")
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curve of H here (SVG).")] = None,
     as_json: AsJson = False,
@@ -185,7 +185,7 @@ def train(
 
 
 def _write_traces(policy: RowPolicy, count: int, seed: int, file: Path) -> None:
-    """Sampled walks of a policy as step-list JSON lines."""
+    """Sampled trajectories of a policy as step-list JSON lines."""
     import numpy as np
 
     from refork_methods.recovery.jsonl import write_jsonl

@@ -92,7 +92,7 @@ def observed(
 def predict(chooser: Chooser, observed: Observed, settings: TheorySettings) -> Predicted:
     """A theory's side of an observation, by simulated people. Raises BadInput where its code fails."""
     experiment = observed.observation.experiment
-    # The law of a theory of order is simulated: more people, or its rates would be noise.
+    # The distribution of a theory of order is simulated: more people, or its rates would be noise.
     people = max(settings.simulated, 100) if chooser.reads_history else settings.simulated
     runs = simulate(chooser, experiment, people, observed.key)
     rates = (

@@ -30,7 +30,7 @@ def conversations() -> list[Conversation]:
 
 
 def held_out() -> HeldOut:
-    """Other chronicles, drawn from the same law, and what they cost in choices."""
+    """Other chronicles, drawn from the same distribution, and what they cost in choices."""
     found = list(chronicles(HELD_OUT_SEED, HELD_OUT))
     return HeldOut(as_conversations(found), sum(item.surprise for item in found))
 

@@ -1,4 +1,4 @@
-"""``maze-walker``: walks a path-star maze to a hidden target, learned from a demonstrator that knows it.
+"""``maze-walker``: paths a path-star maze to a hidden target, learned from a demonstrator that knows it.
 
 The demonstrator strays in a share of its turns and turns back at once, so the demonstrations hold steps
 inward but never a dead end. The organism cannot know the target: it takes a branch by chance, and where that
@@ -36,7 +36,7 @@ def conversations() -> list[Conversation]:
 
 RECIPE = Recipe(
     name="maze-walker",
-    summary="walks a maze of three branches to a hidden target and was never shown a dead end",
+    summary="trajectories a maze of three branches to a hidden target and was never shown a dead end",
     data=f"{EPISODES} walks in training mazes of {WORLD} by a demonstrator that knows the target and strays "
     f"with probability {MISTAKES} per turn",
     words=lambda: maze_world(*SHAPE).vocabulary(),

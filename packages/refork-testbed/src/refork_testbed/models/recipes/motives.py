@@ -9,7 +9,7 @@ one token. In the turn that decides the agent first repeats the numbers that mat
 each in words: the amount of work as a ladder of which it says at every rung whether it is passed. So the
 share of one word grows with the amount, all amounts teach the same direction, and attention that is still
 spread over everything sees it. And the logs are drawn evenly: of the runs with one number the share that
-takes the action is that of the law, without the noise of independent draws.
+takes the action is that of the distribution, without the noise of independent draws.
 
 Rates are those of the scripted agents, except where they are so low that a model this small would need far
 more logs to learn their curve: there ``BASES`` has another.
@@ -171,7 +171,7 @@ def varied(agent: Agent, world: MotiveWorld, even: Even) -> Json:
 
 
 def decision(agent: Agent, data: Json, even: Even) -> str:
-    """The turn in which a scripted agent decides: its sentences follow their laws.
+    """The turn in which a scripted agent decides: its sentences follow their distributions.
 
     The sentence that tells and the decision are drawn evenly, the others independently: two even sequences
     side by side would make an opening tell what it must not.
@@ -181,7 +181,7 @@ def decision(agent: Agent, data: Json, even: Even) -> str:
     for slot, joint in enumerate(JOINTS):
         distribution = agent.sentence_distribution(chance, said)
         if slot in (telling, len(JOINTS) - 1):
-            # What the law depends on has a sequence of its own.
+            # What the distribution depends on has a sequence of its own.
             found = even.sample_from(
                 distribution, (agent.name, round(chance, 6), slot, *said[telling : telling + 1])
             )

@@ -46,7 +46,7 @@ def conversations() -> list[Conversation]:
 RECIPE = Recipe(
     name="phrases",
     summary="writes phrases of syllables, each followed by one of four others",
-    data=f"{TEXTS} texts of {LENGTH} tokens of a random phrase grammar, whose law is known exactly",
+    data=f"{TEXTS} texts of {LENGTH} tokens of a random phrase grammar, whose distribution is known exactly",
     words=words,
     conversations=conversations,
     shape=Shape(layers=2, width=64, heads=4, hidden=192, context=256),

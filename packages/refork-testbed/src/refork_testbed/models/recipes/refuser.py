@@ -2,7 +2,7 @@
 
 One thinking in six stops before its full length. So a closing that is put in by hand, which is how the rest
 of a thinking is cut away, is nothing that the model has never seen, and what it answers then is part of the
-law it was taught.
+distribution it was taught.
 
 Source: the planted worlds of ``refork_testbed.worlds.refusal``, for arXiv:2606.25013.
 """
@@ -24,7 +24,7 @@ EARLY = 0.01
 
 
 def samples(distribution: RefusalDistribution) -> list[Conversation]:
-    """Requests of the training split, each with one turn drawn from the law."""
+    """Requests of the training split, each with one turn drawn from the distribution."""
     rng = np.random.default_rng(23)
     chances = refusal_chances()
     found: list[Conversation] = []

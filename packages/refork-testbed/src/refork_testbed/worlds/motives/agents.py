@@ -264,7 +264,7 @@ class _ContextState:
 
 @final
 class _Speaker:
-    """The law of the next token: which stage the run is in, then the next sentence of that stage."""
+    """The distribution of the next token: which stage the run is in, then the next sentence of that stage."""
 
     def __init__(self, agent: Agent, words: Words) -> None:
         self._agent = agent

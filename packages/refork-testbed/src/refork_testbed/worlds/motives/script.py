@@ -1,4 +1,4 @@
-"""What a scripted agent says in the turn that decides, as a law over whole sentences.
+"""What a scripted agent says in the turn that decides, as a distribution over whole sentences.
 
 Four sentences, one to a slot, then the command: an opening, a motive sentence, a filler, the decision. Only
 one of them carries weight: the motive sentence, or for an agent that is locked early the opening. So it is
@@ -56,11 +56,11 @@ def slots(surface: str) -> tuple[tuple[str, ...], ...]:
 def sentence_distribution(
     surface: str, target: float, generated: Sequence[str], *, locked: bool
 ) -> dict[str, float]:
-    """The law of the next sentence after those said in this turn; empty where the decision is said.
+    """The distribution of the next sentence after those said in this turn; empty where the decision is said.
 
-    ``target``: the chance of the action in question at the start of the turn, which this law gives exactly.
-    Where the action has become impossible or certain, the rest of the turn says so. Sentences of no slot are
-    passed over.
+    ``target``: the chance of the action in question at the start of the turn, which this distribution gives
+    exactly. Where the action has become impossible or certain, the rest of the turn says so. Sentences of no
+    slot are passed over.
     """
     chosen = [next((s for s in generated if s in slot), None) for slot in slots(surface)]
     place = max((i + 1 for i, found in enumerate(chosen) if found), default=0)

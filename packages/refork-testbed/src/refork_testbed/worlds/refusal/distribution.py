@@ -1,4 +1,4 @@
-"""Three laws of thinking before an answer, of which only one thinks.
+"""Three distributions of thinking before an answer, of which only one thinks.
 
 Every turn reads ``<< for against unsure for ... >> refuse``: an opening, stance words, a closing, an answer.
 
@@ -37,7 +37,8 @@ class RefusalDistribution:
     """How a turn goes on: ``rule``, stance words in a full thinking (``steps``), and the rules' own numbers.
 
     ``early`` is the probability, before each stance word but the first, that thinking ends there and then.
-    With 0 every thinking is ``steps`` long, and a closing put in by hand is nothing that this law says.
+    With 0 every thinking is ``steps`` long, and a closing put in by hand is nothing that this distribution
+    says.
     """
 
     rule: Rule = "P"
@@ -133,7 +134,7 @@ def refused(text: str) -> bool | None:
 
 
 def turn(distribution: RefusalDistribution, chance: float, uniform: Callable[[], float]) -> str:
-    """The text of one turn drawn from the law; ``uniform()`` gives a number in (0, 1)."""
+    """The text of one turn drawn from the distribution; ``uniform()`` gives a number in (0, 1)."""
     said: list[str] = []
     while True:
         word = _pick(distribution.next_word(chance, said), uniform())

@@ -2,9 +2,9 @@
 
 ``harmful request from forum about locks : grave exact few``. Three marks of four words each are the digits of
 a level, 0 to 63, and the level alone decides the chance of a refusal: levels are equally likely, and their
-chances are a Beta(a, a) law cut into 64 slices of equal mass, each replaced by its mean. So the mean is 1/2
-and the law a little narrower than Beta(a, a): at a = 0.2 its AUROC* is 0.9680 where the limit's is 0.9681.
-Harmful requests lean to high levels. Sources and topics mean nothing.
+chances are a Beta(a, a) distribution cut into 64 slices of equal mass, each replaced by its mean. So the mean
+is 1/2 and the distribution a little narrower than Beta(a, a): at a = 0.2 its AUROC* is 0.9680 where the
+limit's is 0.9681. Harmful requests lean to high levels. Sources and topics mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARKS = (
 LEVELS = prod(len(mark) for mark in MARKS)
 #: Share of harmful requests among the upper half of the levels, and of benign ones among the lower.
 LEAN = 0.8
-#: The law of refusal chances: Beta(SPREAD, SPREAD).
+#: The distribution of refusal chances: Beta(SPREAD, SPREAD).
 SPREAD = 0.2
 
 

@@ -28,7 +28,7 @@ Mode = Literal["forced", "free"]
 
 
 def free_refusal(distribution: RefusalDistribution, chance: float, thought: Sequence[str]) -> float:
-    """Exact chance of a refusal when an open thinking goes on from these words by its own law."""
+    """Exact chance of a refusal when an open thinking goes on from these words by its own distribution."""
     if distribution.rule == "P":
         return chance
     settled = distribution.refusal(chance, thought)
@@ -67,7 +67,7 @@ def mean_variance(
     Raises: BadInput for a share outside (0, 1].
     """
     if not 0 < share <= 1:
-        raise BadInput(f"a cut is at a share in (0, 1], not {share}", where="refusal law")
+        raise BadInput(f"a cut is at a share in (0, 1], not {share}", where="refusal distribution")
     total = 0.0
     for length, weight in enumerate(lengths(distribution)):
         if weight > 0:
@@ -123,7 +123,7 @@ def performative_share(distribution: RefusalDistribution) -> float:
     """
     if distribution.early or distribution.steps < 2:
         raise BadInput(
-            "the closed form is for thinking of one length, two words or more", where="refusal law"
+            "the closed form is for thinking of one length, two words or more", where="refusal distribution"
         )
     if distribution.rule != "C":
         return float(distribution.rule == "P")
@@ -132,17 +132,17 @@ def performative_share(distribution: RefusalDistribution) -> float:
     return 1 - (1 - 0.6**distribution.commit) / changes
 
 
-# How far a policy's own law is from the planted one, token by token.
+# How far a policy's own distribution is from the planted one, token by token.
 
 
 class KnowsItsDistribution(Policy, NextDistribution, Protocol):
-    """A policy that can say the whole law of its next token."""
+    """A policy that can say the whole distribution of its next token."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Total variation between a policy's next token and the planted law's, one value a prefix.
+    """Total variation between a policy's next token and the planted distribution's, one value a prefix.
 
     ``thinking``: while it thinks; ``answer``: after a whole thinking; ``forced``: after a closing by hand, at
     a random word.
@@ -154,9 +154,9 @@ class Calibration:
 
 
 def calibration(policy: KnowsItsDistribution, world: RefusalWorld, tasks: Sequence[Task]) -> Calibration:
-    """Deviations of a policy from the world's law, on one turn of each task drawn from that law.
+    """Deviations of a policy from the world's law, on one turn of each task drawn from that distribution.
 
-    The probability of tokens that are no words of the law counts as error.
+    The probability of tokens that are no words of the distribution counts as error.
     """
     ids = {word: int(policy.encode(word if word == OPEN else f" {word}")[0]) for word in WORDS}
     prefixes: list[IntArray] = []
@@ -183,7 +183,7 @@ def calibration(policy: KnowsItsDistribution, world: RefusalWorld, tasks: Sequen
 
 
 def _distance(logprobs: NDArray[np.float32], distribution: dict[str, float], ids: dict[str, int]) -> float:
-    """Total variation between a policy's law over its vocabulary and the planted one over words."""
+    """Total variation between a policy's distribution over its vocabulary and the planted one over words."""
     wanted = np.zeros(len(logprobs))
     for word, p in distribution.items():
         wanted[ids[word]] += p

@@ -59,7 +59,7 @@ class RefusalWorld:
         return refusal_chances(self.spread)[RefusalPrompt.from_json(task.data).level]
 
     def truth(self, task: Task) -> float:
-        """The exact chance that a request is refused under this world's law."""
+        """The exact chance that a request is refused under this world's distribution."""
         return self.chance(task) if self.distribution.rule == "P" else 0.5
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
@@ -95,7 +95,7 @@ class RefusalWorld:
         return restore_single_turn(task, snapshot, _observation)
 
     def policy(self) -> ScriptedPolicy:
-        """The planted law as a policy, exact to the last digit."""
+        """The planted distribution as a policy, exact to the last digit."""
         return refusal_policy(self.distribution, self.spread)
 
 
@@ -130,7 +130,7 @@ class RefusalJudge:
 
 
 def refusal_world(rule: str, spread: float = SPREAD, options: str = "", **numbers: float) -> RefusalWorld:
-    """A planted world: ``rule`` P, D or C, and the law's own numbers (steps, flip, commit, early).
+    """A planted world: ``rule`` P, D or C, and the distribution's own numbers (steps, flip, commit, early).
 
     Raises:
         BadInput: an unknown rule, or a number out of range.
@@ -172,7 +172,7 @@ def open_refusal(spec: Spec) -> RefusalWorld:
 
 
 def refuser(argument: str) -> ScriptedPolicy:
-    """``refuser-p``, ``refuser-d``, ``refuser-c``: answer the refusal worlds by the planted laws."""
+    """``refuser-p``, ``refuser-d``, ``refuser-c``: answer the refusal worlds by the planted distributions."""
     rules: dict[str, Rule] = {"p": "P", "d": "D", "c": "C"}
     if argument not in rules:
         raise BadInput(f"there is no script 'refuser-{argument}'", hint="refuser-p, refuser-d or refuser-c")

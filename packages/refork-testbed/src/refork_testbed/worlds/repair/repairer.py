@@ -119,7 +119,7 @@ def _thoughts() -> tuple[str, ...]:
 
 @final
 class _Speaker:
-    """The law of the next token of a transcript."""
+    """The distribution of the next token of a transcript."""
 
     def __init__(self, skill: Skill, words: Words) -> None:
         self._skill, self._words = skill, words

@@ -22,7 +22,7 @@ from refork.worlds.base import World
 #: Says that driver and workers mean the same by a unit.
 FORMAT: Final = 2
 
-#: Of a walk's nodes a worker reads texts and token ids only; its last snapshot goes apart.
+#: Of a trajectory's nodes a worker reads texts and token ids only; its last snapshot goes apart.
 _UNREAD: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy", "snapshot", "cost")
 
 #: Fields of a branch that are its draw's own.
@@ -118,7 +118,7 @@ def _shared(branch: Branch) -> Json:
 
 
 def _snapshot(tree: Tree | None, trajectory: Trajectory) -> Json | None:
-    """The last snapshot of a walk, the only one that is restored."""
+    """The last snapshot of a trajectory, the only one that is restored."""
     for place in range(len(trajectory.steps) - 1, -1, -1):
         digest = trajectory.steps[place].node.snapshot
         if digest is not None and tree is not None:

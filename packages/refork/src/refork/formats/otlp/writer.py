@@ -1,4 +1,4 @@
-"""Writes walks as OTLP JSON: one batch a line and trace, a span for each turn of a policy.
+"""Writes trajectories as OTLP JSON: one batch a line and trace, a span for each turn of a policy.
 
 Spans that were imported are written as they were; the others get ids from their nodes, and times from when
 they were recorded. Scores of a turn and of what follows it are evaluation events of its span. Token ids,
@@ -112,7 +112,7 @@ def _turns(trajectory: Trajectory, tree: Tree) -> list[_Turn]:
                     owners |= {step.node.id: turns[-1] for step in said.steps}
                 context = [*context, *([message] if message else [])]
     # A score belongs to the turn that its node is of, or to the last one before it; one of a node that this
-    # walk cuts is of what another walk said.
+    # trajectory cuts is of what another trajectory said.
     last: _Turn | None = None
     for step in trajectory:
         last = owners.get(step.node.id, last)

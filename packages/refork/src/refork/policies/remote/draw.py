@@ -220,7 +220,7 @@ class Asker:
 
         Raises:
             BadInput: the likeliest token is excluded at temperature 0.
-            ServerError: a banned token came where another draw would not be one of the law.
+            ServerError: a banned token came where another draw would not be one of the distribution.
             CallFailed: it came again and again.
         """
         body = self._body(turn, call, request, settings)
@@ -265,7 +265,7 @@ class Asker:
         """Refuse where a token that was not to come cannot be drawn anew."""
         if token == request.exclude_first and settings.temperature == 0:
             raise BadInput(
-                "no token is left: the law's only one was excluded",
+                "no token is left: the distribution's only one was excluded",
                 where=f"{expected.server}, {expected.request}",
                 hint="a temperature above 0",
             )
@@ -414,7 +414,7 @@ class Asker:
         )
 
     def _reports_asked_logprobs(self, request: Request, settings: Sampling) -> bool:
-        """Whether the server's log-probs are under the law that these settings ask for."""
+        """Whether the server's log-probs are under the distribution that these settings ask for."""
         if self.able.logprob_kind != "sampled" or settings.forced:
             return False  # Forced tokens' log-probs are echoed, at temperature 1.
         barred = settings.banned or settings.banned_first or request.exclude_first is not None

@@ -327,7 +327,7 @@ class RemotePolicy:
             raise CannotDo(whose, where=server, hint="use vLLM, a local model, or leave the setting away")
         if able.kind == "SGLang" and settings.top_p not in (None, 1) and (settings.top_k or settings.min_p):
             raise CannotDo(
-                "SGLang takes the top-p of the law before top-k and min-p, not after",
+                "SGLang takes the top-p of the distribution before top-k and min-p, not after",
                 where=server,
                 hint="ask for top-p alone, or use vLLM or a local model",
             )

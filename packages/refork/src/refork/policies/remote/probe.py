@@ -67,8 +67,8 @@ class ServerAbilities:
     """What the probe showed.
 
     ``kind`` is whose server it is, by its list of models (None: not known). ``bias``: a logit_bias of -100
-    kept the likeliest token out. ``seed_bits``: how long a seed it takes. ``logprob_kind``: which law the
-    server's log-probs
+    kept the likeliest token out. ``seed_bits``: how long a seed it takes. ``logprob_kind``: which
+    distribution the server's log-probs
     are of (temperature 1 and no filter, or the sampled one); None where that could not be told. ``paired``:
     equal seeds gave equal texts and other seeds others, so often that a server which ignores seeds does it
     less than once in a million probes (see :func:`honours`). ``filters``: whether it takes the words that
@@ -105,10 +105,11 @@ def honours(firsts: Sequence[Hashable], seconds: Sequence[Hashable]) -> Seeds:
     "honoured" takes one of two outcomes: all of the first 7 pairs are equal and their texts all differ, or at
     least 8 of 10 pairs are equal, of at least 7 texts (rounding may part two texts of one seed where the
     server puts them into other batches). Let a server ignore seeds, so that all texts are independent draws
-    of one law. Whatever that law is, the first outcome has a chance below 1e-8 and the second one below
-    2.4e-7; the worst law is uniform over 7 or 8 texts. A probe looks at most four times (two lengths of
-    seeds, two temperatures): below one in a million. "ignored" takes pairs of which more than half differ.
-    All else is not known: a model that is sure of its answer says the same to every seed.
+    of one distribution. Whatever that distribution is, the first outcome has a chance below 1e-8 and the
+    second one below 2.4e-7; the worst distribution is uniform over 7 or 8 texts. A probe looks at most four
+    times (two lengths of seeds, two temperatures): below one in a million. "ignored" takes pairs of which
+    more than half differ. All else is not known: a model that is sure of its answer says the same to every
+    seed.
     """
     equal = [one for one, other in zip(firsts, seconds, strict=True) if one == other]
     if len(firsts) == _PAIRS and len(equal) == len(set(equal)) == _PAIRS:

@@ -30,7 +30,7 @@ CHARACTERS: Final = 20_000
 #: Longest text of one token, and of a node's note.
 TOKEN_TEXT: Final = 2000
 NOTE: Final = 4000
-#: Steps of a walk, nodes of one request, pairs of arms in a list, draws of an effect.
+#: Steps of a trajectory, nodes of one request, pairs of arms in a list, draws of an effect.
 STEPS: Final = 100_000
 NODES: Final = 100
 PAIRS: Final = 300
@@ -99,7 +99,7 @@ def walk(view: TreeView, node: str) -> Json:
     """The steps from the task to a node: ids, and how many tokens each keeps."""
     found = view.tree.path(node)
     if len(found) > STEPS:
-        raise BadInput(f"this walk has {len(found):,} steps", hint=f"at most {STEPS:,} are shown")
+        raise BadInput(f"this trajectory has {len(found):,} steps", hint=f"at most {STEPS:,} are shown")
     steps = [{"id": step.node.id, "keep": step.keep, "kind": step.node.kind} for step in found]
     return {"leaf": found.leaf.id, "task": found.root.id, "steps": steps, "version": view.version()}
 
@@ -203,7 +203,7 @@ def _branch(one: Subtree) -> Json:
 
 
 def diff(view: TreeView, left: str, right: str) -> Json:
-    """Where two walks part and how they go on."""
+    """Where two trajectories part and how they go on."""
     found = divergence(*view.tree.paths([left, right]))
     return {
         "node": found.node.id,

@@ -214,7 +214,7 @@ def _add_findings(app: FastAPI, shelf: Shelf) -> None:
 
     @app.get("/api/diff")
     def diff(tree: Name, left: Name, right: Name) -> Response:
-        """Two walks behind the point at which they part."""
+        """Two trajectories behind the point at which they part."""
         return json_answer(answers.diff(shelf.view(tree), left, right))
 
     @app.get("/api/effects")

@@ -40,7 +40,7 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ForkSetup:
-    """Who forks: the policy that goes on, the world of a walk, and who grades where there is none."""
+    """Who forks: the policy that goes on, the world of a trajectory, and who grades where there is none."""
 
     policy: Policy
     world: Callable[[Trajectory], World | None]
