@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from refork.forking import Ban, Remove, SwapPolicy, fork, fork_both, sweep
-from refork.forking.arm import IDENTITY, prepare, recorded_settings, run_jobs
+from refork.forking.arm import IDENTITY, _Limits, _Start, fork_id, prepare, recorded_settings, run_jobs
 from refork.growing import UUCB, Independent, RandomNode, Speculation, grow, grow_trees
 from refork.growing.allocator import AdaptiveBudgetAllocator
 from refork.growing.plant import plant_prompt
@@ -22,6 +22,7 @@ from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
+from refork.types import Json, token_array
 from refork.worlds.open import open_world
 from refork_methods.simulate.world import LearnedSimulator
 from support.shelf import Shelf, model
@@ -371,6 +372,35 @@ def test_what_of_a_card_belongs_to_the_identity(changes, same):
         two = prepare(start, card_of(AGENT, **changes), 1, settings=LAW)
         assert (one.record.id == two.record.id) is same
         assert one.record.extra["identity"] == IDENTITY
+
+
+def test_an_identity_is_the_one_that_trees_hold():
+    """Another id would draw every recorded fork anew: who means to change one raises IDENTITY."""
+    with Tree.memory() as tree:
+        start = plant_prompt(tree, AGENT, "Well?")
+        plan = prepare(start, AGENT, 1, settings=LAW).plan
+        begin = _Start(start.node.id, None, token_array([3, 1, 2]), ({"role": "user"},), "", False, True)
+        given: Json = {"seed": 5, "stream": 2, "start": begin, "limits": _Limits(None, None)}
+        unread = replace(begin, tokens=token_array([]), messages=({"content": "Well?", "role": "user"},))
+        assert {
+            "plain": fork_id(plan, None, **given),
+            "changed": fork_id(plan, Remove(2), **given),
+            "in a world": fork_id(replace(plan, world=WORLD), None, **given),
+            "excluded": fork_id(plan, None, **given, exclude_first=7),
+            "simulated": fork_id(plan, None, **given, simulator={"b": 1, "a": {"d": 2, "c": 3}}),
+            "messages": fork_id(plan, None, **given | {"start": unread}),
+            "limited": fork_id(plan, None, **given | {"limits": _Limits(3, 4)}),
+            "open turn": fork_id(plan, None, **given | {"start": replace(begin, mid_turn=True)}),
+        } == {
+            "plain": "09e95384b660116a2c63e232708e8a65",
+            "changed": "116f68103677807bb2b643bc9ac3d2ce",
+            "in a world": "7e960a1e6035d660b1f93847207d4ac0",
+            "excluded": "aaa7e511d2a63271e7a32959499e8146",
+            "simulated": "8c3c6ca0036802d49a345b73734334a7",
+            "messages": "ccfcb5f9ce346d1193c709f49c3edde9",
+            "limited": "3fb1c7fc40af3593a9a60794ca08244a",
+            "open turn": "b30e5b154dca1c2e6923bfa6704c68f8",
+        }
 
 
 def test_a_slip_belongs_to_a_worlds_name():
