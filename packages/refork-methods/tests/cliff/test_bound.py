@@ -121,5 +121,5 @@ def test_an_impossible_fall_cannot_be_planted():
             max_drop(chance)
     with pytest.raises(BadInput, match="a value lies outside"):
         max_drop(0.5, [-0.1, 0.5])
-    with pytest.raises(BadInput, match="neither a distribution"):
+    with pytest.raises(BadInput, match="neither sums to 1"):
         absorbing_values([[0.5, 0.2], [0, 0]], [0, 1])

@@ -37,7 +37,7 @@ def absorbing_values(transition: ArrayLike, reward: ArrayLike) -> Floats:
     step, pay = np.asarray(transition, dtype=np.float64), np.asarray(reward, dtype=np.float64)
     rows = step.sum(axis=1)
     if (step < 0).any() or not np.all((np.abs(rows - 1) < 1e-9) | (rows == 0)):
-        raise BadInput("a row of the transition matrix is neither a law nor all zeros", where="chain")
+        raise BadInput("a row of the transition matrix neither sums to 1 nor is all zeros", where="chain")
     ends = np.where(rows == 0, pay, 0.0)
     return np.asarray(np.linalg.solve(np.eye(len(pay)) - step, ends))
 

@@ -131,7 +131,7 @@ def _scored(body: Json, where: str) -> Scored:
         raise BadInput(
             f"these log-probs were taken at temperature {temperature}",
             where=where,
-            hint="the advantage is a ratio of the two laws themselves: log at temperature 1, without filters",
+            hint="the advantage is a ratio of unfiltered probabilities: log at temperature 1, unfiltered",
         )
     columns: dict[str, list[float]] = {"policy": [], "reference": []}
     ids: list[int] = []

@@ -203,7 +203,7 @@ def keep_chance(p_token: Float64[Tensor, "*n"], q_token: Float64[Tensor, "*n"]) 
     if not bool((q_token > 0).all()):
         raise BadInput(
             "a drafted token has probability 0 under the draft distribution",
-            hint="q must be the law that drafts were sampled from, after temperature, top-k and top-p",
+            hint="q must be what drafts were sampled from, after temperature, top-k and top-p",
         )
     return (p_token / q_token).clamp(max=1.0)
 

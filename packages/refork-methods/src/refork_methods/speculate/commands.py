@@ -474,10 +474,12 @@ def _print_certificates(found: list[Certificate]) -> None:
     for one in found:
         word = "lossless" if one.lossless else "NOT lossless"
         if one.method == "enumeration":
-            told = f"largest total variation {one.max_tv or 0.0:.3g} over {len(one.cases)} enumerated laws"
+            far = one.max_tv or 0.0
+            told = f"largest total variation {far:.3g} over {len(one.cases)} enumerated distributions"
         else:
             least = "no distribution tested" if one.min_p is None else f"least corrected p {one.min_p:.3g}"
-            told = f"{least} over {len(one.cases)} laws; an exact one fails once in {1 / one.error_rate:g}"
+            fails = f"an exact one fails once in {1 / one.error_rate:g}"
+            told = f"{least} over {len(one.cases)} distributions; {fails}"
             if one.mismatches is not None:
                 told += f"; greedy answers that differ: {one.mismatches}"
         typer.echo(f"{one.subject}: {word}; {told}")
@@ -601,7 +603,8 @@ def _print_bench(found: list[BatchResult]) -> None:
     for item in found:
         rates = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in item.stats.accept_rate[:5])
         tau = "   -" if item.stats.tau is None else f"{item.stats.tau:4.2f}"
-        same = {None: "same law", 0: "the same"}.get(item.other_tokens, f"{item.other_tokens} DIFFER")
+        known = {None: "same distribution", 0: "the same"}
+        same = known.get(item.other_tokens, f"{item.other_tokens} DIFFER")
         spread = f"{item.ratio:.2f} ({item.ratios[0]:.2f} to {item.ratios[-1]:.2f})"
         speeds = f"{item.plain_speed:12.0f} {item.speed:14.0f}"
         typer.echo(f"{item.batch:5}  {tau}  {rates:26} {speeds}  {spread:19} {same}")

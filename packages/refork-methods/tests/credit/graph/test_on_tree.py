@@ -237,7 +237,7 @@ def test_anchors_of_observations():
         graph_advantages(b.walks(), [1, 0, 0], history=0)
 
 
-@pytest.mark.parametrize(("outcomes", "words"), [([1.0], "3 paths but 1"), ([1.0, 0.0, np.inf], "infinite")])
+@pytest.mark.parametrize(("outcomes", "words"), [([1.0], "but 1 outcomes"), ([1.0, 0.0, np.inf], "infinite")])
 def test_bad_outcomes_are_refused(merged, outcomes, words):
     with pytest.raises(BadInput, match=words):
         graph_advantages(merged.walks(), outcomes)

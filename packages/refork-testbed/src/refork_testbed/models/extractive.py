@@ -101,7 +101,9 @@ class ExtractiveChat:
 
     def __init__(self, policy: Policy, known: Sequence[str], words: int = 80, seed: int = 0) -> None:
         if not isinstance(policy, NextDistribution):
-            raise CannotDo("this policy cannot say the law of its next token", where=policy.card.name)
+            raise CannotDo(
+                "this policy cannot say the distribution of its next token", where=policy.card.name
+            )
         self._policy: Policy = policy
         self._law: NextDistribution = policy
         self._known = frozenset(word for text in known for word in _WORD.findall(text))

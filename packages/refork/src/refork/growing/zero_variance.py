@@ -136,7 +136,7 @@ def fit_beta(successes: ArrayLike, draws: ArrayLike) -> BetaDistribution:
     won = np.asarray(successes, dtype=np.float64).reshape(-1)
     n = np.asarray(draws, dtype=np.float64).reshape(-1)
     if len(won) < 2 or won.shape != n.shape or (won < 0).any() or (won > n).any() or (n < 1).any():
-        raise BadInput("a law of success rates needs counts of at least two prompts", where="fit_beta")
+        raise BadInput("to fit success rates takes counts of at least two prompts", where="fit_beta")
 
     def loss(log: Float64) -> float:
         a, b = np.exp(log)

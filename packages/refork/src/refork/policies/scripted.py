@@ -114,7 +114,7 @@ def distribution_array(distribution: Distribution, words: Words) -> Float64:
         chances[words.one(text)] += chance
     total = float(chances.sum())
     if not np.isfinite(total) or chances.min() < 0 or abs(total - 1.0) > 1e-6:
-        raise BadInput(f"a law's probabilities must be 0 or more and sum to 1; these sum to {total:g}")
+        raise BadInput(f"probabilities must be 0 or more and sum to 1; these sum to {total:g}")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(chances / total), dtype=np.float64)
 

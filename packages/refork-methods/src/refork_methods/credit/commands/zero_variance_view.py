@@ -31,7 +31,7 @@ def report_card(report: dict[str, Any]) -> Group:
             f"{float(target):.0%} at {'no size' if n is None else f'{n:,}'}"
             for target, n in report["needed"].items()
         )
-        parts += [curve_table(report["curve"]), Text(f"mixed groups by a fitted law of prompts: {needed}")]
+        parts += [curve_table(report["curve"]), Text(f"mixed groups by rates fitted to prompts: {needed}")]
     return Group(*parts)
 
 

@@ -65,7 +65,7 @@ def chain_paths(
         if len(found) + len(open_) > most:
             raise BadInput(f"the chain has more than {most} sequences", hint="a shorter chain")
         if abs(math.fsum(after.values()) - 1.0) > 1e-9 or min(after.values()) < 0:
-            raise BadInput(f"the law after {len(at.sentences)} sentences is no law: {dict(after)}")
+            raise BadInput(f"what follows {len(at.sentences)} sentences is no distribution: {dict(after)}")
         outside = {s: p for s, p in after.items() if not in_class(s, at.sentences)}
         rest = math.fsum(outside.values())
         if rest == 0 and at.intervened > 0:
