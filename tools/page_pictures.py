@@ -86,6 +86,15 @@ PICTURES: dict[str, Drawn | Bars] = {
             ("untrained policy", "untrained_auroc"),
         ),
     ),
+    "memory-unused": Bars(
+        "memory",
+        "share of built tools that no later task called",
+        (
+            ("code made at once", "eager_never_invoked"),
+            ("the same, by the closed form", "closed_form_never_invoked"),
+            ("the gate", "gated_never_invoked"),
+        ),
+    ),
     "localize-first": Bars(
         "localize",
         "share of issues whose faulty file is named first",

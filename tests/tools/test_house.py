@@ -91,7 +91,7 @@ M = "packages/refork-methods/src/refork_methods"
             "glossary_violations",
             3,
             {
-                f"{P}/law.py": "def f(distribution):\n    law_of_it = 1\nclass MyLaw: pass\n",
+                f"{P}/law.py": "def f(law):\n    law_of_it = 1\nclass MyLaw: pass\n",
                 "tools/glossary.toml": "[[word]]\nwords=['law']\ninstead='d'\npart=true\n",
             },
         ),

@@ -386,7 +386,7 @@ _ELEMENTS: Final = """([mark, boxes]) => {
     }
     el.setAttribute(mark, String(found.push(one)));
   };
-  const trajectory = (el) => {
+  const walk = (el) => {
     if (skip.has(el.id) || mute.has(el.tagName)) return;
     if (el.checkVisibility && !el.checkVisibility({visibilityProperty: true})) return;
     const box = el.getBoundingClientRect();
@@ -397,7 +397,7 @@ _ELEMENTS: Final = """([mark, boxes]) => {
       return;
     }
     if (el.tagName === 'LABEL' && el.control) {
-      [...el.children].forEach(trajectory);
+      [...el.children].forEach(walk);
       return;
     }
     const texts = [...el.childNodes].filter((one) => one.nodeType === 3).map((one) => one.data).join(' ');
@@ -408,7 +408,7 @@ _ELEMENTS: Final = """([mark, boxes]) => {
     }
     if (seen && tidy(texts)) put(el, tidy(texts), false);
     else if (seen && !el.children.length && el !== document.body) put(el, said(el), false);
-    [...el.children].forEach(trajectory);
+    [...el.children].forEach(walk);
   };
   walk(document.body);
   return [tidy((document.getElementById('query') || {}).innerText), found];

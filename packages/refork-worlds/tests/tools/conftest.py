@@ -31,7 +31,7 @@ def text(words):
 
 def called(name, given, number):
     if name == "open":
-        names[:] = ["trajectory", *(other for other in names if other != "open")]
+        names[:] = ["walk", *(other for other in names if other != "open")]
         send(method="notifications/tools/list_changed")
     elif name == "echo":
         return text(given["text"])
@@ -75,7 +75,7 @@ for line in sys.stdin:
         tools = {"listChanged": True} if "declares" in how else {}
         told = {"protocolVersion": given["protocolVersion"], "capabilities": {"tools": tools},
                 "serverInfo": {"name": "rough", "version": "1"}}
-    elif method == "tools/list" and "slow" in how and "trajectory" in names:
+    elif method == "tools/list" and "slow" in how and "walk" in names:
         Path(how[-1] + ".pipe").write_text(str(os.getpid()))
         continue
     elif method == "tools/list":

@@ -61,7 +61,7 @@ def opening(world):
         episode.close()
 
 
-CAME = 'tools came :\n{"name":"trajectory","arguments":{"type":"object"}}\ntools went :\n"open"'
+CAME = 'tools came :\n{"name":"walk","arguments":{"type":"object"}}\ntools went :\n"open"'
 
 
 @pytest.mark.parametrize("how", ["declares", "only tells"])
@@ -111,7 +111,7 @@ def test_a_modern_server_is_asked_too():
     world = McpWorld(Server(command="unused"), target=made)
     episode = world.start(world.tasks("train", 1)[0], 0)
     assert episode.step(call_text("open")).text == (
-        'tools came :\n{"name":"trajectory","arguments":{"type":"object"}}\ntools went :\n"open"'
+        'tools came :\n{"name":"walk","arguments":{"type":"object"}}\ntools went :\n"open"'
     )
     assert episode.step(call_text("walk")).text == ""
     episode.close()

@@ -216,7 +216,8 @@ class PrefixScheduler:
         """
         if reads_drafts and self.mode == "context_only":
             raise CannotDo(
-                "a same-step search over confidences that read drafted tokens changes what is drawn",
+                "a same-step search over confidences that read drafted tokens "
+                "changes the output's distribution",
                 hint="train with confidence_with_markov off, or use early_stop or stale_topk",
             )
 

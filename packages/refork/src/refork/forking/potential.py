@@ -200,7 +200,8 @@ def _follow(policy: Policy, trajectory: Trajectory, settings: Sampling) -> Float
             chance = np.exp(given[len(prefix) - keep - 1 :].astype(np.float64))
         else:
             raise CannotDo(
-                "this trace has no log-probs under what it is to be swept with, so draws cannot be reused",
+                "this trace has no log-probs under the distribution it is to be swept with, "
+                "so draws cannot be reused",
                 where=f"node {node.id[:12]}",
                 hint="sweep with its own settings, or with reuse=False",
             )
