@@ -24,14 +24,13 @@ _BLOCK: Final = 20_000
 _DRIVER: Final = """
 
 def refork_law(parameters, stimulus, history):
-    distribution = predict(dict(parameters), stimulus, history)
-    if not isinstance(distribution, (list, tuple)) or len(distribution) != 2:
-        raise ValueError("predict must return two probabilities, and returned " + repr(distribution)[:200])
-    distribution = [float(distribution[0]), float(distribution[1])]
-    if not (distribution[0] >= 0 and distribution[1] >= 0 and abs(distribution[0] + distribution[1] - 1) <=
-    1e-6):
-        raise ValueError("predict returned " + repr(distribution) + ": two chances that sum to 1 are needed")
-    return distribution
+    chances = predict(dict(parameters), stimulus, history)
+    if not isinstance(chances, (list, tuple)) or len(chances) != 2:
+        raise ValueError("predict must return two probabilities, and returned " + repr(chances)[:200])
+    chances = [float(chances[0]), float(chances[1])]
+    if not (chances[0] >= 0 and chances[1] >= 0 and abs(chances[0] + chances[1] - 1) <= 1e-6):
+        raise ValueError("predict returned " + repr(chances) + ": two chances that sum to 1 are needed")
+    return chances
 
 
 def refork_chances(apis, tools, people, stimuli):

@@ -36,7 +36,7 @@ def conversations() -> list[Conversation]:
 
 RECIPE = Recipe(
     name="maze-walker",
-    summary="trajectories a maze of three branches to a hidden target and was never shown a dead end",
+    summary="walks a maze of three branches to a hidden target and was never shown a dead end",
     data=f"{EPISODES} walks in training mazes of {WORLD} by a demonstrator that knows the target and strays "
     f"with probability {MISTAKES} per turn",
     words=lambda: maze_world(*SHAPE).vocabulary(),
