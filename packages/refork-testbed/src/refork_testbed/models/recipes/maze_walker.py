@@ -1,4 +1,4 @@
-"""``maze-walker``: paths a path-star maze to a hidden target, learned from a demonstrator that knows it.
+"""``maze-walker``: walks a path-star maze to a hidden target, learned from a demonstrator that knows it.
 
 The demonstrator strays in a share of its turns and turns back at once, so the demonstrations hold steps
 inward but never a dead end. The organism cannot know the target: it takes a branch by chance, and where that
