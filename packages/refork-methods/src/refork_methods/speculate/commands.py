@@ -487,12 +487,10 @@ def _print_certificates(found: list[Certificate]) -> None:
             if case.tv is not None and case.tv > 1e-12:
                 typer.echo(f"  {case.name}: total variation {case.tv:.4f}")
             elif case.p is not None:
-                far = (
-                    ""
-                    if case.detectable is None
-                    else f", would show a total variation of {case.detectable:.3f}"
-                )
-                typer.echo(f"  {case.name}: p {case.p:.3g} ({case.samples} samples, {case.cells} cells{far})")
+                seen = f"{case.samples} samples, {case.cells} cells"
+                if case.detectable is not None:
+                    seen += f", would show a total variation of {case.detectable:.3f}"
+                typer.echo(f"  {case.name}: p {case.p:.3g} ({seen})")
 
 
 def _print_replay(found: Replay) -> None:
