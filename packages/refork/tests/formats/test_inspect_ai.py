@@ -90,6 +90,23 @@ def test_cut_files_are_read_up_to_there(plain, tmp_path, part):
         assert found.count("skipped") + found.count("lost") > 0
 
 
+def test_a_file_cut_before_its_first_sample_is_refused(plain, tmp_path):
+    """Nothing was read of it, and that is no success."""
+    archive = (FIXTURES / "inspect.eval").read_bytes()
+    with zipfile.ZipFile(FIXTURES / "inspect.eval") as packed:
+        first = min(i.header_offset for i in packed.infolist() if i.filename.startswith("samples/"))
+    listed = plain.read_bytes()
+    for name, raw in (
+        ("cut.eval", archive[: first + 40]),
+        ("cut.json", listed[: listed.index(b'"samples"') + 60]),
+    ):
+        file = tmp_path / name
+        file.write_bytes(raw)
+        with pytest.raises(BadInput, match=r"cut|end") as caught:
+            read(file)
+        assert str(file) in str(caught.value.where)
+
+
 def test_a_journal_without_a_header_names_the_evaluation(tmp_path):
     """What is left of a run that was killed between two writes of a whole archive."""
     with (
