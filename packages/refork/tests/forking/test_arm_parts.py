@@ -1,0 +1,475 @@
+"""The parts of an arm, one by one: what is recorded, what it begins with, whose values count."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from refork.errors import BadInput
+from refork.forking import EditMessage, Insert, fork
+from refork.forking.arm import (
+    Used,
+    _as_now,
+    _as_offered,
+    _attempt,
+    _begin,
+    _calls,
+    _Limits,
+    _rewrite,
+    _same_limits,
+    _Start,
+    graded,
+    prepare,
+    recorded_settings,
+    run_jobs,
+)
+from refork.forking.change import Plan
+from refork.forking.run_on import Branch
+from refork.formats import import_file, reader_for
+from refork.growing.plant import plant_prompt
+from refork.judge import Verdict
+from refork.policies.base import Sampling
+from refork.policies.sent import REQUEST
+from refork.sampling.noise import NoiseKey
+from refork.tree.node import NewNode
+from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.types import token_array
+from support.chain import PLAIN
+from support.tool_talks import ALL, ASKED, ONE, TOOL, put
+from support.tool_talks import policy as tiny
+
+USUAL = Sampling().max_tokens
+CARD = {"weights": "w", "name": "n", "tokenizer": "t", "context": None, "capabilities": ["paired", "tokens"]}
+
+
+class Counting:
+    """A judge that counts what it is asked and answers one thing."""
+
+    def __init__(self, value, name="counting", score="success"):
+        self.value, self.score, self.asked = value, score, []
+        self.producer = Producer(name, "1")
+
+    def judge(self, trajectory):
+        self.asked.append(trajectory.leaf.id)
+        return Verdict(self.value)
+
+
+# Values
+
+
+def failed_and_fine(tree, start, policy):
+    """A fork of two draws that end at the same node, the second of them by an error."""
+    arm = fork(start, policy, 2, settings=PLAIN)
+    leaf = arm.draws[0].leaf
+    draws = (arm.draws[0], DrawRecord(arm.record.id, 1, leaf, "error", "lost"))
+    return replace(arm, draws=draws), leaf
+
+
+def test_a_draw_that_failed_has_no_value_though_its_node_has_a_score(tree, start, policy):
+    arm, leaf = failed_and_fine(tree, start, policy)
+    judge = tree.add_producer(Producer("judge"))
+    tree.add_scores([Score(leaf, "success", 1.0, judge)])
+    assert arm.values() == [1.0, None]
+    assert arm.values(lambda trajectory: 0.5) == [0.5, None]
+
+
+def test_where_the_judge_of_a_call_has_no_answer_the_world_counts_and_no_other_judge(tree, start, policy):
+    arm = fork(start, policy, 3, settings=PLAIN)
+    world, mine, other = (
+        tree.add_producer(Producer(name)) for name in ("world:lock", "judge:mine", "judge:other")
+    )
+    one, two, three = (draw.leaf for draw in arm.draws)
+    assert len({one, two, three}) == 3
+    tree.add_scores([Score(one, "success", 0.25, world), Score(two, "success", 0.5, mine)])
+    tree.add_scores([Score(leaf, "success", 1.0, other) for leaf in (one, two, three)])
+    assert replace(arm, judge=(mine, "success")).values() == [0.25, 0.5, None]
+    assert arm.values() == [1.0, 1.0, 1.0], "without a judge of its own the newest counts"
+
+
+def test_nothing_is_simulated_where_a_simulator_has_answered_nothing(tree, start, policy):
+    arm = fork(start, policy, 1, settings=PLAIN)
+    record = replace(arm.record, extra={"simulator": {"model": "m"}})
+    assert replace(arm, record=record, draws=()).simulated == 0.0
+
+
+def test_scores_are_numbers_and_what_is_not_graded_is_none_of_them():
+    found = graded([1, 0])
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(graded([1, None]), [1.0, np.nan])
+
+
+# Settings of a recorded turn
+
+
+def turn(tree, settings, *, extra=None, noise=None, size=5):
+    """A task and a turn of a log with some settings."""
+    task = tree.append([NewNode(kind="task", text="Well?")])[0]
+    said = NewNode(
+        kind="action", parent=task.id, text="yes", tokens=token_array(range(size)), settings=settings,
+        noise=noise, extra=extra or {},
+    )  # fmt: skip
+    return task, tree.append([said])[0]
+
+
+def settings_at(tree, node):
+    point = tree.at(node)
+    return recorded_settings(point, tree.path(point))
+
+
+def test_the_turn_that_begins_at_a_point_says_how_it_was_sampled(tree):
+    task, _ = turn(tree, {"temperature": 0.25, "max_tokens": 7})
+    found = settings_at(tree, task)
+    assert (found.temperature, found.max_tokens) == (0.25, 7)
+
+
+def test_what_was_forced_once_is_not_forced_again(tree):
+    recorded = Sampling(max_tokens=7, forced=(1,), banned_first=(2,)).to_json()
+    _, said = turn(tree, recorded)
+    found = settings_at(tree, said)
+    assert (found.forced, found.banned_first, found.max_tokens) == ((), (), 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "extra", "noise", "limit"),
+    [
+        ({"temperature": 0.5}, {}, None, 5 + USUAL),  # a log that names no limit
+        ({"temperature": 0.5, "max_tokens": 9}, {}, None, 9),
+        ({"temperature": 0.5}, {"turn_limit": 6}, None, 6),
+        ({"temperature": 0.5, "max_tokens": 9}, {"turn_limit": 6}, None, 6),
+        ({"temperature": 0.5}, {}, NoiseKey(0, 0, 0), USUAL),  # ours: what is not written is the usual one
+    ],
+)
+def test_the_limit_of_a_turn_is_what_is_recorded_of_it(tree, settings, extra, noise, limit):
+    _, said = turn(tree, settings, extra=extra, noise=noise)
+    assert settings_at(tree, said).max_tokens == limit
+
+
+def test_where_nothing_was_said_a_turn_has_the_usual_limit(tree):
+    task = tree.append([NewNode(kind="task", text="Well?")])[0]
+    assert settings_at(tree, task) == Sampling(max_tokens=USUAL)
+
+
+# A context that is written anew
+
+
+def test_an_edit_in_mid_turn_is_recorded_whole(tree, policy):
+    """The rewrite stands where the turn was cut, and carries what was said of it, in text and in tokens."""
+    begin = plant_prompt(tree, policy, "Well?")
+    said = NewNode(
+        kind="action", parent=begin.node.id, text=" think right", tokens=policy.encode(" think right"),
+        offsets=np.array([6, 12]),
+    )  # fmt: skip
+    point = tree.at(tree.append([said])[0], 1)
+    plan = EditMessage(0, "Now?").apply(Plan(point, tree.path(point), policy, PLAIN))
+    start = _begin(tree, plan)
+    node = tree.node(start.at)
+    assert (node.kind, node.parent, node.keep, node.policy) == (
+        "rewrite", point.node.id, 1, policy.card.name,
+    )  # fmt: skip
+    assert node.extra == {
+        "messages": [{"role": "user", "content": "Now?"}],
+        "reason": "message edited",
+        "pending": " think",
+        "pending_tokens": 1,
+        "tokenizer": policy.card.tokenizer,
+    }
+    assert (start.keep, start.pending, start.mid_turn, start.complete, start.generated) == (
+        None, " think", True, False, 1,
+    )  # fmt: skip
+    np.testing.assert_array_equal(start.tokens, node.tokens)
+
+
+def rewrite(tree, policy, messages, account=None):
+    begin = tree.at(next(tree.tasks()))
+    plan = replace(Plan(begin, tree.path(begin), policy, PLAIN), account=account)
+    return tree.node(_rewrite(tree, plan, messages, "", "why").at)
+
+
+def test_one_edit_is_one_node_in_whatever_order_its_messages_are_written(tree, policy, start):
+    """The key is a digest, and trees on disk have it: 16 hex digits of the sorted JSON."""
+    one = rewrite(tree, policy, [{"role": "user", "content": "Now?"}])
+    two = rewrite(tree, policy, [{"content": "Now?", "role": "user"}])
+    assert one.id == two.id
+    body = json.dumps(one.extra, sort_keys=True).encode()
+    assert one.key == f"edit/{hashlib.blake2b(body, digest_size=8).hexdigest()}"
+
+
+def test_the_account_of_an_edit_stands_beside_the_messages(tree, policy, start):
+    messages = [{"role": "user", "content": "Now?"}]
+    node = rewrite(tree, policy, messages, account={"reason": "pinned", "kept": 3})
+    assert node.extra["reason"] == "pinned"
+    assert node.extra["account"] == {"reason": "pinned", "kept": 3}
+    assert node.extra["messages"] == messages
+    assert rewrite(tree, policy, messages, account={"kept": 3}).extra["reason"] == "why"
+
+
+# What a log's agent was offered
+
+
+def offered(tree, messages, *, root=None, request=None):
+    """The messages of a fork at a log's task, before a turn that was asked for by ``request``."""
+    task = tree.append([NewNode(kind="task", text="Well?", extra={} if root is None else {"tools": root})])[0]
+    extra = {} if request is None else {REQUEST: request}
+    tree.append([NewNode(kind="action", parent=task.id, text="yes", extra=extra)])
+    point = tree.at(task)
+    return _as_offered(point, tree.path(point), tuple(messages))
+
+
+USER = {"role": "user", "content": "Well?"}
+OTHER = [{"type": "function", "function": {"name": "other"}}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "root", "request_", "first"),
+    [
+        ([USER], None, None, USER),
+        ([USER], OTHER, None, USER | {"tools": OTHER}),
+        # How the turn itself was asked for comes before what the log says at its beginning.
+        ([USER], OTHER, {"tools": [TOOL], "top_k": 3}, USER | {"tools": [TOOL], REQUEST: {"top_k": 3}}),
+        ([USER], OTHER, {"top_k": 3}, USER | {"tools": OTHER, REQUEST: {"top_k": 3}}),
+        ([USER], None, {}, USER | {REQUEST: {}}),
+        # A chat that carries its tools keeps them.
+        ([USER | {"tools": OTHER}], [TOOL], {"top_k": 3}, USER | {"tools": OTHER, REQUEST: {"top_k": 3}}),
+    ],
+)
+def test_a_chat_carries_what_its_logs_agent_was_offered(tree, messages, root, request_, first):
+    more = {"role": "user", "content": "Quick!"}
+    assert offered(tree, [*messages, more], root=root, request=request_) == (first, more)
+
+
+def test_a_chat_without_messages_carries_nothing(tree):
+    assert offered(tree, [], root=OTHER, request={"top_k": 3}) == ()
+
+
+def test_a_message_calls_tools_or_is_none(tree):
+    task = tree.append([NewNode(kind="task", text="Well?")])[0]
+    calls = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
+    for message, found in ((calls, calls), ({"role": "assistant", "content": "no"}, None), (None, None)):
+        said = tree.append([NewNode(kind="action", parent=task.id, text="x", message=message)])[0]
+        assert _calls(tree.path(said)) == found
+
+
+# A log without token ids
+
+
+def untokenised(tmp_path, tree):
+    file = put(tmp_path, ONE)
+    import_file(tree, file, reader_for(file))
+    (trajectory,) = tree.paths(tree.leaves())
+    return trajectory, tiny(ALL["hermes"])
+
+
+def test_a_turn_of_a_log_that_stands_whole_waits_for_its_answer(tmp_path, tree):
+    trajectory, agent = untokenised(tmp_path, tree)
+    said = next(step.node for step in trajectory if step.node.kind == "action")
+    point = tree.at(said)
+    start = _begin(tree, Plan(point, tree.path(point), agent, Sampling()), answered=True)
+    assert start == _Start(
+        said.id, None, start.tokens, start.messages, said.text, mid_turn=False, complete=True
+    )
+    assert start.tokens.tolist() == []
+    assert start.messages[0]["tools"] == [TOOL]
+    assert start.messages[1] == ASKED
+
+
+def test_what_is_put_where_a_turn_begins_is_its_beginning(tmp_path, tree):
+    trajectory, agent = untokenised(tmp_path, tree)
+    point = tree.at(trajectory.root)
+    plan = Insert(text="dark").apply(Plan(point, tree.path(point), agent, Sampling()))
+    start = _begin(tree, plan)
+    node = tree.node(start.at)
+    assert node.extra["reason"] == "rendered with the policy's template: the log has no token ids"
+    assert node.extra["pending"] == start.pending == agent.decode(plan.insert)
+    assert start.mid_turn
+    assert start.generated == len(plan.insert)
+
+
+# Arms from before identities had a version
+
+
+def records(before, now, *, then=None):
+    """A record of then and one of today, with what their policies' cards say beside the rest."""
+    plain = ForkRecord("old", "", None, None, {}, {}, None, 0, 0)
+    return (
+        replace(plain, policy=CARD | (then or {}) | {"extra": before}),
+        replace(plain, id="new", policy=CARD | {"extra": now}),
+    )
+
+
+NOTHING = _Start("", None, token_array([]), (), "", mid_turn=False, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "then", "goes_on"),
+    [
+        ({}, {}, None, True),
+        ({"layer": 1}, {"layer": 1}, None, True),
+        ({"layer": 1}, {"layer": 1, "told since": 2}, None, True),
+        ({"layer": 1}, {"layer": 2}, None, False),
+        ({"layer": 1}, {}, None, False),
+        ({}, {}, {"weights": "others"}, False),
+        ({}, {}, {"capabilities": ["tokens"]}, False),
+    ],
+)
+def test_an_older_arm_of_another_policy_does_not_go_on(tree, before, now, then, goes_on):
+    old, new = records(before, now, then=then)
+    assert _as_now(tree, old, new, NOTHING, _Limits(None, None)) is goes_on
+
+
+@pytest.fixture
+def drawn(tree):
+    """A function that makes a draw of an arm from the nodes it wrote, and its trajectory."""
+    task = tree.append([NewNode(kind="task", text="Well?")])[0]
+    tree.begin_fork(ForkRecord("arm", task.id, None, None, CARD | {"extra": {}}, {}, None, 0, 0))
+    count = itertools.count()
+
+    def make(*nodes, end="done", reason=None):
+        at, draw = task.id, next(count)
+        for number, node in enumerate(nodes):
+            last = number == len(nodes) - 1 and reason is not None
+            extra = {"reason": reason} if last else {}
+            made = replace(node, parent=at, fork="arm", extra=node.extra | extra, key=f"{draw}/{number}")
+            at = tree.append([made])[0].id
+        return DrawRecord("arm", draw, at, end), tree.path(at)
+
+    return make
+
+
+def action(size, turn=0, finish="stop"):
+    tokens = token_array(range(size))
+    return NewNode(kind="action", tokens=tokens, text="x", noise=NoiseKey(0, 0, 0, turn), finish=finish)
+
+
+ANSWER = NewNode(kind="observation", text="ok", tokens=token_array([1]))
+PUT = NewNode(kind="action", text="y", tokens=token_array([1]), extra={"edit": "insert"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "limits", "goes_on"),
+    [
+        # The first turn of the draw itself: as long as today's limit, cut there or not.
+        ([action(4)], (None, 4), True),
+        ([action(4, finish="length")], (None, 4), True),
+        ([action(3)], (None, 4), True),
+        ([action(3, finish="length")], (None, 4), False),
+        ([action(5)], (None, 4), False),
+        ([action(9)], (None, None), True),
+        # A draw that the world's answer ended has no turn of its own.
+        ([ANSWER], (None, 4), True),
+        ([ANSWER], (1, None), True),
+        ([action(4), ANSWER, action(4, 1), ANSWER], (2, None), True),
+        ([action(4), ANSWER, action(4, 1), ANSWER], (3, None), True),
+        ([action(4), ANSWER, action(4, 1), ANSWER], (1, None), False),
+        # What was put there is no turn of the draw's.
+        ([PUT, ANSWER], (1, None), True),
+    ],
+)
+def test_an_older_draw_goes_as_far_as_todays_limits_let_it(drawn, nodes, limits, goes_on):
+    draw, trajectory = drawn(*nodes)
+    assert _same_limits(draw, trajectory, _Limits(*limits)) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("reason", "turns", "goes_on"),
+    [
+        ("turn limit", 2, True),
+        ("turn limit", 3, False),
+        ("context full", 2, False),
+        ("context full", 3, True),
+    ],
+)
+def test_an_older_draw_that_met_a_limit_met_todays(drawn, reason, turns, goes_on):
+    draw, trajectory = drawn(action(4), ANSWER, action(4, 1), ANSWER, end="limit", reason=reason)
+    assert _same_limits(draw, trajectory, _Limits(turns, None)) is goes_on
+
+
+def test_an_older_draw_that_failed_is_the_same_under_any_limit(drawn):
+    draw, trajectory = drawn(action(9), end="error")
+    assert _same_limits(draw, trajectory, _Limits(1, 2))
+
+
+# Draws that are tried again, and who does and judges them
+
+
+def test_another_try_of_an_unpaired_draw_has_a_name_of_its_own(tree, start):
+    noise = NoiseKey(0, 0, 3)
+    branch = Branch("arm", start.node.id, 2, token_array([]), [], noise)
+    names = []
+    for _ in range(3):
+        names.append(_attempt(tree, branch))
+        key = f"arm/3{names[-1]}/0a"
+        tree.append([NewNode(kind="action", parent=start.node.id, keep=2, key=key, text="x")])
+    assert names == ["", "~1", "~2"]
+
+
+def test_a_draw_that_never_ends_is_given_up():
+    asked = []
+    full = SimpleNamespace(has=lambda node: asked.append(node) or True)
+    with pytest.raises(BadInput, match="10,000 times"):
+        _attempt(full, Branch("arm", "at", None, token_array([]), [], NoiseKey(0, 0, 3)))
+    assert len(asked) == len(set(asked)) == 10_000
+
+
+def test_what_an_arm_took_adds_up():
+    assert Used(3, 1, 2.5).plus(4, 5) == Used(7, 6, 2.5)
+
+
+class Elsewhere:
+    """A backend that does the draws here, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def run(self, jobs, **given):
+        self.asked.append((list(jobs), given))
+        for job in jobs:
+            run_jobs([job], judge=given["judge"])
+        return {job.record.id: Used(11, 2) for job in jobs}
+
+
+def test_a_backend_is_asked_with_all_that_the_call_says(start, policy, judge):
+    backend, told = Elsewhere(), []
+    arm = fork(
+        start,
+        policy,
+        3,
+        settings=PLAIN,
+        judge=judge,
+        backend=backend,
+        progress=lambda *a, **_: told.append(a),
+    )
+    ((jobs, given),) = backend.asked
+    assert [len(job.branches) for job in jobs] == [3]
+    assert (given["judge"], given["stage"]) == (judge, "forking")
+    given["progress"]("here", 1, 2)
+    assert told[-1] == ("here", 1, 2)
+    assert (arm.tokens, arm.ties) == (11, 2)
+    assert 0 < arm.seconds < 3600
+    assert None not in arm.values()
+
+
+def test_the_stage_of_a_fork_is_forking(start, policy, judge):
+    stages = []
+    run_jobs(
+        [prepare(start, policy, 4, settings=PLAIN)], judge=judge, progress=lambda *a, **_: stages.append(a[0])
+    )
+    assert set(stages) == {"forking"}
+
+
+def test_a_judge_is_asked_once_of_a_draw_and_never_of_one_that_failed(tree, start, policy):
+    arm = fork(start, policy, 4, settings=PLAIN)
+    tree.finish_draws([DrawRecord(arm.record.id, 9, start.node.id, "error", "lost")])
+    unsure = Counting(None, "unsure")
+    more = fork(start, policy, 10, settings=PLAIN, judge=unsure)
+    assert sorted(unsure.asked) == sorted(draw.leaf for draw in more.draws if draw.end != "error")
+    assert len(unsure.asked) == 9
+    sure = Counting(1.0, "sure")
+    for _ in range(2):
+        fork(start, policy, 4, settings=PLAIN, judge=sure)
+    assert len(sure.asked) == 9, "what it has graded already it is not asked again"
