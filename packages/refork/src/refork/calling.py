@@ -66,6 +66,7 @@ def call(
             Refork's own, whatever went wrong, with its line.
     """
     _check(thing, arguments, options, where)
+    # A mistake of ours keeps its traceback; one in somebody else's opener is theirs to mend.
     if (getattr(thing, "__module__", None) or "").partition(".")[0].replace("_", "-") in OURS:
         return thing(*arguments, **options)
     try:

@@ -82,6 +82,7 @@ class PolicyChat:
             asked[0] = {**asked[0], "tools": list(tools)}
         with one_at_a_time(self.policy):
             rendered = self.policy.render([], token_array([]), asked)
+        # The messages are part of the address, or all questions with one draw would meet the same noise.
         noise = NoiseKey(self._seed, stream_of("chat", repr(asked)), draw)
         request = Request(rendered.tokens, noise, messages=tuple(asked))
         with one_at_a_time(self.policy):

@@ -81,6 +81,7 @@ def bounded(connection: sqlite3.Connection, where: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
+        # Ctrl-C interrupts with the same code: the count tells which of the two it was.
         if code == sqlite3.SQLITE_TOOBIG or (code == sqlite3.SQLITE_INTERRUPT and spent > _BREATHS):
             raise NotATree(
                 "the list of this database's tables is longer than that of any tree; it was not read",

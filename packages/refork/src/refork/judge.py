@@ -102,6 +102,7 @@ def load_judge(spec: str) -> Judge:
     """
     name, argument = split("judges", spec)
     made: Any = resolve("judges", name)
+    # A class is asked for first: it has a judge's methods too, and would pass for one.
     if inspect.isclass(made):
         make: Any = made
         try:

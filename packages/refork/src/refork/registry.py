@@ -341,6 +341,7 @@ def _from_file(file: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
+        # Half a module must not be what the next call finds.
         del sys.modules[name]
         if isinstance(error, UserError) or not isinstance(error, Exception):
             raise

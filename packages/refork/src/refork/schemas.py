@@ -59,10 +59,12 @@ class Checker:
                 answer = b""
             finally:
                 late.cancel()
+                # Joined, so that a timer that has just fired does not kill the process of the next question.
                 late.join()
             if not answer.endswith(b"\n"):
                 self._end()
                 return f"it could not be checked in {self._seconds:g} s and {MEMORY >> 20} MiB"
+            # The answer came, and the timer fired right behind it.
             if process.poll() is not None:
                 self._end()
         told: str | None = json.loads(answer)
@@ -81,6 +83,7 @@ class Checker:
         if self._process is None or self._owner != os.getpid():  # a fork's pipes are its parent's
             self._owner = os.getpid()
             self._process = subprocess.Popen(
+                # Isolated, or ``types.py`` of this folder would stand before the standard library's.
                 [sys.executable, "-I", str(Path(__file__).resolve())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 PREFIX: Final = "REFORK_"
 _FORMER_PREFIX: Final = "RAMIFY_"
+# An underscore is a letter to ``\b``, which alone would miss ``ramify_tree``.
 _FORMER_MARK: Final = re.compile(r"\bramify(?=\b|_)")
 
 

@@ -209,6 +209,7 @@ def _as_call(value: Json) -> ToolCall | None:
 
 def _number(text: str) -> float | str:
     """A JSON number as a float where that is exact, else as it was written."""
+    # A float prints the shortest text that reads as it: where that is another number, something was lost.
     value = float(text)
     return value if Decimal(repr(value)) == Decimal(text) else text
 

@@ -22,6 +22,7 @@ Coupling: TypeAlias = Literal["inverse", "gumbel"]
 
 def token_array(tokens: Any) -> IntArray:
     """Token ids as a one-dimensional, read-only int32 array."""
+    # A copy: to forbid writing to the caller's own array would change it for them.
     array = np.array(tokens, dtype=np.int32).reshape(-1)
     array.flags.writeable = False
     return array

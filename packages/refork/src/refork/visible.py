@@ -89,6 +89,7 @@ class DrawnStream(_Stream):
 
     def write(self, text: str) -> int:
         """Write a text; what is neither a style nor a move of the drawing is made visible."""
+        # The pattern is one group: the texts come at even places, the sequences between them at odd ones.
         parts = _DRAWN.split(text)
         self.under.write("".join(one if at % 2 else visible(one) for at, one in enumerate(parts)))
         return len(text)

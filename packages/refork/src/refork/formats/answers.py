@@ -59,6 +59,7 @@ def answered(
         if not answer.messages:
             raise BadInput(f"{answer.side} has no message", where=where)
         before = sum(message["role"] == "assistant" for message in prompt)
+        # Facts go to assistant turns in order, and those of the prompt come first.
         told = [*({} for _ in range(before)), *answer.facts]
         new_nodes = list(chat.drafts([*prompt, *answer.messages], rest, line, where, facts=told))
         own = branched(new_nodes, shared(prompt, answer.messages), f"{line}/{answer.side}")
@@ -70,8 +71,11 @@ def shared(prompt: Sequence[Message], answer: Sequence[Message]) -> int:
     if not prompt:
         return 0
     said = [message["role"] == "assistant" for message in prompt]
+    # An assistant message is a node, a run of others is one; a prompt that begins with an answer has an empty
+    # task before it.
     runs = sum(len(list(run)) if key else 1 for key, run in groupby(said))
     count = runs + (1 if said[0] else 0)
+    # What is shown at the prompt's end and at the answer's beginning is one node, and not the prompt's alone.
     return count if said[-1] or answer[0]["role"] == "assistant" else count - 1
 
 

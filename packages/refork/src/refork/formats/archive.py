@@ -77,12 +77,14 @@ class Archive:
         header = self._file.read(30)
         if len(header) < 30 or header[:4] != _LOCAL:
             raise zipfile.BadZipFile("no entry begins where the directory says")
+        # This header's name and extra field have lengths of their own, which may differ from the directory's.
         self._file.seek(info.header_offset + 30 + sum(struct.unpack("<HH", header[26:])))
         raw = self._file.read(info.compress_size)
         most = info.file_size + 1
         if info.compress_type == zipfile.ZIP_STORED:
             return raw[:most]
         if info.compress_type == zipfile.ZIP_DEFLATED:
+            # Negative, for ZIP holds raw deflate, without the header of zlib.
             return zlib.decompressobj(-15).decompress(raw, most)
         if info.compress_type == ZSTANDARD:
             return _zstandard(raw, most)
@@ -96,6 +98,7 @@ def _zstandard(raw: bytes, most: int) -> bytes:
     except ImportError:
         raise MissingExtra("zstandard", "inspect") from None
     try:
+        # A frame may ask for a window of gigabytes before it gives a byte.
         with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(io.BytesIO(raw)) as reader:
             return bytes(reader.read(most))
     except (zstandard.ZstdError, MemoryError) as error:
@@ -159,6 +162,7 @@ def _large(extra: bytes, packed: int, size: int) -> tuple[int, int]:
     at = 0
     while at + 4 <= len(extra) and 0xFFFFFFFF in (packed, size):
         kind, length = struct.unpack("<HH", extra[at : at + 4])
+        # Before an entry, unlike in a directory, the field holds both sizes, the unpacked one first.
         if kind == 1 and length >= 16 and at + 20 <= len(extra):
             size, packed = struct.unpack("<QQ", extra[at + 4 : at + 20])
             break

@@ -68,6 +68,7 @@ class ATIF(LogReader):
             made = _messages(step, place)
             kept.append(_rest_of(step, len(made)))
             if step.get("is_copied_context"):
+                # The place of the step's first message: its others are results, which are shown anyway.
                 copied.add(len(messages))
             elif made[0]["role"] == "assistant":
                 told.append(_turn_facts(step))

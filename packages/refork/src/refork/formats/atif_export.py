@@ -135,6 +135,7 @@ def _call(call: Json, number: int) -> Json:
     made: Json = {
         "tool_call_id": str(call.get("id") or f"call_{number}"),
         "function_name": str(inner.get("name", "")),
+        # ATIF has an object there and nothing else.
         "arguments": arguments if isinstance(arguments, dict) else {"text": raw},
     }
     return made | ({"extra": call["extra"]} if call.get("extra") else {})

@@ -119,6 +119,7 @@ def shaped(records: Iterator[Record], where: str, name: str) -> Iterator[Record]
 def whole(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:
     """All records of one item, or a remark why none of them can be read."""
     try:
+        # All or none: of an item that breaks halfway there would be nodes without an end.
         yield from list(shaped(records, where, name))
     except BadInput as error:
         yield Remark("skipped", error.what, error.where)

@@ -179,6 +179,7 @@ def graded(
     if items and items[-1].kind == "task" and (error or any(v is not None for v in scores.values())):
         # The task may be that of other conversations, whose ends are others.
         above = node_id(items[-1].parent, items[-1].keep, "task", str(items[-1].key))
+        # As texts, for a score may be NaN or infinite, of which canonical JSON makes no digest.
         name = content_hash([str(items[-1].key), error, {k: repr(v) for k, v in scores.items()}])
         items.append(NewNode(kind="verdict", parent=above, key=f"end/{name}", origin="real"))
     if error and items:

@@ -18,6 +18,7 @@ class Grouped:
         # The empty name is a database of its own, in memory up to the cache's size and removed when closed.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("PRAGMA cache_size = -16384")
+        # Nothing is taken back here, and the file goes with the connection.
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(

@@ -51,6 +51,7 @@ def import_file(
     with Interrupt() as stop:
         while True:
             with tree.transaction():
+                # The generator writes while it is advanced, so each of its steps is within a transaction.
                 at = next(parts, None)
             if at is None:
                 break

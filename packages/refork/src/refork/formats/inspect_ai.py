@@ -126,6 +126,7 @@ def _listed(opened: IO[bytes], file: Path) -> InspectLog:
     if found is None:
         # An evaluation without samples, or no evaluation at all.
         return InspectLog(parse_object(head, str(file), _HEADER), iter(()), False)
+    # What stands behind the samples is not looked for: it may be gigabytes away.
     header = parse_object(head[: found.start()] + b'"samples": []}', f"{file}, header", _HEADER)
     opened.seek(found.end() - 1)
     return InspectLog(header, _items(opened, file), False)
@@ -180,6 +181,7 @@ class InspectAI:
     def sniff(self, head: Head) -> bool:
         """Whether the file is an archive that begins with inspect_ai's journal, or a JSON log."""
         if head.data.startswith(PACKED):
+            # The name of the first entry stands behind a header of 30 bytes.
             return head.data[30:].startswith(START) or head.name.endswith(".eval")
         start = head.text.lstrip()
         marks = ('"version"', '"status"', '"eval"')
@@ -478,6 +480,7 @@ def _tools(event: Json, request: Json) -> list[Json]:
 def _sent(given: Sequence[Json], request: Json) -> dict[str, Json]:
     """The messages of a request by the names of those that they were made of; none where they do not fit."""
     listed = request.get("messages") if _is_chat(request) else None
+    # Where a provider merged or split messages, nobody can say which one was made of which.
     if not isinstance(listed, list) or [m.get("role") for m in listed] != [m.get("role") for m in given]:
         return {}
     return {_name(one): made for one, made in zip(given, listed, strict=True)}

@@ -94,6 +94,7 @@ def _flat(run: Any) -> Iterator[Any]:
         children = one.get("child_runs") or []
         trace = one.get("trace_id") or trace or (_id(one) if not one.get("parent_run_id") else None)
         yield {**one, "trace_id": trace}
+        # What a child says of its parent goes before the place where it stands.
         waiting += [
             ({"parent_run_id": _id(one), **child}, trace) for child in children if isinstance(child, dict)
         ]

@@ -127,6 +127,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         harden(db)
         db.row_factory = sqlite3.Row
         db.execute("PRAGMA query_only = ON")
+        # SQLite opens lazily: only a first read says whether this is a database.
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except (sqlite3.Error, UnicodeDecodeError):
         db.close()
@@ -326,6 +327,7 @@ class MessageTree:
             "WITH RECURSIVE chain (hash, parent_hash, role, told, up) AS ("
             "SELECT hash, parent_hash, role, provider_metadata, 0 FROM messages WHERE hash = ? UNION ALL "
             "SELECT m.hash, m.parent_hash, m.role, m.provider_metadata, up + 1 FROM messages m "
+            # In a damaged file a message may come after itself.
             "JOIN chain c ON m.hash = c.parent_hash WHERE up < 100000) SELECT * FROM chain ORDER BY up DESC"
         )
         found: list[tuple[str, Message]] = []

@@ -92,6 +92,7 @@ def _body(record: Record) -> Json:
 
 def _plain_fields(kind: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
     """The fields of a record that are plain values, with what they may be; arrays check themselves."""
+    # Annotations are texts here, as they are not evaluated in the modules of the records.
     found = [
         (field.name, [_PLAIN.get(part) for part in str(field.type).split(" | ")]) for field in fields(kind)
     ]

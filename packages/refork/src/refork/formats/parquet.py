@@ -117,6 +117,7 @@ def parquet_items(path: Path, name: str, item: Item) -> Iterator[Record]:
                 said = str(error).partition("\n")[0][:120]
                 left = file.metadata.row_group(group).num_rows - (number - before)
                 yield Remark("skipped", f"damaged rows: {said}", f"{path}, row {number + 1}", max(1, left))
+                # Rows behind the damage keep the numbers that they have in the file.
                 number = before + file.metadata.row_group(group).num_rows
             yield Position(total * (group + 1) // file.num_row_groups, total)
 

@@ -126,6 +126,7 @@ class Redactor:
             return self._named(value, key) if key else self.text(value)
         if isinstance(value, dict):
             made = {self.text(name): self.json(one, name) for name, one in value.items()}
+            # Compared by identity: what holds no secret comes back as the same object, however large it is.
             same = all(a is b for a, b in zip(made.values(), value.values(), strict=False))
             return value if same and made.keys() == value.keys() else made
         if isinstance(value, list):
@@ -289,6 +290,7 @@ def _clean(tokens: IntArray, redactor: Redactor) -> bool:
     if redactor.decode is None:
         return False
     text = redactor.decode(tokens)
+    # One of its own: what is found while looking is not to be counted.
     return Redactor().text(text) is text
 
 

@@ -26,6 +26,7 @@ Unpack: TypeAlias = Callable[[Any, str], Iterable[Any]]
 EVERY: Final = 4 << 20
 _CHUNK: Final = 1 << 20
 #: What tells where a value ends: whole texts, a text that does not end, brackets and commas.
+#: Possessive, so that a text without an end is given up at once and not tried again from all its places.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 _BETWEEN: Final = re.compile(rb"[ \t\r\n,]*+")
 #: Names that :class:`Occurrences` keeps in a dictionary.
@@ -130,6 +131,7 @@ def _kind(file: IO[bytes], path: Path) -> str:
     first = text.partition(b"\n")[0]
     if _whole(first) or len(first) == len(text) == _LOOK - start:
         return "lines"
+    # A first line that is damaged makes no document of a file of lines.
     return "lines" if any(map(_whole, text.split(b"\n")[1:])) else "document"
 
 
@@ -146,6 +148,7 @@ def _whole(line: bytes) -> bool:
 
 def _lines(file: IO[bytes], path: Path, total: int) -> Iterator[tuple[str, Json | Remark | Position]]:
     told, number = file.tell(), 0
+    # One byte more than is read, which tells a line beyond the limit from one that just reaches it.
     while line := file.readline(LINE + 1):
         number += 1
         where = f"{path}:{number}"
@@ -217,6 +220,7 @@ def _end(held: bytes, at: int) -> int | None:
         elif sign in b"]}":
             depth -= 1
             if depth <= 0:
+                # Below 0 the bracket is that of the array around, and ends a number or a word before it.
                 return token.end() if depth == 0 else token.start()
         elif sign == b"," and depth == 0:
             return token.start()

@@ -203,6 +203,7 @@ def total(reward: Any) -> float | None:
 
 
 def _ids(raw: Any, what: str, where: str) -> IntArray:
+    # By type, for a truth value is a whole number to isinstance.
     if not isinstance(raw, (list, tuple)) or not all(type(one) is int for one in raw):
         raise BadInput(f"{what} is no list of token ids", where=where)
     if raw and not 0 <= min(raw) <= max(raw) < 2**31:
@@ -259,6 +260,7 @@ def _told_stretches(one: SampledSequence, said: Sequence[bool]) -> list[_Segment
     groups = _grouped(one.answers)
     found: list[_Segment] = []
     at = 0
+    # A turn without pieces at the end, so that what was shown after the last one is taken too.
     for start, pieces in [*turns, (len(said), [])]:
         shown = bool(groups) and groups[0][0]["role"] != "assistant"
         if start > at or shown:
@@ -349,6 +351,7 @@ def known_numbers(values: Sequence[Any]) -> FloatArray | None:
     ``-Infinity`` is the log-prob of a token that could not have been said, and was forced.
     """
     for one in values:
+        # NaN compares false, and so counts as not known.
         if one != "-Infinity" and not (isinstance(one, (int, float)) and abs(one) <= _LARGEST):
             return None
     return np.array([float(one) for one in values], dtype=np.float32)

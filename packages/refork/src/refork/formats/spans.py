@@ -105,6 +105,7 @@ class TracePath:
         placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
         loose = [*self._nameless, *(run.facts for run in self._runs.values() if run.facts not in placed)]
         trace = trace | ({"tools": loose} if loose else {})
+        # No two drafts of a path have one key, so the comparison ends before it comes to arrays.
         at = self.new_nodes.index(self._end)
         ended = replace(self._end, extra=self._end.extra | {"trace": trace}, error=self._end.error or error)
         self.new_nodes[at] = self._end = ended

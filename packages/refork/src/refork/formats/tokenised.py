@@ -63,6 +63,7 @@ class TokenContext:
             return {"tokens": token_array([])}
         made = [dict(message) for message in messages]
         if self._tools and not self._history:
+            # Templates write tools once, at the beginning, so they go with the first message.
             made[0] = {**made[0], "tools": self._tools}
         if self._clean is not None:
             made = [self._clean(message) for message in made]

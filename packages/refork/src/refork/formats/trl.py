@@ -175,6 +175,7 @@ class TRL(RowReader):
 def _implicit(chosen: Sequence[Message], rejected: Sequence[Message]) -> tuple[list[Message], ...]:
     """The messages that both sides begin with, and what is left of each."""
     count = 0
+    # The last message of a side is its answer, also where both say the same.
     for one, other in zip(chosen[:-1], rejected[:-1], strict=False):
         if one != other:
             break

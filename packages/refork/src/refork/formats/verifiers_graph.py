@@ -269,6 +269,7 @@ class GraphReader:
             parent=above,
             key=key,
             text="\n".join(filter(None, map(text_of, messages))),
+            # Only the empty task before a first answer is known to have no ids; elsewhere they are unknown.
             tokens=np.array(ids, np.int32) if ids or (ids is not None and not messages) else None,
             message=messages[0] if len(messages) == 1 else None,
             origin="real",
@@ -335,6 +336,7 @@ def _in_pieces(turn: NewNode, told: Pieces, logprobs: Sequence[float]) -> list[N
     message, tokens = turn.message or {}, turn.tokens
     assert tokens is not None
     parent, at, character, drawn = turn.parent, 0, 0, 0
+    # The format has log-probs of what the policy chose, and of nothing that was given or forced.
     fits = len(logprobs) == sum(size - forced for size, _, given, forced in told.pieces if not given)
     alone = len(told.pieces) == 1
     for number, (size, characters, given, forced) in enumerate(told.pieces):

@@ -84,6 +84,7 @@ class Verl(RowReader):
         if isinstance(masks, list) and isinstance(prompt, list) and isinstance(completion, list):
             if len(masks) != len(prompt) + len(completion):
                 raise BadInput("the attention mask is not one number for each token", where=where)
+            # One mask covers prompt and response, in this order.
             real = [bool(one) for one in masks[len(prompt) :]]
             prompt = [token for token, kept in zip(prompt, masks, strict=False) if kept]
             arrays = {key: _unpadded(value, real) for key, value in arrays.items()}

@@ -59,6 +59,7 @@ def parse_address(uri: str | os.PathLike[str]) -> Address:
             hint="put it into ~/.pgpass or PGPASSWORD, where libpq looks for it",
         )
     shown = f"postgresql://{place_ if who else '/' + database}" + (f"?{query}" if query else "")
+    # ``//NAME`` alone is a host without a database; ``///NAME``, also as a path object folds it, names one.
     if not database or (slashes == "/" and not who):
         raise BadInput("this address names no database", where=shown, hint=EXAMPLE)
     names = [value for name, value in given if name == "tree"]

@@ -49,6 +49,7 @@ def _draw(row: Row) -> DrawRecord:
 
 def _plain(record: ForkRecord, name: str) -> Any:
     value = getattr(record, name)
+    # Stored JSON comes back with lists for tuples and texts for other keys: so is the given value compared.
     return json.loads(json.dumps(value)) if isinstance(value, dict) else value
 
 
@@ -138,6 +139,7 @@ def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:
         "ON CONFLICT (fork, draw) DO NOTHING",
         rows,
     )
+    # A worker may repeat a draw after a crash: one that is there already is no error where it says the same.
     if added < len(rows):
         sql = 'SELECT leaf, "end", error FROM draws WHERE fork = ? AND draw = ?'
         for row, record in zip(rows, records, strict=True):

@@ -109,6 +109,7 @@ def _sorted(order: Order, means: NDArray[np.float64], sizes: NDArray[np.int64]) 
     if order == "written":
         return np.arange(len(means))
     key = {"lowest": means, "highest": -means, "largest": -sizes.astype(np.float64)}[order]
+    # NaN sorts last, negated too: a task without a score comes last, whichever end is first.
     return np.argsort(key, kind="stable")
 
 
@@ -118,6 +119,7 @@ def _fitting(db: Database, wanted: Filter) -> NDArray[np.int64]:
     if wanted.text:
         conditions.append("lower(n.text) LIKE lower(?) ESCAPE '\\'")
         values.append(f"%{plain(wanted.text)}%")
+    # Extra may be long: it is read only where a world is asked for.
     extra = "NULL" if wanted.world is None else "n.extra"
     found = db.rows(f"SELECT n.row, {extra} FROM nodes n WHERE {' AND '.join(conditions)}", values)
     chosen = [row for row, said in found if wanted.world is None or _world(said) == wanted.world]

@@ -54,6 +54,7 @@ def dumps(value: Any, where: str) -> str:
         raise BadInput(f"not plain JSON data: {error}", where=where) from error
     except RecursionError as error:
         raise BadInput(f"the data nest deeper than {DEEPEST} levels", where=where) from error
+    # Brackets inside texts are counted too: this only says whether the exact check is worth its time.
     if text.count("[") + text.count("{") > DEEPEST:
         shallow(text.encode("utf-8", "replace"), where, DEEPEST)
     return text
@@ -114,6 +115,7 @@ def check_numbers(bodies: Sequence[Row], positions: Sequence[Row]) -> None:
     Raises:
         BadInput: it names the node's key, the field and the token.
     """
+    # In a body 1 is the token ids and 3 to 6 the arrays of FLOATS; in a position 4 is the kind and 5 the key.
     tokens = np.frombuffer(b"".join(body[1] for body in bodies if body[1]), "<i4")
     floats = np.frombuffer(b"".join(data for body in bodies for data in body[3:7] if data), "<f4")
     if not (len(tokens) and tokens.min() < 0) and not np.isnan(floats).any():
@@ -206,6 +208,7 @@ def _utf8(text: str) -> int:
 def row_of(position: Row, body: Row, snapshot: bytes | None, created: float) -> Row:
     """A full row: ``position`` is row, id, parent, keep, kind, key, depth; ``body`` is :func:`content`."""
     # SQLite gives no negative zero back.
+    # What content() leaves out goes in here: the snapshot behind ``state_key``, the moment before ``extra``.
     return (*position, *body[:9], snapshot, *body[9:18], float(created) + 0.0, body[18])
 
 
@@ -278,6 +281,7 @@ def _same(name: str, old: Any, new: Any) -> bool:
         # Where tokens end is known from text and ids; an older writing may not have looked.
         return name == "offsets"
     if name in FLOATS:
+        # Equal infinities are close to numpy; NaN is never stored, so it needs no rule.
         a, b = np.frombuffer(old, "<f4"), np.frombuffer(new, "<f4")
         return len(a) == len(b) and bool(np.allclose(a, b, rtol=SAME, atol=SAME))
     if name in JSONS:
@@ -287,6 +291,7 @@ def _same(name: str, old: Any, new: Any) -> bool:
 
 def _lasting_cost(text: str | None) -> Json:
     known: Json = {} if text is None else json.loads(text)
+    # The same work takes another time each time; its tokens and its money must be the same.
     known.pop("seconds", None)
     return known
 

@@ -90,7 +90,9 @@ def _kinds(db: Database, table: str) -> Iterator[tuple[str, str]]:  # noqa: C901
 
 
 def _shapes(db: Database, table: str, columns: tuple[tuple[str, type], ...]) -> Iterator[tuple[str, str]]:
+    # As bytes: sqlite3 raises on the first text that is not UTF-8, before its row can be named.
     names = ", ".join(f'CAST("{name}" AS BLOB)' for name, _ in columns)
+    # The row numbers of a damaged file may be below 1.
     last = -(2**63)
     while page := db.rows(
         f"SELECT row, {names} FROM {table} WHERE row > ? ORDER BY row LIMIT {_PAGE}", (last,)

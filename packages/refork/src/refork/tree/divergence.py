@@ -69,6 +69,7 @@ def _together(left: Trajectory, right: Trajectory) -> Iterator[Step]:
 def _earlier(node: Node, left: int | None, right: int | None) -> int | None:
     known = [keep for keep in (left, right) if keep is not None]
     keep = min(known, default=None)
+    # A keep of the whole length is the same as None; a node without tokens can still be cut at 0.
     return None if keep is None or keep >= max(node.length, 1) else keep
 
 

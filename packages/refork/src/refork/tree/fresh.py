@@ -25,11 +25,13 @@ def make(path: Path, build: Callable[[Path], None]) -> bool:
     try:
         build(fresh)
         try:
+            # A link fails where the name is taken; a rename would replace what another maker has put there.
             os.link(fresh, path)
         except FileExistsError:
             return False
         except OSError:  # a file system without hard links
             fresh.replace(path)
+        # A name is an entry of its folder, and outlasts a crash only once the folder is written too.
         _sync(folder)
     finally:
         _remove(fresh)
@@ -64,6 +66,7 @@ def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def _remove_dead(fresh: Path) -> None:
+    # The name may be anybody's: no link is followed, and no pipe waited for.
     handle = os.open(fresh, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         _lock(handle)

@@ -80,12 +80,14 @@ def _difference(connection: sqlite3.Connection, version: int) -> str | None:
                 return f"{_name_text(kind)} {_name_text(name)} is not defined as in a tree"
         return "it lacks " + ", ".join(f"{kind} {name}" for kind, name in near if (kind, name) not in found)
     pages = [page for *_, page in raw]
+    # With one root page for two entries a write to one table would change another; page 1 is the list itself.
     if len(raw) != len(found) or len(set(pages)) != len(pages) or 1 in pages:
         return "two of its tables or indexes are kept in one place"
     return None
 
 
 def _rows(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    # A stranger's name may be no UTF-8, and is still to be named in the message.
     factory, connection.text_factory = connection.text_factory, _text
     try:
         return connection.execute(_LIST).fetchall()
@@ -114,6 +116,7 @@ def _name_text(name: Any) -> str:
 def _trees(version: int) -> tuple[Contents, ...]:
     """What a tree of a version lists, for each version in which it may have been made."""
     made = []
+    # SQLite lists an added column otherwise than one that its table was made with: each way counts.
     for first in range(1, version + 1):
         with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
             steps = (change for step in range(first, version) for change in MIGRATIONS[step])

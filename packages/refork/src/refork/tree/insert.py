@@ -120,6 +120,7 @@ class _Batch:
         id_ = node_id(new_node.parent, keep, new_node.kind, key)
         if id_ not in self.parents:
             tokens = body[1]
+            # Later drafts of the same batch may be its children.
             self.parents[id_] = ParentRow(0, depth, None if tokens is None else len(tokens) // 4)
             if new_node.key is not None:
                 self.unsure.add(id_)

@@ -79,6 +79,7 @@ class Loaded:
         for name in ("nodes", "scores", "forks", "draws", "renumbered"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for noted in other.remarks:
+            # Each place below counts one again: this is what has no place of its own.
             self.note(Remark(noted.kind, noted.what, None, noted.count - len(noted.places)))
             for place in noted.places:
                 self.note(Remark(noted.kind, noted.what, place))
@@ -155,6 +156,7 @@ class Loader:
             if isinstance(item, Position):
                 self._flush()
                 waiting = 0
+                # The caller commits here, so all that was read before must be written by now.
                 yield item
                 continue
             name = "blob" if isinstance(item, Blob) else _ORDER.get(type(item))
@@ -261,6 +263,7 @@ class Loader:
                 self._renamed[node.id] = target
             return entry
         group = (new_node.parent, new_node.keep, new_node.kind)
+        # Two equal events of the source need two nodes here: what one took is not there for the other.
         same = self._equal_siblings(group).get(_digest(new), [])
         while same and same[0] in self._taken:
             same.pop(0)
@@ -292,6 +295,7 @@ class Loader:
     def _equal_siblings(self, group: tuple[str | None, int | None, str]) -> dict[bytes, list[str]]:
         if group not in self._siblings:
             parent, keep, kind = group
+            # Read once for a group: what this load writes later is kept apart by ``_taken``.
             found: dict[bytes, list[str]] = {}
             row = None
             if parent is not None:
@@ -306,6 +310,7 @@ class Loader:
 
 def _digest(row: Row) -> bytes:
     """Digest of what a row says, place and times aside."""
+    # One event that was recorded twice may differ in both: a cost holds seconds.
     cost, created = len(row) - 3, len(row) - 2
     said = [value for place, value in enumerate(row) if place > 6 and place not in (cost, created)]
     return hashlib.blake2b(repr(said).encode(), digest_size=16).digest()

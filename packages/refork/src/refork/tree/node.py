@@ -88,6 +88,7 @@ class Node:
     created: float
     extra: Json
 
+    # Not field by field: the comparison of two numpy arrays has no truth value.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and other.id == self.id
 
@@ -112,6 +113,7 @@ class Node:
 
 def node_id(parent: str | None, keep: int | None, kind: str, key: str) -> str:
     """The id of a node: a digest of its place, so it is the same wherever and whenever it is written."""
+    # The key comes last: it alone may hold the separator, so no two places give one text.
     name = "\x1f".join([parent or "", "" if keep is None else str(keep), kind, key])
     return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 

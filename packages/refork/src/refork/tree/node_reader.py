@@ -18,6 +18,7 @@ _AHEAD, _DEEP = 255, 50_000
 _DIGITS: Final = frozenset("0123456789abcdef")
 
 _ONE: Final = f"SELECT {SELECT} FROM nodes n WHERE n.id = ?"
+# A parent's row is the smaller one: the condition ends the recursion where a damaged file has a circle.
 _UP: Final = f"""
 WITH RECURSIVE up(row, parent, keep) AS (
     SELECT row, parent, keep FROM nodes WHERE row = ?
@@ -35,6 +36,7 @@ WITH RECURSIVE up(row, parent, keep) AS (
 )
 SELECT row, parent, keep FROM up
 """
+# Largest first: children go on a stack, from which the one that was written first is taken first.
 _BELOW: Final = (
     "SELECT parent, row FROM nodes WHERE row <= ? AND parent < row AND parent IN ({keys}) ORDER BY row DESC"
 )
@@ -205,6 +207,7 @@ def stream(
     db: Database, condition: str = "true", parameters: Sequence[Any] = (), top: Any = None
 ) -> Iterator[Node]:
     """Nodes that fit an SQL condition on ``n``, in order of writing, of the tree as it is now."""
+    # Not a generator itself: the tree is shown as it is at the call, not when the first item is asked for.
     return _stream(db, condition, parameters, db.now() if top is None else top)
 
 

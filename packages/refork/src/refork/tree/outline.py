@@ -82,6 +82,7 @@ class TreeShape:
     def __init__(self, db: Database, score: str | None) -> None:
         self.rows, parents, depths, simulated = _columns(db)
         count = len(self.rows)
+        # Row numbers begin at 1; the parent of a root was read as 0.
         at = np.searchsorted(self.rows, parents)
         self.parents: NDArray[np.int64] = np.where(parents > 0, at, -1)
         self.own = _scores(db, score, self.rows)
@@ -111,6 +112,7 @@ class TreeShape:
         # Deepest first: a node's totals are whole before they are added to its parent's.
         for nodes in reversed(levels[1:]):
             for totals in (self.sums, self.scored, self.sizes, self.leaves, self.simulated):
+                # Siblings have one parent: plain indexing would add only one of them.
                 np.add.at(totals, self.parents[nodes], totals[nodes])
 
     def children(self, index: int) -> NDArray[np.int64]:
@@ -171,6 +173,7 @@ def _scores(db: Database, name: str | None, rows: NDArray[np.int64]) -> NDArray[
             at = np.searchsorted(rows, nodes)
             # Nodes may have come between the two queries, and to a server in no order.
             known = rows[at] == nodes
+            # In order of producers: of several values for one node numpy keeps the last, the newest one's.
             own[at[known]] = values[known]
     return own
 
@@ -240,6 +243,7 @@ def _placed_lines(shape: TreeShape, first: int, options: Options) -> list[_Place
     stack: list[tuple[str, str, int, NDArray[np.int64] | None]] = []
 
     def push(kids: NDArray[np.int64], guide: str, root: bool) -> None:
+        # One more than asked for may be drawn: a line that hides one takes as much room as that one.
         shown = kids[: options.siblings] if len(kids) > options.siblings + 1 else kids
         rest = kids[len(shown) :]
         flat = root or len(kids) == 1

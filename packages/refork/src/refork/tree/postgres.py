@@ -188,6 +188,7 @@ class PostgresDatabase:
                 yield
                 self._end()
             except BaseException:
+                # Held, so that a broken connection is not made anew only to take back what is lost anyway.
                 self._held = True
                 with contextlib.suppress(TreeError):
                     self.run(b"ROLLBACK")
@@ -209,6 +210,7 @@ class PostgresDatabase:
         with contextlib.closing(frozen):
             frozen.run(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             frozen._held = True
+            # Repeatable read takes its snapshot at the first query, not at BEGIN.
             frozen.now()
             yield frozen
 
@@ -262,6 +264,7 @@ def connect(address: Address, mode: Mode, wait: float) -> tuple[Connection, Addr
         raise BadInput(f"this address is not one: {error}", where=address.safe_text) from error
     usual = {"connect_timeout": _CONNECT_SECONDS, "application_name": "refork"}
     known = usual | {name: str(value) for name, value in given.items() if value is not None}
+    # Texts are UTF-8, whatever the address or PGCLIENTENCODING says.
     asked = make_conninfo(**known | {"client_encoding": "utf8"})
     try:
         connection: Connection = psycopg.connect(asked, autocommit=True)

@@ -27,6 +27,7 @@ class Producer:
     @property
     def id(self) -> str:
         """Digest of everything that could change what it says."""
+        # The order in which sources are named changes nothing of what is said.
         body = json.dumps([self.name, self.version, self.config, sorted(self.reads)], sort_keys=True)
         return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 

@@ -191,6 +191,7 @@ def chain(reads: dict[str, tuple[str, ...]], start: str) -> list[str]:
     for producer, sources in reads.items():
         for source in sources:
             readers.setdefault(source, []).append(producer)
+    # The list grows while the loop goes over it, so readers of readers are found too.
     found = [start]
     for producer in found:
         found.extend(reader for reader in readers.get(producer, ()) if reader not in found)

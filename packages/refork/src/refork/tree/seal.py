@@ -17,6 +17,7 @@ SEALED: Final = tuple(table for table in TABLES if "seal" in columns(table))
 _BYTES: Final = 16
 _PAGE: Final = 1000
 #: The layout that is hashed, the oldest that holds floats as they are: each value's kind, length and bytes.
+#: Later ones mark what is interned or shared in this process, so equal rows could give other bytes.
 _LAYOUT: Final = 2
 _PLAIN: Final = frozenset({int, float, str, bytes, type(None)})
 
@@ -46,6 +47,7 @@ def sealed(table: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 def seal_node(row: list[Any]) -> None:
     """Add its seal to a whole row of a node; :func:`seal`, for the many rows of an append."""
+    # No bool either: its bytes are not those of the 1 that the database gives back.
     if _PLAIN.issuperset(map(type, row)):
         row.append(hashlib.blake2b(marshal.dumps(row, _LAYOUT), digest_size=_BYTES).digest())
     else:  # such as a string of numpy's
@@ -59,6 +61,7 @@ def _real(value: float) -> float:
 
 def _text(value: str) -> str:
     """A string without what its class adds."""
+    # ``str(value)`` would ask the class how it wants to be printed.
     return value if type(value) is str else str.__getitem__(value, slice(None))
 
 
@@ -74,6 +77,7 @@ def rows_of(read: Callable[[str, tuple[Any, ...]], list[Row]], table: str) -> It
     key = "key" if table == "meta" else "row"
     names = ", ".join(f'"{name}"' for name in covered(table))
     sql = f"SELECT {key}, {names}, seal FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT {_PAGE}"
+    # The row numbers of a damaged file may be below 1, and their seals are looked at too.
     last: Any = "" if table == "meta" else -(2**63)
     while page := read(sql, (last,)):
         yield from page

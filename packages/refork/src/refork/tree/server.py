@@ -59,6 +59,7 @@ _NAMES: Final = (
     "ARRAY(SELECT a.attname::text FROM pg_catalog.unnest({keys}::int2[]) WITH ORDINALITY AS k(n, at) "
     "JOIN pg_catalog.pg_attribute a ON a.attrelid = {table} AND a.attnum = k.n ORDER BY k.at)"
 )
+# Newer servers list NOT NULL among the constraints (``n``): here it is checked with the columns.
 _CONSTRAINTS: Final = (
     f"SELECT c.conname, t.relname, c.contype::text, {_NAMES.format(keys='c.conkey', table='c.conrelid')}, "
     f"f.relname, {_NAMES.format(keys='c.confkey', table='c.confrelid')}, "

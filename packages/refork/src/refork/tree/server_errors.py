@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import psycopg
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
+# A key that is there already (23505) is a race too: the other writer committed after this one had looked.
 _RACED: Final = frozenset({"40001", "40P01", "23505"})
 _FULL: Final = frozenset({"53100", "58030"})
 _DAMAGED: Final = frozenset({"XX001", "XX002", "58P01"})

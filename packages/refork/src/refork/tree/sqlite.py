@@ -55,6 +55,7 @@ def translate(error: sqlite3.Error, path: Path | None) -> TreeError:
             where=where,
             hint="split it into several nodes, or keep it in a file of its own and record its path",
         )
+    # A text that is not UTF-8 has no code, only these words of Python's; the text behind them is not shown.
     if str(error).startswith("Could not decode"):
         return TreeDamaged(
             f"this tree is damaged: {str(error).partition(' with text')[0].lower()}",
@@ -173,6 +174,7 @@ class SQLiteDatabase:
             # One statement for every full chunk, and one per power of two, so that they stay prepared.
             size = min(CHUNK, 1 << (len(part) - 1).bit_length())
             marks = ",".join("?" * size)
+            # NULL equals nothing, so what is filled up finds no row.
             padded = part + [None] * (size - len(part))
             yield from self.rows(sql.replace("{keys}", marks), [*before, *padded])
 
@@ -262,6 +264,7 @@ class SQLiteDatabase:
         with translated(self.path), contextlib.closing(_open_existing(self.path, "r", 0)) as connection:
             self._same(self.path)
             connection.execute("BEGIN")
+            # BEGIN fixes nothing: the state that is seen is that of the first read.
             connection.execute("SELECT max(row) FROM nodes").fetchone()
             yield SQLiteDatabase(connection, self.path, "r")
 
@@ -323,6 +326,7 @@ def _connect(target: str, where: str, *, wait: float = BUSY_SECONDS) -> sqlite3.
         # The first statement that needs to know the tables reads the list of all of them.
         with bounded(connection, where):
             connection.execute("PRAGMA foreign_keys = ON")
+            # With a write-ahead log NORMAL may lose the last commits to a power cut.
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA cache_size = -65536")
             connection.execute("PRAGMA temp_store = MEMORY")

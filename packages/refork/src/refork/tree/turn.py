@@ -209,6 +209,7 @@ def parts_of(steps: Iterable[Step]) -> list[Part]:
         if carried and step.keep is not None and step.keep < step.node.length:
             carried = _reaches_turn(step)
         if step.node.kind == "rewrite" and isinstance(last, Turn) and PENDING in step.node.extra:
+            # The rewrite carries the open turn: with both, its beginning would be there twice.
             parts.pop()
         parts.append(ContextStep(step))
         if carried:

@@ -60,6 +60,7 @@ def verify(db: Database, policies: Mapping[str, Policy], tolerance: float, redra
     except NotATree as error:
         damaged = [Finding("error", None, None, error.what, "the file was cut or overwritten")]
     yield from damaged
+    # What follows takes every column for what it should be, so none of it is asked of a damaged file.
     if damaged:
         return
     try:
@@ -307,6 +308,7 @@ def _logprobs(cases: Sequence[_Case], policy: Policy, tolerance: float) -> Itera
         with np.errstate(invalid="ignore"):
             apart = np.abs(again.astype(np.float64) - recorded)
         # Equal infinities differ by nothing.
+        # The negation counts NaN as wrong; ``apart > tolerance`` would let it pass.
         wrong = np.flatnonzero(~((apart <= tolerance) | (again == recorded)))
         if wrong.size:
             at = int(wrong[0])
@@ -362,6 +364,7 @@ def _redraw(cases: Sequence[_Case], policy: Policy) -> Iterator[Finding]:
                 continue
             both = zip(said.tokens, _ids(case.node), strict=False)
             same = (i for i, (a, b) in enumerate(both) if a != b)
+            # Where no token differs, one is the beginning of the other: they part where the shorter ends.
             at = next(same, min(len(said.tokens), case.node.length))
             tie = "a tie of rounding, or " if case.node.extra.get("ties") else ""
             what = "its noise key draws other tokens"

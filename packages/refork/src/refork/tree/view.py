@@ -204,6 +204,8 @@ class TreeView:
 
     def _shape(self, score: str | None) -> TreeShape:
         name = score or self._usual()
+        # The version is read first. The other way round, what is written in between would be missing from a
+        # shape that counts as the newest.
         made: TreeShape = self._once(("shape", self.version(), name), lambda: shape_of(self._db, name)[0])
         return made
 

@@ -147,10 +147,13 @@ def lines(db: Database, shape: TreeShape, task: str, score: str | None, *, joine
 
 def _reading_order(shape: TreeShape, top: int) -> Int64:
     """Indices of a subtree's nodes, depth-first, siblings in order of writing."""
+    # A child's place is its parent's, plus one, plus the sizes of the siblings before it: so each level is
+    # placed at once, without a loop over nodes.
     by_parent = np.argsort(shape.parents, kind="stable")
     keys = shape.parents[by_parent]
     sizes = shape.sizes[by_parent]
     before = np.cumsum(sizes) - sizes
+    # The first of each group of siblings: what was counted before it belongs to other parents.
     group = np.searchsorted(keys, keys)
     offsets = np.zeros(len(keys), dtype=np.int64)
     offsets[by_parent] = before - before[group]
@@ -172,8 +175,10 @@ def _reading_order(shape: TreeShape, top: int) -> Int64:
 def _levels(begins_fork: NDArray[np.bool_], sizes: Int64) -> Int64:
     """How many forks lie above each node, in reading order: a branch of a fork indents all of its subtree."""
     begins = np.flatnonzero(begins_fork)
+    # One more than there are nodes, since a branch may end with the last of them.
     steps = np.zeros(len(sizes) + 1, dtype=np.int64)
     steps[begins] += 1
+    # Several branches may end at one place, and each is to be taken off.
     np.subtract.at(steps, begins + sizes[begins], 1)
     return np.cumsum(steps[:-1])
 
@@ -229,6 +234,7 @@ def search(
 
 def plain(text: str) -> str:
     """A text whose wildcards stand for themselves."""
+    # The backslash first, or those that are put before the wildcards would be doubled.
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 

@@ -230,6 +230,7 @@ def hex_id(raw: Any, size: int) -> str:
     """
     text = str(raw)
     try:
+        # The length tells them apart: 16 bytes are 32 digits or 24 letters of base64, 8 bytes 16 or 12.
         if len(text) == 2 * size:
             return bytes.fromhex(text).hex()
         data = base64.b64decode(text, validate=True)

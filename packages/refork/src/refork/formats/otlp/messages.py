@@ -59,6 +59,7 @@ def span_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     talk = SpanMessages()
     details = [event for event in events if event.name == DETAILS]
     places = [attributes, *(event.attributes for event in details)]
+    # One form only: an instrumentation that changes over writes two, and each message would be there twice.
     if any(key in place for place in places for key in (INPUT, OUTPUT, SYSTEM)):
         for place in places:
             _current(talk, place)
@@ -142,6 +143,7 @@ def _numbered(talk: SpanMessages, attributes: Json) -> None:
     for side, key in (("prompt", "gen_ai.prompt"), ("completion", "gen_ai.completion")):
         for number, raw in enumerate(_list(attributes.pop(key, None))):
             found.setdefault((side, number), dict(raw) if isinstance(raw, Mapping) else {"content": raw})
+    # Sorted as numbers: as texts the eleventh message would come before the third.
     for (side, _), flat in sorted(found.items(), key=lambda item: item[0]):
         calls: dict[str, Json] = {}
         for key in [key for key in flat if key.startswith("tool_calls.")]:

@@ -188,6 +188,7 @@ def _call(
     listed = reasons if isinstance(reasons, list) else []
     ends = [
         end if end is not None else (listed[number] if number < len(listed) else None)
+        # A call whose answer was not captured says in its attributes why it ended.
         for number, end in enumerate(talk.ends or [None])
     ]
     kept = told.of_span(span, attributes, _unscored(events))
@@ -199,6 +200,7 @@ def _call(
         "cost": Cost(
             tokens_in=count_of(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
             tokens_out=count_of(attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+            # A time of 0 is one that nobody said.
             seconds=(span.end - span.start) / 1e9 if span.end > span.start > 0 else None,
         ),
         "error": _error(span),

@@ -225,6 +225,7 @@ def _name(node: Node) -> str:
     if not node.key.startswith("otlp/"):
         return node.id
     name = node.key.removeprefix("otlp/")
+    # Of several choices the first has the key of its call, the others a number behind it.
     return name.rpartition("/")[0] if _own(node).get("choice") else name
 
 
