@@ -102,7 +102,8 @@ def _entries(archive: Archive, file: Path) -> Iterator[SampleEntry]:
     names = [name for name in archive.names if name.startswith("samples/") and name.endswith(".json")]
     if archive.cut and not names:
         # An archive that is whole may be of a run that was killed early: no error. This one had more.
-        yield str(file), Remark("skipped", "the archive was cut before the end of its first sample", str(file))
+        what = "the archive was cut before the end of its first sample"
+        yield str(file), Remark("skipped", what, str(file))
     done, told, total = 0, 0, sum(map(archive.size, names))
     for name in names:
         where = f"{file}: {name}"
