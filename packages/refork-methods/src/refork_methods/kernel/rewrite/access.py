@@ -139,6 +139,7 @@ class _Reader:
 
     def __init__(self, unit: Unit) -> None:
         self.values = values_of(unit)
+        # Counters and macros that are numbers are no memory: nothing conflicts over them.
         self.fixed = {s.counter for s in statements(unit.body) if isinstance(s, Loop)}
         self.fixed |= set(re.findall(r"#\s*define\s+(\w+)\s+[\d.]+[fFuUlL]*\s", unit.before))
 
@@ -215,6 +216,7 @@ class _Reader:
             case At():
                 yield from self._accesses(expr, above, lanes)
             case Unary(op="*", arg=Cast(type=kind, arg=Unary(op="&", arg=At() as aimed))):
+                # A vector is read through a cast address, as many numbers at once as its type's name says.
                 wide = kind.replace("*", "").split()[-1].rpartition("x")[2]
                 if not kind.replace("const ", "").startswith("refork_") or not wide.isdigit():
                     raise BadInput("a pointer that is not understood", where="loop nest")

@@ -90,6 +90,7 @@ class Unit:
     def fresh(self, base: str) -> str:
         """A name that is not used yet."""
         used = names_in(self.body) | {one.name for one in self.parameters}
+        # A word of the text before may be a macro, which would replace a variable of that name.
         words = set(re.findall(r"\w+", self.before))
         number, made = 1, base
         while made in used or made in words:
