@@ -290,6 +290,7 @@ def _round(
     shows = isinstance(rule, Chooser)
     before = rule if shows else deepcopy(rule)
     if not getattr(before, "drafts", lambda n: True)(len(open_)):
+        # At length 0 nothing of the block is read: any will do.
         plain = [world.generated(prefix, (0,) * world.block, 0) for prefix in prefixes]
         return [(_joined(said, open_, plain, 1.0, length), before)]
     split: dict[bytes, tuple[Outcomes, Rule, Lengths]] = {}

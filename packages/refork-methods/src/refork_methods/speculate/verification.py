@@ -298,6 +298,7 @@ def settle_rejection(turn: Turn, chain: Chain, chances: RoundChances) -> list[Se
     token, near = draw_from(left, torch.from_numpy(chances.residual.copy()).to(device))
     if forced is not None:
         token = torch.where(forced[there] >= 0, forced[there], token)
+    # The refused draft makes way for what was drawn in its place; what lies behind it is not said.
     fed[last] = token.cpu()
     ties = decided(accepted, u_accept, chance, near.cpu())
     return _given(turn, spread, fed, accepted.numpy(), first, ties)
@@ -313,6 +314,7 @@ def _given(
     drawn = distribution.draw(
         turn.logits[index],
         _inverse(turn.group),
+        # Every token is forced, so no uniform is read: the log-probs are what is wanted.
         torch.zeros(len(rows), dtype=torch.float64, device=turn.logits.device),
         first=None if first is None else first[index],
         forced=some.to(turn.logits.device),

@@ -403,6 +403,7 @@ class Host:
             self._continue()
             self._ask(_OPEN, self._open, calls - self._open, START)
             self._stop()
+            # Opening took processor time of its own: there is no stop to compare the next start with.
             self._open, self._idle = calls, None
         if select.select([self._from], [], [], 0)[0]:
             self._stray()

@@ -78,6 +78,7 @@ def fold_of(stmt: Assign) -> tuple[str, Expr] | None:
                 return _MAXIMA[op], yes
             if (yes, no) == (left, right) and yes == stmt.target:
                 return _MAXIMA[op], no
+            # a > b ? b : a is a minimum, a < b ? b : a a maximum.
             if (yes, no) == (right, left) and stmt.target in (yes, no):
                 kind = "min" if _MAXIMA[op] == "max" else "max"
                 return kind, (no if yes == stmt.target else yes)

@@ -154,6 +154,7 @@ class Facts:
                 yes,
                 no,
             ):
+                # The smaller of two bounds: the counter passes neither.
                 return [*self._alternatives(left), *self._alternatives(right)]
             case _:
                 found = poly(upper, self.values)

@@ -147,6 +147,7 @@ def read_unit(source: str, entry: str, flags: tuple[str, ...] = ()) -> Unit:
     found = functions_of(parse(source, ".c").root_node).get(entry)
     if found is None:
         raise BadInput(f"no function {entry} with a body", where="kernel rewrite", hint="name the entry")
+    # The entry alone must parse: what stands around it is kept as text.
     if found.has_error:
         line = found.start_point[0] + 1
         raise BadInput(f"{entry} has a syntax error", where=f"line {line}", hint="it must compile first")

@@ -361,6 +361,7 @@ def _replace(file: Path, text: str) -> None:
     half = file.with_name(f".{file.name}.part")
     with half.open("w", encoding="utf-8", newline="") as stream:
         stream.write(text)
+        # To the disk before the rename: a crash could leave the new name without the text.
         stream.flush()
         os.fsync(stream.fileno())
     half.replace(file)
