@@ -225,6 +225,7 @@ def diagnose(
     progress(_STAGE, 3, 4, waiting="sampling")
     perf = Signals(absent={"perf": why or "not asked for"})
     if not why and "perf" in parts:
+        # A kernel without a time may be a slow one: a second a call gives it the fewest calls.
         perf = _sampled(problem, chosen, bench, code, seconds or 1.0)
     signals = code.signals | timed | named(cache.signals, name) | perf
     progress(_STAGE, 4, 4)
@@ -284,6 +285,7 @@ def ceilings_of(problem: Problem, calibration: Calibration, calls: int) -> tuple
     found = calibration.ceilings
     notes: list[str] = []
     kinds = {one.ctype for one in problem.arguments} | {problem.returns}
+    # With both kinds the float ceiling stays: it is the higher one, so no share comes out too large.
     if "double" in kinds and "float" not in kinds:
         found = replace(found, flops=calibration.flops64)
         notes.append("the ceiling of arithmetic is that of double precision")

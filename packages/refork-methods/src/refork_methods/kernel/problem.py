@@ -62,6 +62,7 @@ def names_in(text: str) -> set[str]:
 
 def _value(node: ast.expr, names: Mapping[str, float]) -> float:
     match node:
+        # A bool is an int to Python: True would count as 1.
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
         case ast.Name(id=name):
@@ -309,12 +310,14 @@ def functions_of(root: Node) -> dict[str, Node]:
     while stack:
         node = stack.pop()
         if node.type == "function_definition":
+            # Of two definitions, such as in both branches of an #ifdef, the first in the file is taken.
             found.setdefault(_named(node), node)
         elif node.type in (
             "translation_unit", "linkage_specification", "declaration_list", "preproc_ifdef", "preproc_if",
             "preproc_else", "preproc_elif",
         ):  # fmt: skip
             stack.extend(reversed(node.children))
+    # Qualified names, such as a method's, are no plain identifiers: they all came under ''.
     found.pop("", None)
     return found
 
@@ -373,6 +376,7 @@ def _parameter(node: Node, known: dict[str, str], where: str) -> Parameter:
     dimensions = ([""] if pointers else []) + lengths
     length = None
     if dimensions and all(dimensions):
+        # Dimensions are multiplied, so one that is a sum needs parentheses.
         length = "*".join(f"({size})" if re.search(r"[-+]", size) else size for size in dimensions)
     return Parameter(text(one), kind, bool(dimensions), bool(re.search(r"\bconst\b", before)), length)
 
@@ -497,6 +501,7 @@ def _comments(source: str, where: str) -> dict[str, Any]:
 def _macros(source: str, flags: tuple[str, ...]) -> dict[str, int]:
     """Whole numbers that the file or ``-D`` flags define."""
     given = {name: int(number) for name, number in re.findall(r"-D(\w+)=(\d+)(?= |$)", " ".join(flags))}
+    # The flag wins: a file that lets itself be told has its #define inside #ifndef.
     return {name: int(number) for name, number in _DEFINE.findall(source)} | given
 
 
@@ -517,6 +522,7 @@ def _sizes(found: Signature, told: dict[str, Any], macros: dict[str, int], where
     parameters = {one.name: one for one in found.parameters}
     for key, said in told.items():
         one = parameters.get(key)
+        # An integer parameter that is told with a colon is a scalar with a fill, and no size.
         if key in _KEYS or (one is not None and (one.array or one.ctype in FLOATING or ":" in str(said))):
             continue
         if one is None and key not in used:

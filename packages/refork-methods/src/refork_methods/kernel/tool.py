@@ -148,6 +148,7 @@ def micro_tool(
     def register(check: Check) -> Check:
         called = name or "".join(part.capitalize() for part in check.__name__.split("_"))
         known = _REGISTERED.get(called)
+        # A module may register its own tools again, as it does when it is reloaded.
         if known is not None and known.rule.__module__ != check.__module__:
             raise BadInput(f"there is a tool {called} already", where=check.__module__, hint="give it a name")
         _REGISTERED[called] = MicroTool(called, sources, category, frozenset(bounds) | {"mixed"}, check)

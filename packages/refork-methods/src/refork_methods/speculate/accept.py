@@ -77,9 +77,11 @@ def draw_from(
     edges = sampling.cumsum(dim=-1)
     total = edges[:, -1:]
     target = uniforms[:, None] * (total * _BELOW)
+    # `<=`: the edge of a token of probability 0 is that of the token before it, so it is passed over.
     tokens = (edges <= target).sum(dim=-1, keepdim=True)
     high = edges.gather(1, tokens)
     low = high - sampling.gather(1, tokens)
+    # Nothing lies below the first edge or above the last, so there is no neighbour to be mistaken for.
     near = ((low > 0) & (target - low < TIE * total)) | ((high < total) & (high - target < TIE * total))
     return tokens[:, 0], near[:, 0]
 

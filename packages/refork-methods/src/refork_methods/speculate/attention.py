@@ -51,6 +51,7 @@ def attend_packed(
     before = (across @ context[0].transpose(-1, -2)).view(n, kv, a, tall, t).transpose(1, 2)
     before = before.masked_fill(~visible[:, :, None, None], -torch.inf)
     inside = (folded @ key.transpose(-1, -2)).view(n, a, kv, tall, s)
+    # A block's own slots are never masked, so no row is all -inf, also where its anchor has no context.
     weights = torch.softmax(torch.cat([before, inside], -1).float(), -1).to(value.dtype)
     early = weights[..., :t].transpose(1, 2).reshape(n, kv, a * tall, t) @ context[1]
     late = weights[..., t:].reshape(rows, kv, tall, s) @ value

@@ -40,6 +40,8 @@ def save_draft(model: Drafter, config: DraftConfig, folder: Path, about: Json | 
         "digest": weights_digest(_module(model)),
         "about": about or {},
     }
+    # The config goes last: a crash between the two leaves no drafter, or an old config whose digest refuses
+    # the new tensors.
     write_bytes(folder / TENSORS, save(tensors))
     write_text(folder / CONFIG, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
 

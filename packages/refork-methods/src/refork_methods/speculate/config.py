@@ -251,6 +251,7 @@ def _width(target: LocalPolicy) -> int:
 
 def _head_dim(text: Any, width: int, heads: int) -> int:
     told = getattr(text, "head_dim", None)
+    # Rotary positions turn pairs, so a width that nobody told is rounded down to an even one.
     even = width // heads - (width // heads) % 2
     return int(told) if told else max(2, even)
 
@@ -258,6 +259,7 @@ def _head_dim(text: Any, width: int, heads: int) -> int:
 def _theta(text: Any) -> float:
     """The base of the target's rotary positions, 10,000 where it has none."""
     told = getattr(text, "rope_parameters", None) or {}
+    # Models with several kinds of layers keep one dict of parameters for each kind; the first gives the base.
     nested = next((v for v in told.values() if isinstance(v, dict)), told) if isinstance(told, dict) else {}
     return float(nested.get("rope_theta") or getattr(text, "rope_theta", None) or 10000.0)
 

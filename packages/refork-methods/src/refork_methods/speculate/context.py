@@ -89,6 +89,7 @@ class ContextCache:
         self.first = np.where(known, self._taken(self.first, source), 0)
         self.end = np.where(known, self._taken(self.end, source), 0)
         if self._keys:
+            # A row of which nothing is known takes row 0's memory: first = end = 0 hides all of it.
             index = torch.from_numpy(np.maximum(source, 0)).to(self._keys[0].device)
             if len(self._keys[0]) == 0:
                 index = index[:0]
@@ -165,6 +166,7 @@ class ContextCache:
             return
         span = np.arange(old)
         place = self.first[:, None] + span
+        # `end` is that from before this write: what comes now is written after the rings have grown.
         row, column = np.nonzero(place < end[:, None])
         place = place[row, column]
         device = self._keys[0].device
@@ -182,6 +184,8 @@ class ContextCache:
         columns = self.size if used > self.size else used
         slot = np.arange(columns)
         last = end[:, None] - 1
+        # Of the positions that share a slot the newest one is in it. The modulo is never negative, so slots
+        # not reached yet, and all those of an empty branch, come out below 0 and are not visible.
         place = last - (last - slot) % self.size
         visible = place >= np.maximum(first, end - self.size)[:, None]
         keys, values = self._keys, self._values
@@ -307,6 +311,7 @@ class DraftContext:
                 hint="give every decoder a speculator of its own: fresh() makes one",
             )
         self._living.update(request_ids.tolist())
+        # All these tensors are alive at once, so an address names one; positions hang on the prompt's length.
         shared: dict[tuple[int, int], list[int]] = {}
         for index, (prompt, seen) in enumerate(zip(prompts, states, strict=True)):
             shared.setdefault((seen.data_ptr(), len(prompt)), []).append(index)
@@ -342,6 +347,7 @@ class DraftContext:
             place = {request_id: row for row, request_id in enumerate(self._request_ids.tolist())}
             self._cache.arrange(np.array([place.get(t, -1) for t in request_ids.tolist()], dtype=np.int64))
             self._request_ids = request_ids.copy()
+        # A draft for some rows must leave the states where they are: the other rows still need theirs.
         noted = self._late.take() if rows is None else self._late.peek()
         if noted:
             self._project(noted, request_ids, np.arange(len(request_ids)) if rows is None else rows)
@@ -360,6 +366,7 @@ class DraftContext:
         for item, (every, every_row) in zip(noted, parts, strict=True):
             near = item.positions[every] > newest[every_row] - self.reach
             there = every[near]
+            # Branches of one prefix share its states, at one position all: each state is projected once.
             used, inverse = np.unique(there if item.take is None else item.take[there], return_inverse=True)
             if not len(used):
                 continue

@@ -213,6 +213,7 @@ def data_digest(examples: Sequence[Example]) -> str:
     """Digest of sequences and masks, 32 hex digits."""
     mixed = hashlib.blake2b(digest_size=16)
     for example in examples:
+        # The length first: two ways to cut one stream of tokens must not give one digest.
         mixed.update(len(example.tokens).to_bytes(8, "little"))
         mixed.update(np.ascontiguousarray(example.tokens, dtype="<i4").tobytes())
         mixed.update(np.packbits(example.supervised).tobytes())
@@ -260,6 +261,7 @@ class _Dialogue:
         else:
             new = self._prompt.stages[turn]
             made = self._target.render(self._history, token_array(self.tokens), new)
+            # Earlier answers in the new context are not supervised again: the part closed here has them.
             if made.rewrites:
                 self._close()
             self._add(made.tokens.tolist(), False)

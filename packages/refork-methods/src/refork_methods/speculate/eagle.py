@@ -155,14 +155,17 @@ class EagleDraft(nn.Module):
         if known < int(positions.max()) or bool((before & ~held).any()):
             raise CannotDo("an eagle drafter needs the hidden states of all positions before its anchor")
         feature = self._unpacked(context[1:], (positions - 1).clamp(min=0))
+        # An anchor at position 0 has no feature before it: zeros, as :meth:`teach` gives it.
         feature = torch.where(positions[:, None] > 0, feature, 0.0)
         return self._chain(context[0], feature[:, None], positions[:, None])
 
     def _chain(self, shares: KeysValues, feature: Tensor, places: Tensor) -> Chain:
         """Chains over joined context: the key of position t is its own share and that of t - 1."""
         size = self.config.head_dim
+        # The pair of position 0 would need the feature of a token before the first: the context begins at 1.
         keys, values = (part[:, :, 1:, :size] + part[:, :, :-1, size:] for part in shares)
         positions = torch.arange(1, keys.shape[2] + 1, device=keys.device)
+        # A norm is not linear: shares are kept without it, and their sum is normed.
         keys = self._layer.self_attn.k_norm(keys)
         turned = rotate(keys, positions.expand(len(keys), -1), self._turns)
         return Chain((turned, values), positions < places[..., None], feature, places)

@@ -25,6 +25,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         DiskFull: the place cannot be written to.
     """
+    # Beside the file: only within one file system is a rename a single step.
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -435,6 +435,7 @@ def export_draft(
     body = write_fields(draft.config, layout, verifier, names)
     tensors = {_theirs(name): part.detach().cpu().contiguous() for name, part in draft.state_dict().items()}
     if layout == "deepspec" or draft.config.kind == "eagle":
+        # Clones, since the two may be tied, and safetensors refuses two names for one memory.
         tensors |= {_EMBEDDING: _embedding(target).clone(), _HEAD: _head(target).clone()}
 
     def write(made: Path) -> None:
@@ -458,6 +459,7 @@ def write_whole(folder: Path, write: Callable[[Path], None]) -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
             made = Path(scratch) / "draft"
             write(made)
+            # The rename replaces an empty folder; one that somebody filled meanwhile makes it fail.
             made.replace(folder)
     except OSError as error:
         raise DiskFull(f"the drafter could not be written: {error}", where=str(folder)) from error

@@ -89,6 +89,7 @@ def make_lesson(
 ) -> tuple[Lesson, Goals]:
     """The blocks of some examples as one lesson, rows padded to the longest context and most anchors."""
     states = features.of([c.number for c in chosen])
+    # No block sees anything from its anchor on, so states behind the last anchor are not carried along.
     longest = max(int(c.anchors.max()) for c in chosen)
     most = max(len(c.anchors) for c in chosen)
     n, (_, layers, width) = len(chosen), states[0].shape

@@ -98,6 +98,7 @@ def draft_loss(
     log_q = torch.log_softmax(logits.float(), -1)
     p = torch.softmax(target.float(), -1)
     l1 = l1_distance(p, log_q.exp())
+    # Float32 softmaxes sum to 1 only nearly, so the distance can come out a little above 2.
     accept = (1 - 0.5 * l1.detach()).clamp(0.0, 1.0)
 
     def mean(values: Tensor) -> Tensor:

@@ -164,6 +164,7 @@ def random_world(
     def drawn(kind: str, prefix: Prefix) -> Distribution:
         key = (kind, prefix)
         if key not in known:
+            # numpy pads seeds with zeros: without the + 1 a prefix that ends in 0 has a shorter one's seed.
             rng = np.random.default_rng([seed, len(kind), *(t + 1 for t in prefix)])
             known[key] = rng.dirichlet(np.full(vocabulary, 0.8))
         return known[key]
@@ -272,6 +273,7 @@ def emitted(world: TinyWorld, rule: Rule, length: int) -> Outcomes:
                     if all(len(t) == length for t in tokens):
                         done[tokens] = done.get(tokens, 0.0) + chance * share
                     else:
+                        # The value holds ``after``, so no other rule can get its id while this dict lives.
                         key = (tokens, id(after))
                         before = following[key][0] if key in following else 0.0
                         following[key] = (before + chance * share, after)
@@ -288,6 +290,7 @@ def _round(
     shows = isinstance(rule, Chooser)
     before = rule if shows else deepcopy(rule)
     if not getattr(before, "drafts", lambda n: True)(len(open_)):
+        # At length 0 nothing of the block is read: any will do.
         plain = [world.generated(prefix, (0,) * world.block, 0) for prefix in prefixes]
         return [(_joined(said, open_, plain, 1.0, length), before)]
     split: dict[bytes, tuple[Outcomes, Rule, Lengths]] = {}
@@ -298,6 +301,7 @@ def _round(
             np.array(tokens),
             np.array([world.own(x, t) for x, t in zip(prefixes, tokens, strict=True)]),
         )
+        # A scheduler is shown survivals alone, so drafts with equal ones leave it one and the same past.
         key = b"" if shows else view.survival.tobytes()
         if shows or key not in split:
             after = before if shows else deepcopy(before)

@@ -59,6 +59,7 @@ class TargetEnds:
 
     def logits(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
         """What the target's head makes of hidden states, float32; gradients reach ``hidden`` only."""
+        # Detached parameters instead of no_grad: the head stays frozen, and gradients still reach ``hidden``.
         given = hidden.to(next(iter(self._frozen.values())).dtype)
         if torch.is_grad_enabled():
             found = cast("Tensor", functional_call(self._head, self._frozen, (given,)))
@@ -84,6 +85,7 @@ def _check(backbone: Backbone, ends: TargetEnds) -> None:
         found = ends.logits(probe.states()[:, 0])
         gap = float((found - own.float()).abs().max())
         spread = float(own.float().std())
+    # Negated, so that a gap of NaN is refused too.
     if not gap <= _CLOSE * max(spread, 1.0) * (1 if own.dtype == torch.float32 else 100):
         raise CannotDo(
             f"the logits of {type(backbone.model).__name__} are not its head's map of its last hidden state "
@@ -319,6 +321,7 @@ class DraftModel(nn.Module):
             seen = attend(number, query, key, value)
             x = x + layer.self_attn.o_proj(seen.transpose(1, 2).flatten(2))
             x = x + layer.mlp(layer.post_attention_layernorm(x))
+        # A dflash block has one slot more, the anchor's, which predicts nothing.
         return cast("Tensor", self.norm(x[:, -self.config.block :]))
 
     def block(
@@ -397,8 +400,10 @@ class DraftModel(nn.Module):
         """Logits at the learned positions, the tokens before them being those of the text."""
         before, learned = lesson.tokens[..., :-1], lesson.learned
         hidden = self.packed(lesson.states, lesson.anchors, before[..., 0])
+        # A row of logits is by far the largest thing here, so only positions that are learned get one.
         logits = self.base_logits(hidden[learned])
         if self.head is not None:
+            # Factors of all positions, since an rnn's state runs through what is not learned too.
             logits = logits + self.head.bias(self.head.factors(before, hidden)[learned]).float()
         sure = None
         if self.confidence_head is not None:
@@ -425,6 +430,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     depth = max(1, len(getattr(model, "layers", ())))
     with torch.no_grad():
         for name, part in model.named_parameters():
+            # A CPU generator for each name: the same weights on every device, in any order of parts.
             generator = torch.Generator().manual_seed(stream_of("draft", seed, name) >> 1)
             noise = torch.randn(part.shape, generator=generator)
             kind, _, leaf = name.rpartition(".")

@@ -260,6 +260,7 @@ def got(
     beyond = (places >= drafted[:, None]) & (places < lengths[:, None])
     more = np.where(beyond, survival, 0.0).sum(axis=1)
     imputed = np.where(open_ & (reached > 0), more / np.where(reached > 0, reached, 1.0), 0.0)
+    # An answer that ended inside its drafts says no token after them.
     bonus = np.where(ended & (lengths >= accepted), 0.0, 1.0)
     return known + imputed + bonus, imputed
 
@@ -283,6 +284,7 @@ def _steps(rounds: Rounds, survival: Array) -> list[_Step]:
     A pass writes its rounds together. Every run numbers its passes anew: equal numbers do not make a pass.
     """
     step, batch = np.diff(rounds.step) != 0, np.diff(rounds.tokens_in_batch) != 0
+    # NaN differs from NaN: without the fill every round of an untimed log would be a pass of its own.
     timed = np.diff(np.nan_to_num(rounds.seconds, nan=-1.0)) != 0
     cuts = np.flatnonzero(step | batch | timed) + 1
     unscheduled = np.array([s is None for s in rounds.schedule], dtype=bool)
@@ -378,6 +380,7 @@ def _interval(
     count = len(arrays[0])
     if count < 10:
         return None
+    # reduceat sums from each cut to the next and the last to the end, so the end itself is no cut.
     cuts = np.linspace(0, count, min(BLOCKS, count) + 1).astype(int)[:-1]
     blocks = tuple(np.add.reduceat(np.asarray(a), cuts) for a in arrays)
 

@@ -152,11 +152,13 @@ class RoundLog:
             return 0
         data = ("\n".join(lines) + "\n").encode()
         try:
+            # Not write-only: the last byte is read back below.
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 size = os.fstat(handle).st_size
                 if size and os.pread(handle, 1, size - 1) != b"\n":
                     data = b"\n" + data  # close what a crash left open; reading passes over it
+                # A disk that fills up may take a part without an error.
                 if os.write(handle, data) != len(data):
                     raise OSError("only a part was written")
             finally:
@@ -196,4 +198,5 @@ def read_rounds(path: Path) -> tuple[list[Round], int]:
 def _torn(line: str) -> bool:
     """A line that begins as a round does and does not end as one."""
     bare = line.strip()
+    # A crash may have cut the line inside its first key, so no more of the key is asked for than is there.
     return bool(bare) and bare.startswith('{"logits"'[: len(bare)]) and not bare.endswith("}")

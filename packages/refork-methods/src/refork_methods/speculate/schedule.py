@@ -74,6 +74,7 @@ def ranked(survival: Float[Array, "R g"]) -> tuple[Int[np.ndarray, "n"], Float[n
     The order of equal values is what keeps prefixes whole: confidences of exactly 1 would else admit a second
     draft before the first (ours).
     """
+    # Position by position, so that the stable sort leaves equal values in the order of their positions.
     flat = survival.T.ravel()
     order = np.argsort(-flat, kind="stable")[: np.count_nonzero(flat > 0)]
     return np.asarray(order % len(survival)), np.asarray(flat[order])
@@ -99,6 +100,7 @@ def early_stop(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -
     who, values = ranked(survival)
     theta = path(values, len(survival), cost, others)
     rises = theta[1:] > theta[:-1]
+    # argmin finds the first candidate that does not raise Theta; where all do it would answer 0.
     return _admit(who, len(rises) if rises.all() else int(rises.argmin()), len(survival))
 
 
@@ -236,6 +238,7 @@ class PrefixScheduler:
         if not self._room(requests):
             return False
         if recent is not None:
+            # Every chance once for each request: they fall along the block, so this is in the path's order.
             values = np.repeat(_survivals(np.asarray(recent)[None])[0], requests)
         elif self._past:
             values = self._past[-1].scaled(requests)

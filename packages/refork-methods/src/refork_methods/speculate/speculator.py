@@ -256,6 +256,7 @@ class Tally:
         seen = self._lately[law if credit or self._passes[law] else 1 - law]
         weight = credit * DECAY ** self._passes[law]
         reached, kept = seen[0] + weight, seen[1] + weight * before
+        # Counts fade by a factor and never come to 0: below this nothing is left of what was seen.
         if reached[0] < 1e-6:
             return None
         known = reached > 1e-6
@@ -342,6 +343,7 @@ class ModelSpeculator:
         config = draft.config
         _check(rule, max_draft_tokens, calibration, config.block)
         check_head = getattr(scheduler, "check_head", None)
+        # The coupled rule's tokens are those of plain decoding whatever is verified, so no schedule can leak.
         if check_head is not None and rule == "rejection":
             check_head(config.confidence_reads_token)
         self.draft_model, self.rule, self.scheduler, self.calibration = draft, rule, scheduler, calibration
@@ -425,6 +427,7 @@ class ModelSpeculator:
         known = self.tally.observed or self.draft_model.held_out.known
         unknown = self.scheduler is not None and not known
         if (self._refused or unknown) and len(branches) > PROBE:
+            # Those with the most room tell the most; rows must ascend, as :meth:`Spread.of_rows` reads them.
             rows = np.sort(np.argsort(-limits, kind="stable")[:PROBE])
         self._refused = False
         drafts = self._propose(branches, limits, rows, began)
@@ -441,6 +444,7 @@ class ModelSpeculator:
         spread = Spread.of(drafts.lengths)
         found: list[Settled | None] = [None] * len(branches)
         for whole in [*proposal.parts, *self._bare(branches, bare)]:
+            # A row that was drafted for and of which nothing is verified comes again, in a bare part.
             keep = drafts.lengths[whole.group.rows] > 0 if whole.chain.tokens.shape[1] else None
             part = whole if keep is None or keep.all() else whole.some(np.flatnonzero(keep))
             rows = part.group.rows
@@ -516,6 +520,8 @@ class ModelSpeculator:
                 noise = self._plain(branches, named, count)
                 part = Part(named, self._chain(branches, named, mine, noise), noise)
             else:
+                # Always the numbers of a whole block, never of ``count``: that is the most room of any row,
+                # and a number's address must not depend on the rows beside it.
                 chances = round_chances(self._keys_of(branches, rows), branches.generated[rows], self.block)
                 noise = Noise(torch.from_numpy(chances.draft.copy()).to(block.base.device), gumbel=False)
                 part = Part(named, self._chain(branches, named, mine, noise), chances)

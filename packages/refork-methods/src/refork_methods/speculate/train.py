@@ -255,6 +255,7 @@ class _Run:
         """One update over the batch of a step, and what is said of it."""
         plan, done = self.plan, step + 1
         chosen = self._chosen(step)
+        # Known before the first pass: each is a share of it, so gradients sum to those of one big pass.
         weight = lesson_weight(self.data, chosen, self.weights.numpy())
         outcomes: list[Outcome] = []
 
@@ -289,6 +290,7 @@ class _Run:
     def _order(self, epoch: int) -> np.ndarray:
         """The order of an epoch's sequences."""
         if epoch not in self._orders:
+            # The second number keeps orders (0), anchors (1), held-out anchors (2) and the split (3) apart.
             drawn = np.random.default_rng([self.plan.seed, 0, epoch]).permutation(len(self.learn))
             # A batch may begin in the epoch before, so that order is kept too.
             self._orders = {k: v for k, v in self._orders.items() if k == epoch - 1} | {epoch: drawn}

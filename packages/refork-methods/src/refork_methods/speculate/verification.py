@@ -191,6 +191,7 @@ def _guess(scores: Tensor, k: int, noise: Noise) -> Tensor:
         return (scores + noise.values[:, k]).argmax(dim=-1)
     edges = torch.softmax(scores, dim=-1).cumsum(dim=-1)
     target = noise.values[:, k, None].to(edges.dtype) * edges[:, -1:]
+    # In float32 the target can be rounded up to the last edge, behind which there is no token.
     return (edges <= target).sum(dim=-1).clamp(max=scores.shape[1] - 1)
 
 
@@ -290,12 +291,14 @@ def settle_rejection(turn: Turn, chain: Chain, chances: RoundChances) -> list[Se
     accepted = leading((u_accept < chance) & verified)
     last = torch.from_numpy(spread.start) + accepted
     there = last.to(device)
+    # Where all g are kept there is no draft to read: the clamp keeps the index inside, ``refused`` drops it.
     minus = distribution_of(chain.scores[torch.arange(rows), accepted.clamp(max=g - 1).to(device)])
     refused = (accepted < lengths).to(device)
     left = residual(distribution_of(scores[there]), minus * refused[:, None])
     token, near = draw_from(left, torch.from_numpy(chances.residual.copy()).to(device))
     if forced is not None:
         token = torch.where(forced[there] >= 0, forced[there], token)
+    # The refused draft makes way for what was drawn in its place; what lies behind it is not said.
     fed[last] = token.cpu()
     ties = decided(accepted, u_accept, chance, near.cpu())
     return _given(turn, spread, fed, accepted.numpy(), first, ties)
@@ -311,6 +314,7 @@ def _given(
     drawn = distribution.draw(
         turn.logits[index],
         _inverse(turn.group),
+        # Every token is forced, so no uniform is read: the log-probs are what is wanted.
         torch.zeros(len(rows), dtype=torch.float64, device=turn.logits.device),
         first=None if first is None else first[index],
         forced=some.to(turn.logits.device),

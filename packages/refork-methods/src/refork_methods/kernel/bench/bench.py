@@ -70,6 +70,7 @@ class Turns:
         if not self._hosts:
             return
         try:
+            # No call at all: what the driver takes itself. The least of several, free of disturbances.
             self._idle = min(self._original.run(0).cpu for _ in range(5))
         except FailedError as failed:
             raise must_run(failed, self.problem.name) from None
@@ -192,6 +193,7 @@ def speedup(
     ratios = x[drawn].min(axis=1) / y[drawn].min(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     point = float(x.min() / y.min())
+    # A resample's minima are never below the sample's, so the point may lie outside of the quantiles.
     return point, min(point, float(low)), max(point, float(high))
 
 
@@ -319,6 +321,7 @@ class Bench:
             raise BadInput(str(refused), where="kernel profile") from None
         layout = layout_of(self.problem)
         data = np.zeros(layout.slots + layout.stride, np.uint8)
+        # The bench's own draws are counted from 1: 0 is taken by no other.
         rng = np.random.default_rng([self.seed, 0])
         Memory(layout, data).write(draw_batch(self.problem, 1, rng), draw_offsets(layout, rng, "low"))
         inputs = self.folder / f"inputs-{self.problem.digest}-{self.seed}.bin"

@@ -106,6 +106,7 @@ def ceilings() -> tuple[float, float, float, float, float]:
         except (subprocess.SubprocessError, OSError) as error:
             raise CannotDo(f"the ceilings cannot be measured: {error}", where="kernel calibrate") from None
     rows = [[float(one) for one in line.split()] for line in said.splitlines()]
+    # Each ceiling by itself: they need not have been reached in one and the same repeat.
     best = [max(column) for column in zip(*rows, strict=True)]
     return best[0], best[1], best[2], best[3], best[4]
 

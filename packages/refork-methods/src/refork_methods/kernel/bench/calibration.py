@@ -68,6 +68,7 @@ def machine() -> dict[str, str]:
     """What a time depends on: processor, its instruction sets, cores, compiler."""
     told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     fields = dict(re.findall(r"^([^\t:\n]+?)\s*: (.*)$", told.partition("\n\n")[0], re.MULTILINE))
+    # x86 lists them as flags, Arm as Features.
     sets = fields.get("flags") or fields.get("Features") or ""
     try:
         said = subprocess.run(

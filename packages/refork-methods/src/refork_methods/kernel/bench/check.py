@@ -66,6 +66,7 @@ def compare(
                 return _at(slot * len(theirs) + place, got, expected, float("inf"))
             size = np.abs(exact)
             whole = size + (atol / rtol if rtol else 0.0) * rms
+            # Where both are 0 the quotient is 0 / 0: the where below drops it.
             with np.errstate(all="ignore"):
                 off = np.abs(mine - exact)
                 error = float(np.maximum(error, np.max(np.where(off > 0, off / whole, 0))))
@@ -80,6 +81,7 @@ def compare(
 
 
 def _precise(values: Values) -> Values:
+    # The difference of two floats would itself be rounded to a float: they are compared in double.
     return values.astype(values.dtype if values.dtype.itemsize > 4 else np.float64)
 
 
@@ -185,6 +187,7 @@ def _difference(memory: Memory, batch: Batch, name: str, near: Compared) -> str:
     one = next(region for region in memory.layout.regions if region.name == name)
     given = memory.given(batch, one)
     held = given[min(near.slot or 0, len(given) - 1), near.element or 0]
+    # What was not written still holds its poison, which may be NaN, and NaN equals nothing.
     if one.role == "out" and (near.got == held or np.isnan([near.got, held]).all()):
         return f"{place} was not written"
     return f"{place} is {near.got:.9g}, expected {near.expected:.9g}"

@@ -77,6 +77,7 @@ def in_higher_precision(source: str, suffix: str) -> str:
         if change is not None:
             changes.append((node.start_byte, node.end_byte, change))
         stack.extend(node.children)
+    # From the end, so that the positions of earlier changes stay true.
     for start, end, text in sorted(changes, reverse=True):
         data = data[:start] + text.encode() + data[end:]
     return data.decode()

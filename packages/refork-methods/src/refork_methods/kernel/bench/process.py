@@ -119,6 +119,7 @@ def layout_of(problem: Problem, *, precise: bool = False) -> Layout:
         ctype = PRECISE.get(one.ctype, one.ctype) if precise else one.ctype
         dtype, count = dtype_of(ctype), problem.length(one)
         guards.append(at)
+        # A page more than it fills: an array can begin at many places, and end right before the next guard.
         room = (-(-count * dtype.itemsize // PAGE) + 1) * PAGE
         regions.append(Region(one.name, one.role, at + PAGE, room, count, dtype))
         at += PAGE + room
@@ -191,10 +192,12 @@ def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.rand
     if kind == "permutation":
         return rng.permuted(np.broadcast_to(np.arange(shape[1], dtype=dtype), shape), axis=1)
     if kind in ("index", "sorted-index", "skewed-index", "offsets"):
+        # An index needs something to be below; offsets may all be 0.
         if known < (kind != "offsets"):
             raise BadInput(f"there is no index below {known:g}", where=f"fill of {one.name}")
         if kind == "skewed-index":
             share = np.arange(1, int(known) + 1) ** -SKEW
+            # Without the last edge, which rounding can leave below 1: a draw beyond it would be no index.
             return np.searchsorted(np.cumsum(share)[:-1] / share.sum(), rng.random(shape)).astype(dtype)
         drawn = rng.integers(0, int(known) + (kind == "offsets"), shape).astype(dtype)
         if kind != "index":
@@ -247,6 +250,7 @@ class Memory:
         for number, scalar in enumerate(layout.scalars):
             ctype = PRECISE.get(scalar.ctype, scalar.ctype) if layout.precise else scalar.ctype
             told = batch.scalars[scalar.name].astype(dtype_of(ctype))
+            # A long double takes 16 bytes, so every scalar has as many.
             begins = first + 16 * number
             table[:, begins : begins + told.itemsize] = told.reshape(calls, 1).view(np.uint8)
 
@@ -399,6 +403,7 @@ class Host:
             self._continue()
             self._ask(_OPEN, self._open, calls - self._open, START)
             self._stop()
+            # Opening took processor time of its own: there is no stop to compare the next start with.
             self._open, self._idle = calls, None
         if select.select([self._from], [], [], 0)[0]:
             self._stray()
@@ -430,6 +435,7 @@ class Host:
     def _stop(self) -> None:
         """Hold the process until it is called again, so that it sees nothing of others' results."""
         os.kill(self._process.pid, signal.SIGSTOP)
+        # WNOWAIT: the end of the process stays to be seen by Popen, which must reap it itself.
         told = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         if told is None or told.si_code != os.CLD_STOPPED:
             raise self._ended()
@@ -448,6 +454,7 @@ class Host:
             os.close(back)
             raise
         finally:
+            # With our copies closed, the end of the process is the end of the pipe for whoever reads it.
             for fd in (child_reads, child_writes):
                 os.close(fd)
         return process, to, back
@@ -480,6 +487,7 @@ class Host:
             raise self._ended() from None
 
     def _ask(self, kind: int, first: int, count: int, seconds: float) -> None:
+        # Drawn anew for each question: an answer that was written ahead of it cannot pass for the driver's.
         number = secrets.randbits(63)
         try:
             os.write(self._to, _MESSAGE.pack(kind, number, first, count))
@@ -502,6 +510,7 @@ class Host:
         said = os.read(self._from, _MESSAGE.size)
         if not said:
             raise self._ended()
+        # A pipe takes so short a message whole or not at all: a part of one is none of the driver's.
         if len(said) != _MESSAGE.size:
             raise FailedError("it answered in the place of the bench's driver", "forged-answer")
         kind, number, first, count = _MESSAGE.unpack(said)

@@ -56,6 +56,7 @@ def call_source(problem: Problem, symbol: str, *, precise: bool = False) -> str:
     kept = "" if problem.returns is None else f"*({result} *)(base + row[{array}]) = "
     return (
         "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <sys/types.h>\n"
+        # Bound by asm: C could not spell the mangled symbol of a C++ entry.
         f'extern {result} refork_entry({", ".join(kinds) or "void"}) __asm__("{symbol}");\n'
         "void refork_call(char *base, const uint64_t *row) {\n"
         f"    {kept}refork_entry({', '.join(told)});\n}}\n"

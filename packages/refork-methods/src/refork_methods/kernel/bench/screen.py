@@ -151,12 +151,15 @@ def screen_source(source: str) -> None:
     Raises:
         RefusedError: it includes another file.
     """
+    # The preprocessor joins lines before it looks for directives, so an include may be cut in two.
     joined = re.sub(r"\\\r?\n", "", source)
     plain = re.sub(r"/\*.*?\*/", " ", joined, flags=re.DOTALL)
+    # In both texts: a comment before the # hides an include from the first, a /* in a string from the second.
     for found in (*_INCLUDE.finditer(joined), *_INCLUDE.finditer(plain)):
         told = re.sub(r"//.*|/\*.*?\*/", "", found[2]).strip()
         if found[1] != "include" or not _HEADER.fullmatch(told):
             raise RefusedError("reads-files", f"it includes {told or found[1]}, which is no standard header")
+    # Neighbouring strings are one to the compiler, so a directive may be cut in two as well.
     strings = re.sub(r'"\s*"', "", plain)
     if _READS_FILES.search(strings) or "__has_embed" in source:
         raise RefusedError("reads-files", "its assembler reads another file")

@@ -151,6 +151,7 @@ def read_whole(path: Path) -> bytes:
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """A file that is there whole or not at all, whoever else writes it at the same time."""
+    # Builds run in threads too: the process alone does not tell two writers apart.
     made = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     made.write_bytes(data)
     made.chmod(mode)
@@ -165,6 +166,7 @@ def _check_opened(name: str, done: JailResult) -> None:
     """
     headers = toolchain.toolchain().headers
     for one in _opened(done.files.get("opened.d", b"")):
+        # A name such as HEADERS/../../secret begins like a header's until it is made plain.
         path = os.path.normpath(one)
         if path != name and not any(path.startswith(f"{folder}/") for folder in headers):
             raise OpenedError(f"it opens {path[:200]!r}, which is no header", where=f"compiling {name}")

@@ -179,6 +179,7 @@ def _run(
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return None, late
+        # ulimit sets the soft and the hard limit at once: either signal may be the one that ends it.
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             return None, late
         if done.returncode or not out.exists():
@@ -201,6 +202,7 @@ def _file_of(text: str, symbol: str) -> str | None:
     for line in text.splitlines():
         if line.startswith("fl="):
             at = PurePath(line[3:].strip()).name
+        # What gcc copied from a function is named f.constprop.0 or f.part.0.
         elif line.startswith("fn=") and line[3:].strip().split(".")[0] == symbol:
             return at if at not in ("", "???") else None
     raise BadInput(f"{symbol} was not called, or was compiled into its caller", where="cachegrind")

@@ -42,6 +42,7 @@ def diagnose_cpu(
     """
     full = signals | derived(signals, work, ceilings, simulated)
     classified = _classified(full, work, ceilings, inherent)
+    # Asked as if it were mixed, which every tool is for; the true class is put back below.
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
     return replace(found, classified=classified)
 
@@ -60,6 +61,7 @@ def _classified(full: Signals, work: Work | None, ceilings: Ceilings, inherent: 
 
 def _asked() -> list[MicroTool]:
     sources = {source for source, _ in METRICS} | {"counters"}
+    # Ours for CPUs are in cpu_tools() already: what is looked for here are a user's.
     own = [
         tool
         for tool in registered()

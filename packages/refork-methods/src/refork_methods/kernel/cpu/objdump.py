@@ -209,7 +209,9 @@ def functions(text: str) -> dict[str, list[Instruction]]:
         elif body and (moved := _MOVED.match(line)):
             # In an object a relocation on the next line says where a call goes.
             last = body[-1]
+            # The addend: a call is relative to its own end, so that its target stands there as f-0x4.
             callee = re.sub(r"[-+]0x[0-9a-f]+$", "", moved[1])
+            # A name that begins with a dot is a section: a jump to somewhere in this file.
             if last.name.startswith(("call", "jmp")) and not callee.startswith("."):
                 body[-1] = Instruction(last.address, last.name, last.operands, last.line, None, callee)
     return found

@@ -74,6 +74,7 @@ def _samples(few: Driver, many: Driver, folder: Path) -> tuple[dict[str, float],
         out = str(folder / name)
         _perf("record", "-q", "-F", str(RATE), "-e", "cpu-clock", "-o", out, "--", *driver.argv)
         counts.append(Counter(symbol for _, symbol in _script(folder / name)))
+    # Counter drops what comes out below 0: symbols that the longer run met less often by chance.
     calls = counts[1] - counts[0]
     total = calls.total()
     if not total:
@@ -143,6 +144,7 @@ def parse_stat(text: str) -> float:
     """
     for line in text.splitlines():
         fields = line.split(",")
+        # It is page-faults:u where perf may look at user space alone.
         if len(fields) > 2 and fields[2].split(":")[0] in ("page-faults", "faults", "minor-faults"):
             if fields[0].startswith("<not "):
                 raise BadInput("this machine does not count page faults")

@@ -261,6 +261,7 @@ def read_code(source: Path, folder: Path, entry: str, flags: Sequence[str]) -> C
     known = functions_of(parse(source.read_text(errors="replace"), source.suffix).root_node)
     own = known.get(entry)
     # Where the file has other functions, their loops may be inlined: the whole file's records count.
+    # Rows of the tree count from 0, lines of the records from 1.
     lines = range(own.start_point[0] + 1, own.end_point[0] + 2) if own and len(known) == 1 else None
     signals = static_signals(built, symbol, lines=lines)
     # What one loop waits for, the loop around it may do side by side.
@@ -283,6 +284,7 @@ def _waits(signals: Signals) -> bool:
 def _still_waits(source: Path, folder: Path, entry: str, flags: Sequence[str]) -> bool:
     """Whether gcc finds no vectors, and the model still waits, where every order of a sum is allowed."""
     try:
+        # gcc takes the last of two flags that differ: -O3 here, whatever the kernel is built with.
         built = compile_object(source, folder, flags=(*flags, *REORDERED))
         signals = static_signals(built, _symbol(built.path, entry))
     except BadInput:

@@ -73,6 +73,7 @@ def run(
 
 @lru_cache(maxsize=8)
 def _toolchain_at(path: str, libraries: str) -> Toolchain:
+    # A part of the cache's key and no more: what ldd answers hangs on it.
     del libraries
     programs = [Path(one).absolute() for name in TOOLS if (one := shutil.which(name, path=path))]
     needed, headers = {str(one) for one in programs}, []
@@ -81,6 +82,7 @@ def _toolchain_at(path: str, libraries: str) -> Toolchain:
         if driver is not None:
             told = _output_of([driver, "-v", "-E", f"-x{language}", os.devnull])
             found = _SEARCH.search(told)
+            # gcc indents the folders, and nothing else between these two lines.
             headers += [line.strip() for line in (found[1] if found else "").splitlines() if line[:1] == " "]
             needed |= _behind(told)
     needed |= {one for one in headers if Path(one).is_dir()}
@@ -117,6 +119,7 @@ def _libraries(programs: Iterable[str]) -> set[str]:
 
 def _output_of(command: Sequence[str]) -> str:
     """Both streams of a command of ours, which reads nothing of others'."""
+    # In English, since words of it are looked for.
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", check=False, timeout=60, env=os.environ | {"LC_ALL": "C"},

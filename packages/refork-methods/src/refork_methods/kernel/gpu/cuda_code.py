@@ -53,6 +53,7 @@ def resources(text: str, *, name: str = "ptxas report") -> list[Resources]:
             about = entry[1]
         elif properties is not None:
             about = properties[1]
+        # The properties of functions that a kernel calls are listed as well: they are not the kernel's.
         elif stack is not None and found and about == found[-1].kernel:
             names = ("stack_bytes", "spill_store_bytes", "spill_load_bytes")
             found[-1].values.update(

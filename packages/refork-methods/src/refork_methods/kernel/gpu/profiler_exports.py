@@ -43,6 +43,7 @@ def tables(text: str, needs: Sequence[str], *, name: str, upto: str = "") -> lis
     header: list[str] = []
     for place, line in enumerate(text.splitlines(), 1):
         if not line.strip():
+            # An empty line right below a header ends nothing; below rows it ends the table.
             header = header if found and not found[-1].rows else []
         # Messages of the profiler stand between the rows.
         if not line.strip() or line.startswith(("==", "#", "**")):
@@ -54,6 +55,7 @@ def tables(text: str, needs: Sequence[str], *, name: str, upto: str = "") -> lis
         elif header:
             cells = _cells(line, where)
             least = header.index(upto) + 1 if upto in header else len(header)
+            # Some lines end in a comma, which makes an empty cell too many.
             while len(cells) > len(header) and not cells[-1]:
                 cells.pop()
             if not least <= len(cells) <= len(header):
@@ -115,6 +117,7 @@ def factor(unit: str, wanted: Unit, *, where: str) -> float | None:
         "hz"
     ):
         return None
+    # Seconds were read above, so that m can only be mega here.
     for prefix, scale in _PREFIX.items():
         rest = over[len(prefix) :]
         if not over.lower().startswith(prefix) or (prefix and not rest):

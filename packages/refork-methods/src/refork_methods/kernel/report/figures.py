@@ -240,6 +240,7 @@ def hit_table(search: Search) -> tuple[Hit, ...]:
     for node in search.nodes:
         fires.update(fired[node.number])
         if node.proposal is not None:
+            # A move may answer tools that found nothing on its parent: these had no part in the try.
             for tool in set(node.proposal.answers) & fired[node.parent]:
                 tries[tool].append((search.nodes[node.parent], node))
     rows = [_hit(tool, number, tries[tool]) for tool, number in fires.items()]

@@ -310,6 +310,7 @@ def difference(before: str, after: str) -> str:
     """What changed between two sources, line by line, as a code block."""
     if max(len(before), len(after)) > LONGEST:
         return "The sources are too long to be compared here."
+    # The first two lines name files, of which there are none.
     found = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]
     if not found:
         return "The source is the original's."

@@ -78,6 +78,7 @@ def fold_of(stmt: Assign) -> tuple[str, Expr] | None:
                 return _MAXIMA[op], yes
             if (yes, no) == (left, right) and yes == stmt.target:
                 return _MAXIMA[op], no
+            # a > b ? b : a is a minimum, a < b ? b : a a maximum.
             if (yes, no) == (right, left) and stmt.target in (yes, no):
                 kind = "min" if _MAXIMA[op] == "max" else "max"
                 return kind, (no if yes == stmt.target else yes)
@@ -139,6 +140,7 @@ class _Reader:
 
     def __init__(self, unit: Unit) -> None:
         self.values = values_of(unit)
+        # Counters and macros that are numbers are no memory: nothing conflicts over them.
         self.fixed = {s.counter for s in statements(unit.body) if isinstance(s, Loop)}
         self.fixed |= set(re.findall(r"#\s*define\s+(\w+)\s+[\d.]+[fFuUlL]*\s", unit.before))
 
@@ -215,6 +217,7 @@ class _Reader:
             case At():
                 yield from self._accesses(expr, above, lanes)
             case Unary(op="*", arg=Cast(type=kind, arg=Unary(op="&", arg=At() as aimed))):
+                # A vector is read through a cast address, as many numbers at once as its type's name says.
                 wide = kind.replace("*", "").split()[-1].rpartition("x")[2]
                 if not kind.replace("const ", "").startswith("refork_") or not wide.isdigit():
                     raise BadInput("a pointer that is not understood", where="loop nest")

@@ -59,6 +59,7 @@ def poly(expr: Expr, values: Mapping[str, Expr]) -> Poly | None:
     """
     match expr:
         case Number(text=digits):
+            # A leading 0 makes a number octal in C: it stays opaque, as does what is no decimal.
             plain = re.fullmatch(r"(\d+)[uUlL]*", digits)
             return (
                 constant(int(plain[1])) if plain and (digits == "0" or digits[0] != "0") else {(digits,): 1}
@@ -153,6 +154,7 @@ class Facts:
                 yes,
                 no,
             ):
+                # The smaller of two bounds: the counter passes neither.
                 return [*self._alternatives(left), *self._alternatives(right)]
             case _:
                 found = poly(upper, self.values)
@@ -168,6 +170,7 @@ class Facts:
             for high in self.highest(loop):
                 free = [term for term in high if term]
                 if len(free) == 1 and len(free[0]) == 1 and high[free[0]] == 1:
+                    # The body runs only where the first value is at most the last, which bounds the size.
                     found[free[0][0]] = max(found.get(free[0][0], 0), lower.get((), 0) - high.get((), 0))
         return found
 

@@ -160,6 +160,7 @@ def _solve(own: set[Term], left: Poly, gap: int, counters: Mapping[str, Loop]) -
     if gap % times:
         return None
     distance = gap // times
+    # Counters are whole steps apart where both started at one number; a start that moves tells nothing.
     still = poly(loop.lower, {})
     if distance % loop.step and still is not None and not words(still):
         return None

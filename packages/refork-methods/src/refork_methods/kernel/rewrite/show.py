@@ -49,6 +49,7 @@ def show_expr(expr: Expr, around: int = 0) -> str:  # noqa: C901 - one case a ki
             text = f"{show_expr(expr.left, level)} {expr.op} {show_expr(expr.right, level + 1)}"
         case Unary():
             level, arg = _UNARY, show_expr(expr.arg, _UNARY)
+            # - -x must not become --x.
             text = expr.op + (f"({arg})" if arg.startswith(expr.op) else arg)
         case Cast():
             level, text = _UNARY, f"({expr.type}){show_expr(expr.arg, _UNARY)}"
@@ -84,6 +85,7 @@ def _show(stmt: Stmt, depth: int) -> str:
             pragmas = "".join(f"{pad}#pragma {one}\n" for one in stmt.pragmas)
             step = f"{stmt.counter}++" if stmt.step == 1 else f"{stmt.counter} += {stmt.step}"
             start = f"{stmt.type} {stmt.counter} = {show_expr(stmt.lower)}"
+            # 9 is the level above <: a bound that compares, or picks, is put in parentheses.
             test = f"{stmt.counter} < {show_expr(stmt.upper, 9)}"
             return f"{pragmas}{pad}for ({start}; {test}; {step}) {{\n{show(stmt.body, depth + 1)}{pad}}}\n"
         case If():

@@ -90,6 +90,7 @@ class Unit:
     def fresh(self, base: str) -> str:
         """A name that is not used yet."""
         used = names_in(self.body) | {one.name for one in self.parameters}
+        # A word of the text before may be a macro, which would replace a variable of that name.
         words = set(re.findall(r"\w+", self.before))
         number, made = 1, base
         while made in used or made in words:
@@ -146,6 +147,7 @@ def read_unit(source: str, entry: str, flags: tuple[str, ...] = ()) -> Unit:
     found = functions_of(parse(source, ".c").root_node).get(entry)
     if found is None:
         raise BadInput(f"no function {entry} with a body", where="kernel rewrite", hint="name the entry")
+    # The entry alone must parse: what stands around it is kept as text.
     if found.has_error:
         line = found.start_point[0] + 1
         raise BadInput(f"{entry} has a syntax error", where=f"line {line}", hint="it must compile first")

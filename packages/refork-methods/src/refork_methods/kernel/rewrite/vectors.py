@@ -62,6 +62,7 @@ def vector_text(tag: str, lanes: int) -> str:
     """The definition of a vector type that may stand at any address."""
     kind, size = _TYPES[tag]
     name = f"refork_{tag}x{lanes}"
+    # Aligned like one number, as rows begin anywhere; may_alias, as memory of another type is read by it.
     return f"typedef {kind} {name} __attribute__((vector_size({size * lanes}), aligned({size}), may_alias));"
 
 
@@ -143,6 +144,7 @@ def lanes_of(unit: Unit, kind: str) -> int:
     """
     if kind not in _TAGS:
         raise refuse(f"no vectors of {kind or 'an unknown type'}")
+    # 64 bytes without AVX-512 as well: gcc splits a vector that the processor does not have.
     wide = "-mprefer-vector-width=256" not in unit.flags
     return (64 if wide else 32) // SIZES[kind]
 

@@ -63,6 +63,7 @@ def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:
         mine, theirs = (np.array([speedups[arm][case] for case in common]) for arm in (better, other))
         if not (np.all(mine > 0) and np.all(theirs > 0)):
             raise BadInput("a speed-up that is not above 0", where=f"arms {better} and {other}")
+        # In logs a gain of 2 and a loss of 2 weigh alike.
         base, above = np.log(theirs), np.log(mine)
         test = stats.wilcoxon(base, above, alternative="greater")
         rows.append((better, other, stats.paired_t(base, above).interval, test.p))

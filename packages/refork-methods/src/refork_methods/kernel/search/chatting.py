@@ -49,6 +49,7 @@ class ChatWriter:
             {"role": "user", "content": question(state)},
         ]
         reply = self._model.reply(messages, draw=state.key[0] * 1_000_003 + round_ * 101 + index)
+        # Half of a surrogate pair could be neither hashed nor stored.
         text = reply.text.encode("utf-8", "replace").decode()
         code, why = code_of(text), said_before(text)
         flags = state.candidate.flags

@@ -167,6 +167,7 @@ class _Sources:
             file = self._files.get(digest)
             if file is None:
                 raise BadInput(f"the source {digest} is gone", where=place)
+            # The digest is of the text as it was written, so line ends must come back unchanged.
             with file.open(encoding="utf-8", newline="") as stream:
                 self._read[digest] = Candidate(stream.read(), flags)
         found = self._read[digest]
@@ -197,6 +198,7 @@ def _lines(file: Path) -> Iterator[tuple[str, Json]]:
     if not file.exists():
         return
     text = file.read_text(encoding="utf-8", errors="replace")
+    # Not splitlines: it also cuts at separators that may stand unescaped inside a JSON string.
     yield from json_objects(text[: text.rfind("\n") + 1].split("\n"), str(file))
 
 
@@ -359,6 +361,7 @@ def _replace(file: Path, text: str) -> None:
     half = file.with_name(f".{file.name}.part")
     with half.open("w", encoding="utf-8", newline="") as stream:
         stream.write(text)
+        # To the disk before the rename: a crash could leave the new name without the text.
         stream.flush()
         os.fsync(stream.fileno())
     half.replace(file)

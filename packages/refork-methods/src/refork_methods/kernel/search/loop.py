@@ -218,6 +218,8 @@ class SearchLoop:
 
         What a pruned or spent parent leaves untried is dropped.
         """
+        # Recorded kernels that are still to be taken over, perhaps more than this round has: what lies behind
+        # them in the round is new.
         known = max(0, len(self._stored.nodes) - len(self.nodes))
         ahead = [one.candidate for one in choice.proposals[known:] if not one.refused]
         fresh = [one for one in ahead if one.digest not in self._seen]
@@ -271,6 +273,7 @@ class SearchLoop:
     def _keep(self, node: SearchNode) -> None:
         """Take a tried kernel into what the search knows."""
         self.nodes.append(node)
+        # A refused answer carries its parent's code, which it did not try.
         if node.proposal is None or not node.proposal.refused:
             self._seen.setdefault(node.candidate.digest, node.number)
         if node.proposal is not None:

@@ -37,6 +37,7 @@ class Observation:
 
 
 @final
+# Without slots: the cached candidate needs the instance's dict.
 @dataclass(frozen=True)
 class Proposal:
     """A kernel that a writer wants tried.

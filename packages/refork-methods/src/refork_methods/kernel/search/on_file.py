@@ -43,6 +43,7 @@ class BenchEvaluator:
 
     def prepare(self, candidates: Sequence[Candidate]) -> None:
         """Build several at once, one a processor; what fails says so when it is evaluated."""
+        # The compiler is a process of its own, so threads do; list, so that a bug in one is raised here.
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(self.bench.build, candidates))
 

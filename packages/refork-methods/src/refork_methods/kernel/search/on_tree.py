@@ -33,6 +33,7 @@ def record_on_tree(folder: Path, tree: Tree) -> list[str]:
     settings: Json = facts["settings"]
     most = float(settings.get("most", MOST))
     told = {name: facts[name] for name in ("settings", "writer", "problem")}
+    # Without what may be changed on resuming: a search that went on must find its own root again.
     fixed = told | {"settings": {k: v for k, v in settings.items() if k not in ("evaluations", "finalists")}}
     key = f"kernel/{content_hash(fixed)[:16]}"
     name = str(facts["problem"].get("name", ""))

@@ -153,6 +153,7 @@ def advised(left: Sequence[Move], state: WriterState) -> dict[str, float]:
             one for one in left if answers(one, finding.tool) and (finding.tool, one.name) not in quiet
         ]
         for one in answering:
+            # Shared out among the moves of a kind, or the one with most parameters would be drawn the most.
             weight = _NEXT**rank * known.get(one.name, 1.0) / size[one.name]
             found[one.id] = found.get(one.id, 0.0) + weight
         rank += bool(answering)

@@ -70,6 +70,7 @@ class SearchTree:
             if not ways:
                 # Every way down is shut: widening gives way, or a search would end with moves left to try.
                 return None if self.closed(at) else at
+            # Of equals the oldest: the same additions must give the same choices.
             at = max(ways, key=lambda child: (self.score(child), -child))
 
     def spend(self, number: int) -> None:

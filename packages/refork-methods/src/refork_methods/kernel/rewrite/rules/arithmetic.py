@@ -125,6 +125,7 @@ def _hoist(unit: Unit, given: Parameters) -> Changed:
     fixed = [
         call
         for call in dict.fromkeys(calls)
+        # What is read from memory may be written in the loop, under another name too.
         if call.name in PURE and not names(call) & moving and not any(isinstance(p, At) for p in inside(call))
     ]
     if not fixed:

@@ -68,6 +68,7 @@ def _restrict_make(unit: Unit, given: Parameters) -> Changed:
     if len(arrays) < 2 or not open_ones or all(one.const for one in arrays):
         raise refuse("no pointers that would gain by it")
     before = unit.before
+    # From the end, so that earlier spots stay true.
     for one in sorted(open_ones, key=lambda each: -each.spot):
         following = before[one.spot : one.spot + 1]
         gap = "" if following in (" ", "]") else " "

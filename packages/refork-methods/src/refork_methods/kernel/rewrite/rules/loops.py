@@ -239,6 +239,7 @@ def _tile_make(unit: Unit, given: Parameters) -> Changed:
     for outer in reversed(above[level:]):
         inner = replace(outer, body=(inner,), pragmas=())
     tiles = Loop(base, loop.type, loop.lower, loop.upper, size, (inner,))
+    # The last step over tiles may pass the largest number of the type, and begin again at 0.
     if is_unsigned(loop.type) and loop.type.strip() in ("unsigned char", "uint8_t", "uint16_t"):
         raise refuse(f"{label} counts in too small a type")
     return Changed(exchange(unit, top, (tiles,)), rounds)

@@ -100,6 +100,7 @@ def _stores(unit: Unit, loop: Loop, above: tuple[Loop, ...]) -> list[Assign]:
         every = (one for expr in expressions(part) for one in inside(expr))
         used = [one for one in every if isinstance(one, Name) and one.id in written]
         plain = isinstance(part, Assign) and part.op == "=" and root(part.target) in written
+        # A store names its array once, as its target: one more is a read of it.
         if len(used) > plain:
             raise refuse("what the loop writes is read again", f"loop {loop.counter}")
     others = [s for s in statements((nest,)) if isinstance(s, Assign) and names(s.target) & written]
@@ -252,6 +253,7 @@ def _extent(loop: Loop, nest: tuple[Loop, ...]) -> int | None:
     if base is None or loop.step != 1:
         return None
     match loop.upper:
+        # The bound that tiling writes: the smaller of a whole tile's end and the loop's own.
         case Pick(test=Op(op="<"), yes=yes) if yes == plus(Name(base.counter), base.step):
             return base.step
         case _:
@@ -280,6 +282,7 @@ def _pack_make(unit: Unit, given: Parameters) -> Changed:
     extents = [_extent(one, (*above, loop)) for one in used]
     if names(read) & local or not used or len(used) == len(nested) or any(one is None for one in extents):
         raise refuse(f"{array} is not read tile by tile in loop {label}")
+    # Last what lies along memory: the last one is the fastest in the buffer.
     order = sorted(
         zip(used, extents, strict=True), key=lambda one: unit_stride(read, one[0].counter, values_of(unit))
     )

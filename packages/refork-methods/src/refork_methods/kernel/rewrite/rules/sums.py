@@ -92,6 +92,7 @@ def folded(unit: Unit, loop: Loop) -> dict[str, str]:
 
 def start_of(kind: str, held: str) -> Expr:
     """What a partial result starts from."""
+    # No number is neutral for a maximum: each part starts at what is held.
     return Number("0") if kind == "+" else Number("1") if kind == "*" else Name(held)
 
 
@@ -283,6 +284,7 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
     main = replace(loop, upper=end, step=copies, body=tuple(body), pragmas=())
     rest = replace(loop, lower=end, pragmas=())
     fits: Stmts = (Declare(kind, own, (size,)), clear, *before, main, rest, merge)
+    # How long the table is shows only when the kernel runs.
     test = Op("<=", length, Number(str(ROOM)))
     made = If(test, fits, (replace(loop, pragmas=()),))
     return Changed(exchange(unit, loop, (made,)), not is_integer(kind), assumes)
