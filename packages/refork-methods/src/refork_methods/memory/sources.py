@@ -218,6 +218,7 @@ def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajec
     task = trajectory.root.extra.get("task") or {}
     data = task.get("data") or {}
     messages = [m for step in trajectory.steps for m in _messages(step.node)]
+    # From the leaf up: a score nearer to the end is of more of the run.
     value = next(
         (success[step.node.id] for step in reversed(trajectory.steps) if step.node.id in success), None
     )

@@ -35,13 +35,16 @@ def write_files(folder: str | Path, files: Mapping[str, str]) -> list[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadInput(f"{target} is not an empty folder", hint="name a new folder, or empty this one")
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target: a rename moves a folder whole, but not to another file system.
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for name, text in files.items():
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             (draft / name).write_text(text, encoding="utf-8")
+        # mkdtemp lets nobody else read the folder.
         draft.chmod(0o755)
         if target.exists():
+            # Not every system renames onto a folder that is there, even an empty one.
             target.rmdir()
         draft.rename(target)
     except BaseException:
