@@ -179,6 +179,7 @@ class Search:
 
     def _rng(self, what: str) -> np.random.Generator:
         return np.random.Generator(
+            # By the journal's length: a resumed run, whose journal is as long, draws the same.
             np.random.Philox(key=stream_of("evolve", self._settings.seed, what, len(self._journal)))
         )
 

@@ -62,6 +62,7 @@ def trap_set(
     if cap < 1 or not 0 < held_out < 1:
         raise BadInput(f"cap {cap}, held-out share {held_out!r}", hint="the anchor's size, and 0.5")
     found: dict[str, Trap] = {}
+    # Sorted, so that of two keys with one content the same one is kept whatever the order of the records.
     for key, content in sorted(accepted):
         label = truth.get(key)
         if label not in (None, 0, 1):
@@ -76,6 +77,7 @@ def trap_set(
 
 
 def _position(what: str, seed: int, content: str) -> int:
+    # A digest, not hash(), which differs from process to process.
     name = f"{what}\x1f{seed}\x1f{content}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 

@@ -66,6 +66,7 @@ def files_left(state: ShellState, folder: str) -> dict[str, str]:
             continue
         if entry.kind != "file":
             raise BadInput("a link in a workspace is refused, wherever it leads", where=path)
+        # The sandbox hands bytes that are no UTF-8 over as lone surrogates.
         if any("\ud800" <= letter <= "\udfff" for letter in entry.text):
             raise BadInput("it is no UTF-8 text", where=path)
         found[path] = entry.text
