@@ -164,6 +164,7 @@ class Search:
                 if not self._step():
                     reason = "exhausted"
                     break
+            # A search that ran out of cells stops short of the boundary, and no judge is examined there.
             if archive.outcomes == boundary < settings.budget:
                 self._checkpoint()
                 self._new_cells()

@@ -72,6 +72,7 @@ def trap_set(
             found[content] = Trap(key, int(label == 1), label is not None)
     sides: tuple[list[Trap], list[Trap]] = ([], [])
     for content in sorted(found, key=lambda text: _position("order", seed, text)):
+        # False and True are places here: shown, held out.
         sides[_position("side", seed, content) < held_out * _UNIT].append(found[content])
     return TrapSet(_cut(sides[0], cap), _cut(sides[1], cap))
 

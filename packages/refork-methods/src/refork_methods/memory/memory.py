@@ -386,6 +386,7 @@ def _built(memory: ExperienceMemory, plan: MemoryItem, gathered: Recurrence, gua
 def _ruled(memory: ExperienceMemory, tool: Tool, guard: Guard) -> tuple[Tool | None, str]:
     """The tool as it entered, or None and why not."""
     ruling = guard.admit(tool, memory.state.live_tools())
+    # Without a repair the cost is 0, not unknown: one unknown cost leaves the account without a total.
     told = {"repaired": ruling.repaired, "cost": (ruling.cost if ruling.repaired else NOTHING).to_json()}
     if ruling.admitted:
         digests = guard.fingerprints(ruling.tool)

@@ -97,6 +97,7 @@ def bm25_scores(texts: Sequence[str], query: str) -> Float[np.ndarray, "texts"]:
     """The BM25 score of every text; 0 where it shares no word with the query."""
     index = _index(tuple(texts))
     known = [word for word in words_of(query) if index is not None and word in index.vocab_dict]
+    # bm25s fails on a query of no known word, and below on texts without any.
     if not known:
         return np.zeros(len(texts))
     found: Float[np.ndarray, "texts"] = np.asarray(index.get_scores(known), dtype=np.float64)

@@ -284,6 +284,7 @@ def _method(tool: Tool, function: ast.FunctionDef) -> list[str]:
     keywords = ast.unparse(ast.arguments([], [], None, given.kwonlyargs, given.kw_defaults, None, []))
     doc = ast.get_docstring(function) or ""
     quoted = doc.replace("\\", "\\\\").replace('"""', '\\"""')
+    # A quote at the end would close the docstring one character early.
     body = quoted + ("\n" if "\n" in quoted or quoted.endswith('"') else "")
     names = ", ".join(f'"{one.arg}": {one.arg}' for one in given.kwonlyargs)
     return [
