@@ -261,7 +261,7 @@ def objection(
     )
     if found:
         return found
-    # Last, as it runs the module: what can be read from the source was ruled on before.
+    # Only now, as it runs the module: what can be read from the source was ruled on before.
     loaded = sandbox.load(tool.source, tool.name)
     if not loaded.ok:
         return f"it does not load ({loaded.kind}): {loaded.error}"

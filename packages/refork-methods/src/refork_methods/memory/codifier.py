@@ -270,7 +270,7 @@ class SkeletonCodifier:
                     f"{len(carried)} of {len(matches)} queries carry it, and no two of them are "
                     "structurally different"
                 )
-            # With one query every constant would stand in all of them: this asks for two at least.
+            # With one query no constant can stand in some of them only: this asks for two at least.
             free = free_literals(
                 [one.value for one in constants_of(given.skeleton)], [match.query for match in carried]
             )

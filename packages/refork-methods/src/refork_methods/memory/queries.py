@@ -18,7 +18,7 @@ from refork_methods.memory.skeleton import Slot
 TokenKind: TypeAlias = Literal["word", "number", "date", "time", "email", "quoted", "name"]
 
 _CAPITAL = r"[A-Z][a-z]+(?:['’-][A-Z][a-z]+)*"
-# The order matters: a date would be read as numbers, an address as words, and a name as one word.
+# The order matters: a date would be read as numbers, and an address or a name as words.
 _TOKEN = re.compile(
     rf"""(?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     |(?P<date>\d{{4}}-\d\d-\d\d)(?!\d)
