@@ -227,6 +227,7 @@ def _go(out: Path, facts: Json, ready: Ready, progress: Progress) -> Finished:
         seen: list[Archive] = []
 
         def watch(archive: Archive, kind: str) -> None:
+            # Kept for Ctrl-C, at which run() raises and returns nothing.
             seen[:] = [archive]
             progress(STAGE, archive.outcomes, budget)
             # Of recorded events the last ones are enough: the tree takes in all that is new.

@@ -123,6 +123,7 @@ def run(
         cannot be; Mismatch where the runtime contradicts the archive.
     Source: arXiv:2606.26294, Algorithm 1; a (node, cell) counts once per judge, which is ours.
     """
+    # A clock that stands still: ids cover the time, and two runs of one seed have equal ids.
     log = Journal(clock=lambda: 0.0) if journal is None else journal
     if len(log):
         raise BadInput(f"the journal has {len(log)} entries already", hint="resume it")

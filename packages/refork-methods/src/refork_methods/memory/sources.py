@@ -46,6 +46,7 @@ def run_of_messages(
             "a trajectory has no query", where=f"task {task!r}", hint="no message has the role user"
         )
     context = "\n".join(text_of(m) for m in messages if m.get("role") in {"system", "developer"})
+    # The first message then holds the query among other things that the task was told.
     if query and users:
         context += "\n" + users[0].replace(query, "")
     steps: list[RunStep] = []
