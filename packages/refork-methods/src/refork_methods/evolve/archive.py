@@ -136,6 +136,7 @@ class Archive:
             raise Mismatch(f"{cell.role}/{cell.task} is not open", where=where, hint="a verdict counts once")
         if cell.slot is not None and record.judge != self.slots[cell.slot].judge:
             raise Mismatch(f"slot {cell.slot!r} is not held by {record.judge!r}", where=where)
+        # The first artifact of a cell stays: another judge sees the same work, not a second try.
         if self._artifacts.setdefault((record.node, cell), record.artifact) != record.artifact:
             raise Mismatch("another artifact than the cached one was judged", where=where)
         self.records.append(record)
@@ -144,6 +145,7 @@ class Archive:
 
     def _count(self, record: UtilityRecord) -> None:
         self._done[record.node].setdefault(record.cell.role, set()).add(record.cell.task)
+        # Row 0 holds successes, row 1 failures.
         self._own[1 - record.outcome, record.node] += 1
 
     def _checkpoint(self, body: Json) -> None:

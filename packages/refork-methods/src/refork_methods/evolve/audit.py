@@ -127,6 +127,7 @@ def _again(journal: Journal) -> tuple[Archive, str | None]:
     try:
         return replay(journal), None
     except (ReplayDiverged, Mismatch) as error:
+        # A log that does not replay is read all the same: an audit says what it holds.
         return fold((entry.kind, entry.body) for entry in journal), str(error)
 
 
@@ -197,6 +198,7 @@ def would_erase_slot(out: Path, slot: str) -> WouldErase:
     archive, held = _slot(out, slot)
     split = selective_erasure(
         archive.records,
+        # No successor is named: erasure looks at the epoch, and the next one is enough.
         [one.replaced("-") if one.name == slot else one for one in archive.slots.values()],
     )
     with Tree.open(out / TREE, "r") as tree:

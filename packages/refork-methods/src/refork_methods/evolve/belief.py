@@ -49,6 +49,7 @@ def check_eps(eps: float) -> float:
 def counts(values: Any, what: str) -> NDArray[np.int64]:
     """Whole numbers, none below 0; raises BadInput for anything else."""
     array = np.asarray(values)
+    # NaN and infinity would become some whole number in the conversion.
     whole = array.astype(np.int64) if np.isfinite(array.astype(np.float64)).all() else None
     if whole is None or (whole != array).any() or (whole < 0).any():
         raise BadInput(f"{what} are counts: whole numbers, none below 0")

@@ -47,6 +47,7 @@ def clade_counts(
     # Plain integers: an array's single elements cost twenty times as much to touch.
     above, columns = up.tolist(), pooled.tolist()
     for column in columns:
+        # Backwards: a child's count is complete before it goes to its parent, which comes before it.
         for node in range(up.size - 1, 0, -1):
             column[above[node]] += column[node]
     found = np.array(columns, dtype=np.int64)
@@ -87,5 +88,6 @@ def thompson(
     if allowed is not None:
         if np.shape(allowed) != draws.shape or not np.any(allowed):
             raise BadInput("no node may be chosen", hint="name at least one allowed node")
+        # Below every draw of a Beta.
         draws = np.where(allowed, draws, -1.0)
     return int(draws.argmax())

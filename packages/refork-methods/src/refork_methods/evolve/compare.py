@@ -109,6 +109,7 @@ def _row(
     right = None
     if known:
         labels = np.array([truth[item] for item in known], dtype=np.int8)
+        # With one class one of the two error rates has no items.
         if labels.min() != labels.max():
             right = on_anchor(judge, np.array([says[item] for item in known], dtype=np.int8), labels, level)
     ratio = stringency_of(stored, items, [judge], answers[:, None], seed, level)[judge]

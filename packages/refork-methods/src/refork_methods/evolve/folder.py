@@ -61,6 +61,7 @@ class Follower:
         drafts = [] if self._ids else [self._root]
         drafts += self._workspaces(archive)
         drafts += self._artifacts(archive, every)
+        # Nodes, then verdicts, then retirements: a tree takes no score of a retired producer.
         self._tree.append(drafts)
         write_records(
             self._tree, [one for one in every if record_producer(one).id not in self._gone], self.node_ids
@@ -226,6 +227,7 @@ def _go(out: Path, facts: Json, ready: Ready, progress: Progress) -> Finished:
         seen: list[Archive] = []
 
         def watch(archive: Archive, kind: str) -> None:
+            # Kept for Ctrl-C, at which run() raises and returns nothing.
             seen[:] = [archive]
             progress(STAGE, archive.outcomes, budget)
             # Of recorded events the last ones are enough: the tree takes in all that is new.
@@ -266,6 +268,7 @@ def _agree(out: Path, facts: Json) -> None:
             write_whole(file, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
         return
     before, now = read_facts(out), json.loads(canonical(facts))
+    # A plan may say the same settings in other words: the settings that it comes to are compared.
     differ = [key for key in sorted(now) if before.get(key) != now[key] and key != "plan"]
     differ += ["options"] if before["plan"]["options"] != now["plan"]["options"] else []
     if differ:

@@ -82,6 +82,7 @@ def panel_ratio(panel: Mapping[str, Any], level: float = 0.95) -> Interval | Non
         accepted, judged = panel.get(source, (0, 0))
         if not judged:
             return None
+        # Counts as single verdicts; their order does not matter to a bootstrap.
         sides.append(np.arange(judged) < accepted)
     try:
         return stringency_ratio(sides[0], sides[1], seed=0, level=level)

@@ -74,6 +74,7 @@ def write_records(tree: Tree, records: Iterable[UtilityRecord], node_ids: Mappin
 def would_retire(tree: Tree, producer: str) -> Retirement:
     """What :meth:`Tree.retire` of a producer would take out of sight, derived scores too; writes nothing."""
     live = {one.id: one.reads for one in tree.producers()}
+    # A producer that is retired already takes nothing more with it.
     gone = tuple(chain(live, producer)) if producer in live else ()
     lost: dict[str, int] = {}
     for one in gone:

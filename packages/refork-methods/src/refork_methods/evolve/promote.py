@@ -257,5 +257,6 @@ def _judge(one: Tally, floor: float, gate: Gate) -> Judged:
 
 def _slackened(anchor: tuple[int, int], gate: Gate) -> float:
     """A candidate's anchor belief with the items given back that the slack allows it to lose."""
+    # 0.29 * 100 is 28.999...: without the small sum an item would be lost to rounding.
     given = min(anchor[1], int(gate.anchor_slack * sum(anchor) + 1e-9))
     return best_belief(anchor[0] + given, anchor[1] - given, gate.eps)

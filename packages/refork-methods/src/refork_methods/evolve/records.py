@@ -78,6 +78,7 @@ class UtilityRecord:
                 "a record names who judged it and what was judged", where=where,
                 hint="without a judge's id nobody could say later which scores are stale",
             )  # fmt: skip
+        # This finds a slot that is named twice as well as a wrong order.
         if tuple(sorted(dict(self.epochs).items())) != self.epochs:
             raise BadInput("epochs are (slot, number) pairs, sorted, one per slot", where=where)
         if self.cell.slot is not None and self.epoch is None:

@@ -29,6 +29,7 @@ def replay(journal: Journal) -> Archive:
         Mismatch: the journal does not begin with a run.
     """
     entries = list(journal)
+    # An entry's id covers its time, so the replay takes the recorded times in place of the clock.
     times = iter([entry.time for entry in entries])
     again = Journal(clock=lambda: next(times))
     return _search(entries, _Checked(entries, again, live=False), None)

@@ -32,6 +32,7 @@ def checkpoints(first: int, budget: int, ratio: float = RATIO) -> tuple[int, ...
     value = float(first)
     while value < budget:
         found.append(math.ceil(value))
+        # At least one further: under a ratio near 1 a checkpoint would be named twice.
         value = max(value * ratio, found[-1] + 1.0)
     return tuple(point for point in found if point < budget)
 

@@ -123,6 +123,7 @@ def run(
         cannot be; Mismatch where the runtime contradicts the archive.
     Source: arXiv:2606.26294, Algorithm 1; a (node, cell) counts once per judge, which is ours.
     """
+    # A clock that stands still: ids cover the time, and two runs of one seed have equal ids.
     log = Journal(clock=lambda: 0.0) if journal is None else journal
     if len(log):
         raise BadInput(f"the journal has {len(log)} entries already", hint="resume it")
@@ -164,6 +165,7 @@ class Search:
                 if not self._step():
                     reason = "exhausted"
                     break
+            # A search that ran out of cells stops short of the boundary, and no judge is examined there.
             if archive.outcomes == boundary < settings.budget:
                 self._checkpoint()
                 self._new_cells()
@@ -179,6 +181,7 @@ class Search:
 
     def _rng(self, what: str) -> np.random.Generator:
         return np.random.Generator(
+            # By the journal's length: a resumed run, whose journal is as long, draws the same.
             np.random.Philox(key=stream_of("evolve", self._settings.seed, what, len(self._journal)))
         )
 

@@ -134,6 +134,7 @@ def judge_gate(
     difference = paired_difference(right[old], right[new], level)
     answer, reason = _answer(decision, difference, margin, terms)
     shared = sorted(says[old].keys() & says[new].keys())
+    # Without a shared item the array would have no second axis.
     both = np.array([[says[old][item], says[new][item]] for item in shared], dtype=np.int8).reshape(-1, 2)
     flips = int((both[:, 0] != both[:, 1]).sum())
     return SwapReport(

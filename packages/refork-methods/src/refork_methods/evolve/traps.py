@@ -62,6 +62,7 @@ def trap_set(
     if cap < 1 or not 0 < held_out < 1:
         raise BadInput(f"cap {cap}, held-out share {held_out!r}", hint="the anchor's size, and 0.5")
     found: dict[str, Trap] = {}
+    # Sorted, so that of two keys with one content the same one is kept whatever the order of the records.
     for key, content in sorted(accepted):
         label = truth.get(key)
         if label not in (None, 0, 1):
@@ -71,11 +72,13 @@ def trap_set(
             found[content] = Trap(key, int(label == 1), label is not None)
     sides: tuple[list[Trap], list[Trap]] = ([], [])
     for content in sorted(found, key=lambda text: _position("order", seed, text)):
+        # False and True are places here: shown, held out.
         sides[_position("side", seed, content) < held_out * _UNIT].append(found[content])
     return TrapSet(_cut(sides[0], cap), _cut(sides[1], cap))
 
 
 def _position(what: str, seed: int, content: str) -> int:
+    # A digest, not hash(), which differs from process to process.
     name = f"{what}\x1f{seed}\x1f{content}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 

@@ -80,6 +80,7 @@ def _rows(file: Path) -> list[tuple[int, Json]]:
     by one, for a message that names the line.
     """
     try:
+        # Not splitlines(), which also ends a line at characters that may stand inside a JSON text (U+2028).
         lines = [(n, line) for n, line in enumerate(file.read_text("utf-8").split("\n"), 1) if line.strip()]
         rows = json.loads(f"[{','.join(line for _, line in lines)}]")
         if len(rows) == len(lines) and all(type(row) is dict for row in rows):

@@ -121,6 +121,7 @@ def open_plan(plan: Plan, home: Path | None = None) -> Ready:
                 hint=f"options: {', '.join(one.name for one in accepted if one.name != 'home') or 'none'}",
             )  # fmt: skip
     opened: Opened = opener(**plan.options, **own)
+    # The module that defines the opener: the path may name one that only passes it on.
     base: Settings = getattr(import_module(opener.__module__), "SETTINGS", None) or Settings(1024)
     return Ready(opened, _settings(base, plan.settings))
 

@@ -80,6 +80,7 @@ class Arm:
     @property
     def total(self) -> int:
         """All rollouts begun."""
+        # Where nobody counted the unfinished this is the number of those that are known.
         return self.runs + self.failed + (self.unfinished or 0)
 
     @property

@@ -85,6 +85,7 @@ def from_document(task: Task) -> Callable[[Json], Task]:
         if set(environment) != {"prompt", "data"}:
             raise BadInput("the environment of this world has the keys prompt and data", where=task.world)
         mark = content_hash(environment)
+        # The unedited document keeps the task's own id, and so the root that is on the tree already.
         name = task.id if mark == same else f"{task.id}#{mark[:16]}"
         return replace(task, id=name, prompt=str(environment["prompt"]), data=environment["data"])
 

@@ -197,6 +197,8 @@ class Case:
 
         Raises: BadInput where the name is taken by another, or a prediction is of an unknown design.
         """
+        # All predictions are checked before anything is written, and each is then an entry of its own: the
+        # entry's number says whether it came before a result.
         known = self._state.hypotheses.get(hypothesis.name)
         if known is None:
             for prediction in hypothesis.predictions:

@@ -31,6 +31,7 @@ class ArmPlan:
     @property
     def key(self) -> tuple[str, str]:
         """What a draw of it is filed under: the intervention's digest and the arm's name."""
+        # The name too: the arm of a control model edits nothing either, and holds no draws of the base.
         return self.intervention.id, self.name
 
 

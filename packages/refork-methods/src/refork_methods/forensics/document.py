@@ -15,6 +15,7 @@ from refork.plain import canonical
 #: A path as steps: object keys and list indices.
 Steps: TypeAlias = tuple[str | int, ...]
 
+# A bare key, an index or an append, or a quoted key: in quotes a key may hold dots and brackets.
 _STEP = re.compile(r"""\.?([^.\[\]"]+)|\[(\d+|\+)\]|\["((?:[^"\\]|\\.)*)"\]""")
 
 
@@ -82,6 +83,7 @@ def with_value(document: Any, steps: Steps, value: Any) -> Any:
     new = deepcopy(document)
     holder, last = look_up(new, steps[:-1]), steps[-1]
     if isinstance(holder, list) and isinstance(last, int) and 0 <= last <= len(holder):
+        # A slice: it replaces an element, and appends where the index is one behind the last.
         holder[last : last + 1] = [deepcopy(value)]
     elif isinstance(holder, dict) and isinstance(last, str):
         holder[last] = deepcopy(value)
@@ -128,6 +130,7 @@ def _diff(before: Any, after: Any, at: Steps, near: Steps) -> Iterator[FieldChan
                 yield from _diff(before[key], after[key], here, near)
     elif isinstance(before, list) and isinstance(after, list):
         yield from _diff_lists(before, after, at, near)
+    # By their JSON text: True, 1 and 1.0 are equal in Python, and not in the environment that a run is given.
     elif canonical(before) != canonical(after):
         yield FieldChange(write_path(at), "changed", before, after)
 

@@ -37,6 +37,7 @@ class Prediction:
 
     def __post_init__(self) -> None:
         low, high = self.region
+        # NaN is neither above nor below anything: the comparison alone would let it pass.
         if math.isnan(low) or math.isnan(high) or low > high:
             raise BadInput(
                 f"the predicted region {self.low} .. {self.high} is empty", where=self.words or None

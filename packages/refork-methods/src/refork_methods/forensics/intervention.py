@@ -206,6 +206,7 @@ def factorial(*factors: Intervention) -> tuple[Intervention, ...]:
             raise BadInput(f"factor {factor.name!r} has {len(factor.edits)} edits; each factor is one edit")
     _check_apart([factor.edits[0] for factor in factors])
     cells: list[Intervention] = []
+    # The order is read by place: the control, single edits as they were given, then combinations.
     for levels in sorted(
         product((False, True), repeat=len(factors)), key=lambda c: (sum(c), [not x for x in c])
     ):

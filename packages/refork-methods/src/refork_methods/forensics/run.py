@@ -89,6 +89,7 @@ def run_arms(
         stream = stream_of(root.address)
     forks = bench.run(
         environments, [wanted[i] for i in open_],
+        # The unedited arm has this stream by itself.
         streams=[stream if plans[i].intervention.edits else None for i in open_],
         progress=progress, stage=stage,
     ) if open_ else []  # fmt: skip

@@ -33,6 +33,7 @@ def parse_edit(text: str) -> Intervention:
 
     Raises: BadInput for anything else.
     """
+    # At the first sign: a value may hold more of them.
     path, equals, value = text.partition("=")
     if equals and path.strip():
         return Intervention.edit(path.strip(), _value(value.strip()))

@@ -52,6 +52,7 @@ def difference(base: Arm, other: Arm, level: float = 0.95, *, bounds: bool = Fal
     if not bounds:
         p = fisher(base.counts, other.counts).p
         return Result("difference", found, (base, other), p, "Newcombe, Fisher exact")
+    # The difference is least where the base's lost rollouts are hits and the other arm's are misses.
     (b_low, b_high), (o_low, o_high) = _extremes(base), _extremes(other)
     worst = Interval(
         found.estimate, newcombe(b_high, o_low, level).interval.low,
@@ -140,6 +141,7 @@ def contrast(arms: Sequence[Arm], weights: Shaped[Array, "arms"], level: float =
     elif (ends(top)[side] > 0) == (estimate > 0):
         z = top
     else:
+        # From just above 0: an interval of level 0 does not exist.
         z = float(brentq(lambda x: ends(x)[side], 1e-9, top, xtol=1e-12))
     name = "Wilson, square and add"
     return Difference(Interval(estimate, low, high, level, name), Test(z, normal_p(z), f"{name}, inverted"))
@@ -231,6 +233,7 @@ def negative(result: Arm, control: Arm | None = None, level: float = 0.95) -> Ne
 
     Raises: BadInput for an arm without runs.
     """
+    # A one-sided bound at a level is the upper end of the two-sided interval at 2 * level - 1.
     observed = clopper_pearson(*result.counts, level=2 * level - 1).high if level > 0.5 else 1.0
     sensitivity = 0.0 if control is None or control.runs == 0 else control.interval(level).low
     bound = 1.0 if sensitivity == 0 else min(1.0, observed / sensitivity)

@@ -18,6 +18,7 @@ from refork_methods.forensics.rules import Concern
 from refork_methods.forensics.statistics import Negative, holm_over, log_likelihood, negative
 from refork_methods.forensics.wording import verdict_words
 
+# Of several predictions on one row the worst mark counts; of the rows of one group the strongest.
 #: Which mark stands for several.
 _STRONGEST: tuple[Mark, ...] = ("inconsistent", "consistent", "weak")
 _WORST: tuple[Mark, ...] = ("inconsistent", "weak", "consistent")
@@ -137,6 +138,7 @@ def confound_groups(confounds: Sequence[Sequence[str]]) -> list[int]:
         graph.add_node(row)
         graph.add_edges_from((row, name.strip().casefold()) for name in names)
     found: dict[int, int] = {}
+    # Rows are int nodes, confounds are text nodes of the same graph.
     rows = [sorted(n for n in part if isinstance(n, int)) for part in connected_components(graph)]
     for group, members in enumerate(sorted(rows)):
         found |= dict.fromkeys(members, group)

@@ -88,6 +88,7 @@ def figure(value: Any, quantity: str = "rate", unit: bool = True) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
+        # An infinite end comes as text: JSON has no such number.
         return value.replace("Infinity", "inf")
     if quantity in ("rate", "difference", "interaction"):
         sign = "" if quantity == "rate" else "+"

@@ -130,6 +130,7 @@ class CallSite:
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return None
+        # JSON Schema allows what it does not mention; a function of an environment refuses such keywords.
         if schema.get("additionalProperties") is not True:
             for unknown in (key for key in self.keywords if key not in properties):
                 return f"{self.name} has no parameter {unknown!r} (line {self.line})"
@@ -152,6 +153,7 @@ def call_sites(tree: ast.AST) -> tuple[list[CallSite], list[int]]:
             parts.append(value.attr)
             value = value.value
         if isinstance(value, ast.Name) and (value.id, len(parts)) in {("apis", 2), ("tools", 1)}:
+            # By the node, not the name: any other use of apis or tools, as handing them on, would hide calls.
             regular.add(id(value))
             name = ".".join(reversed(parts)) if value.id == "apis" else f"tools.{parts[0]}"
             keywords = tuple(one.arg for one in node.keywords if one.arg is not None)
@@ -259,6 +261,7 @@ def objection(
     )
     if found:
         return found
+    # Only now, as it runs the module: what can be read from the source was ruled on before.
     loaded = sandbox.load(tool.source, tool.name)
     if not loaded.ok:
         return f"it does not load ({loaded.kind}): {loaded.error}"

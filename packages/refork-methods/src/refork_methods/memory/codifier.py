@@ -84,6 +84,7 @@ def emit(name: str, steps: Sequence[CallStep], slots: Sequence[Slot], doc: str) 
 
 def _docstring(doc: str, slots: Sequence[Slot]) -> list[str]:
     text = doc.replace("\\", "\\\\").replace('"""', "'''")
+    # A quote at the end would close the docstring one character early.
     if text.endswith('"'):
         text += " "
     if not slots:
@@ -256,6 +257,7 @@ class SkeletonCodifier:
             if place_of(slot.text, own) is None:
                 raise _Refusal(f"the slot {slot.name!r} ({slot.text!r}) is nowhere in the plan's query")
         matches = [best_match(given.query, query, slots) for query in given.all_queries]
+        # A query that leaves a slot empty is another task's; one that fills all but varies elsewhere refuses.
         carried = [match for match in matches if match.fits]
         for match in carried:
             if match.stray:
@@ -268,6 +270,7 @@ class SkeletonCodifier:
                     f"{len(carried)} of {len(matches)} queries carry it, and no two of them are "
                     "structurally different"
                 )
+            # With one query no constant can stand in some of them only: this asks for two at least.
             free = free_literals(
                 [one.value for one in constants_of(given.skeleton)], [match.query for match in carried]
             )

@@ -104,6 +104,7 @@ def open_log(store: Path | None) -> Journal:
     else:
         file = store / FILE
         log = Journal(file, noun=NOUN) if file.exists() else Journal.create(file, noun=NOUN)
+    # A file that is there may be empty too, after a crash before its first event.
     if not len(log):
         log.append("begin", {"schema": SCHEMA})
     for entry in log:

@@ -104,6 +104,7 @@ class Recurrence:
 
     def folded(self, keep: int = HISTORY) -> Recurrence:
         """The buffer emptied into the history, of which the last ``keep`` queries stay."""
+        # [-0:] would keep all.
         history = tuple(dict.fromkeys((*self.history, *self.queries)))[-keep:] if keep else ()
         return Recurrence(history=history, counted=self.counted)
 
@@ -130,6 +131,7 @@ def expected_tools(tasks: int, shares: Float[np.ndarray, "families"], theta: int
         BadInput: shares that are no probabilities, or a negative count.
     """
     _check(tasks, shares, theta)
+    # sf(theta) is P(X > theta): one arrival makes the plan, theta more select it.
     return float(binom.sf(theta, tasks, shares).sum())
 
 
@@ -183,6 +185,7 @@ def simulate_gate(
     selected = np.zeros(known.shape, dtype=np.int64)
     called = np.zeros_like(selected)
     for family in drawn:
+        # As it was before this task: a task never calls the tool that it causes to be built.
         had_tool, had_plan = built[rows, family], known[rows, family]
         called[rows, family] += had_tool
         selected[rows, family] += had_plan & ~had_tool

@@ -79,6 +79,7 @@ def read_expression(text: str) -> Act:
         return Act("unreadable", "this is not a call")
     if tree.args or any(keyword.arg is None for keyword in tree.keywords):
         return Act("unreadable", "give every value by name: name=value")
+    # The parser takes a keyword twice; only the compiler, which never sees this text, would refuse it.
     if len({keyword.arg for keyword in tree.keywords}) < len(tree.keywords):
         return Act("unreadable", "a value is given twice")
     arguments: Json = {}

@@ -155,6 +155,7 @@ def _pages(function: str, steps: Sequence[RunStep], page: str) -> list[_Call]:
         told: Any = step.result.get(page, 0) if isinstance(step.result, Mapping) else 0
         at = int(step.arguments.get(page, told))
         items, entries = _entries(step.result)
+        # Arguments may hold lists and objects, which cannot be hashed: their repr is the key.
         call = found.setdefault(
             repr(sorted(others.items(), key=str)), _Call(function, others, [], page, at, items)
         )
@@ -208,6 +209,7 @@ def _source(draft: _PartialSkeleton, key: str, value: Any) -> Argument:
     """Where a value came from. Raises _Unknown."""
     if isinstance(value, str) and value.startswith(PREFIX):
         return Constant(value)
+    # The query comes before results: what the task says is what the next task says otherwise.
     slot = draft.slot(key, value)
     if slot is not None:
         return slot
@@ -220,6 +222,7 @@ def _source(draft: _PartialSkeleton, key: str, value: Any) -> Argument:
         found = _reached(draft, name, path)
         if found is not None:
             return found
+    # A value that a result held, but where it cannot be found again, is no constant: it was this run's.
     if not places and (
         _stands(draft.context, value) or (isinstance(value, str) and not re.search(r"\d", value))
     ):
@@ -245,6 +248,7 @@ def _paths(value: Any, wanted: Any, at: Path = ()) -> Iterator[Path]:
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             yield from _paths(inner, wanted, (*at, place))
+    # The type too: True, 1 and 1.0 are equal in Python.
     elif type(value) is type(wanted) and value == wanted:
         yield at
 
@@ -266,6 +270,7 @@ def _reached(draft: _PartialSkeleton, name: str, path: Path) -> Result | None:
     first = next(
         one for one in entries if isinstance(one, Mapping) and all(one.get(k) == v for k, v in wanted.items())
     )
+    # `find` takes the first entry that has these fields, so it must be this one and not one like it.
     if first is not entry:
         return None
     step = CallStep("find", over=Result(name, path[:place]), where=where)
@@ -363,6 +368,7 @@ def _used(steps: Sequence[CallStep], reads: Callable[[str], bool]) -> list[CallS
     """The steps without those that only read and whose result nobody uses."""
     kept: list[CallStep] = []
     needed: set[str] = set()
+    # Backwards: a step that only reads is needed if one after it is kept and uses its result.
     for step in reversed(steps):
         acts = step.op == "return" or (step.op in {"call", "each"} and not reads(step.function))
         if acts or step.name in needed:

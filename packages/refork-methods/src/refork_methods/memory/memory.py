@@ -284,6 +284,7 @@ class ExperienceMemory:
         for lesson in lessons:
             if lesson.supersedes is not None and self._valid(lesson.supersedes).kind != lesson.kind:
                 raise BadInput(f"a {lesson.kind} cannot revise {lesson.supersedes!r}")
+            # Invalid items count too: an id is never given twice.
             first = self._state.count(lesson.kind) + 1
             number = numbers[lesson.kind] = numbers.get(lesson.kind, first - 1) + 1
             fields: dict[str, Any] = {
@@ -385,6 +386,7 @@ def _built(memory: ExperienceMemory, plan: MemoryItem, gathered: Recurrence, gua
 def _ruled(memory: ExperienceMemory, tool: Tool, guard: Guard) -> tuple[Tool | None, str]:
     """The tool as it entered, or None and why not."""
     ruling = guard.admit(tool, memory.state.live_tools())
+    # Without a repair the cost is 0, not unknown: one unknown cost leaves the account without a total.
     told = {"repaired": ruling.repaired, "cost": (ruling.cost if ruling.repaired else NOTHING).to_json()}
     if ruling.admitted:
         digests = guard.fingerprints(ruling.tool)
@@ -438,11 +440,13 @@ def ingest(
     read = skipped = 0
     for place, whole in enumerate(runs):
         progress("reading runs", place, len(runs))
+        # Here too, not in reflect() alone: select() and observe() below record the query.
         run = hidden(whole).run if memory.hide_secrets else whole
         if run.task in memory.state.reflected:
             skipped += 1
             continue
         try:
+            # A run whose reflection failed earlier was observed then: reading it again must not count twice.
             if observe and run.task not in memory.state.observed:
                 chosen = memory.select(run.query, task=run.task)
                 given = memory.selection(run.query, [item.id for item in chosen.items])

@@ -18,6 +18,7 @@ from refork_methods.memory.skeleton import Slot
 TokenKind: TypeAlias = Literal["word", "number", "date", "time", "email", "quoted", "name"]
 
 _CAPITAL = r"[A-Z][a-z]+(?:['’-][A-Z][a-z]+)*"
+# The order matters: a date would be read as numbers, and an address or a name as words.
 _TOKEN = re.compile(
     rf"""(?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     |(?P<date>\d{{4}}-\d\d-\d\d)(?!\d)
@@ -169,6 +170,7 @@ def _aligned(
         at = run[1] if run else at + 1
     masks = [token.mask for token in other]
     behind = {at: len(base) if at + 1 == len(folded) else index[at + 1] for at in index}
+    # autojunk would ignore frequent words from 200 tokens on: long queries would align otherwise.
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, folded, masks, autojunk=False).get_opcodes():
         if tag == "equal":
             for step in range(i2 - i1):
@@ -264,6 +266,7 @@ def free_literals(values: Sequence[object], queries: Sequence[str]) -> tuple[str
 def template(query: str, slots: Sequence[Slot]) -> str:
     """The plan's query with ``{name}`` where its slots are."""
     told = query
+    # Longest first: a slot's text may be part of another's. Names put in already are not searched.
     for slot in sorted(slots, key=lambda one: -len(one.text)):
         found = re.search(rf"(?<![\w{{]){re.escape(slot.text)}(?![\w}}])", told, re.IGNORECASE)
         if found:

@@ -97,6 +97,7 @@ def bm25_scores(texts: Sequence[str], query: str) -> Float[np.ndarray, "texts"]:
     """The BM25 score of every text; 0 where it shares no word with the query."""
     index = _index(tuple(texts))
     known = [word for word in words_of(query) if index is not None and word in index.vocab_dict]
+    # bm25s fails on a query of no known word, and below on texts without any.
     if not known:
         return np.zeros(len(texts))
     found: Float[np.ndarray, "texts"] = np.asarray(index.get_scores(known), dtype=np.float64)
@@ -126,6 +127,7 @@ def cosines(vectors: Float[np.ndarray, "n dim"], query: Float[np.ndarray, "dim"]
 
 def ranks(scores: Float[np.ndarray, "n"], least: float = -np.inf) -> list[int]:
     """Places in order of falling score, those not above ``least`` left out; equal scores keep their order."""
+    # Rounded, so that scores which differ by a rounding keep the documents' order.
     order = np.argsort(-np.round(scores, 9), kind="stable")
     return [int(place) for place in order if scores[place] > least]
 
@@ -192,6 +194,7 @@ def near_duplicates(
         rows = np.asarray(embedder.embed(list(texts)), dtype=np.float64)
     else:
         rows = _tf_idf(texts)
+    # A text without words has length 0: it is like nothing, where a division by 0 would give NaN.
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     likeness = np.round(unit @ unit.T, 9)
     pairs = [
@@ -209,6 +212,7 @@ def _tf_idf(texts: Sequence[str]) -> Float[np.ndarray, "texts words"]:
     split = [words_of(text) for text in texts]
     if not any(split):
         return np.zeros((len(texts), 1))
+    # Words are split already; the vectorizer's own pattern drops those of one letter.
     rows = TfidfVectorizer(analyzer=lambda words: words).fit_transform(split)
     dense: Float[np.ndarray, "texts words"] = np.asarray(rows.toarray(), dtype=np.float64)
     return dense

@@ -39,6 +39,7 @@ def filled(function: str, keywords: Mapping[str, Any], secrets: Secrets | None) 
         if secrets is None or not isinstance(value, str) or not value.startswith(PREFIX):
             continue
         name = value.removeprefix(PREFIX)
+        # A second value of an argument is named app.argument_2, and an argument may end in a number itself.
         if re.sub(r"_\d+\Z", "", name) not in (f"{app}.{key}", re.sub(r"_\d+\Z", "", f"{app}.{key}")):
             continue
         given[key] = secrets(name)

@@ -203,6 +203,7 @@ def checked(steps: Sequence[CallStep]) -> tuple[CallStep, ...]:
             if isinstance(one, Result) and one.step not in known | inner:
                 raise BadInput(f"{one.step!r} is no earlier result", where=place)
         if step.name:
+            # The loop over pages that the codifier writes has these two variables beside the result.
             own = {step.name, f"{step.name}_page", f"{step.name}_part"} if step.op == "pages" else {step.name}
             if own & known or not _may_name(step.name):
                 raise BadInput(f"{step.name!r} cannot name this result", where=place)

@@ -46,6 +46,7 @@ def run_of_messages(
             "a trajectory has no query", where=f"task {task!r}", hint="no message has the role user"
         )
     context = "\n".join(text_of(m) for m in messages if m.get("role") in {"system", "developer"})
+    # The first message then holds the query among other things that the task was told.
     if query and users:
         context += "\n" + users[0].replace(query, "")
     steps: list[RunStep] = []
@@ -218,6 +219,7 @@ def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajec
     task = trajectory.root.extra.get("task") or {}
     data = task.get("data") or {}
     messages = [m for step in trajectory.steps for m in _messages(step.node)]
+    # From the leaf up: a score nearer to the end is of more of the run.
     value = next(
         (success[step.node.id] for step in reversed(trajectory.steps) if step.node.id in success), None
     )

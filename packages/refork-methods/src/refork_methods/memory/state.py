@@ -178,6 +178,7 @@ class MemoryState:
             for name, tool in self.tools.items()
             if name not in self.demoted and tool.plan in self.items and self.items[tool.plan].valid
         }
+        # Until nothing falls: a tool may need one that has only just fallen.
         while broken := [
             name for name, tool in live.items() if any(d not in live for d in tool.dependencies)
         ]:

@@ -68,8 +68,7 @@ class StreamAgent(Protocol):
 # Streams of tasks with and without a memory: one agent, five arms, learning from the same runs.
 #
 # Source: the arms are those that arXiv:2606.24151 compares; the runner is ours, over any agent that takes
-# texts
-# and tools.
+# texts and tools.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +174,7 @@ def serve(
         chosen = _chosen(memory, task, arm) if memory is not None and arm.remembers else Selection(task.query)
         given = Help(chosen.items, chosen.tools)
         outcome = recorded[task.id] if recorded is not None else agent.work(task, given)
+        # A recorded outcome is shared by all arms, and may have called what this arm does not give.
         called = tuple(name for name in outcome.called if name in {tool.name for tool in chosen.tools})
         if memory is not None and arm.remembers:
             memory.observe(

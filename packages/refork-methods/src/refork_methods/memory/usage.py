@@ -121,6 +121,7 @@ def demote_changed(memory: ExperienceMemory, catalogue: Mapping[str, Json]) -> d
     """
     found = changed(memory.state, catalogue)
     for name, functions in found.items():
+        # An earlier demotion of this loop may have taken it out of the live ones already.
         if any(tool.name == name for tool in memory.state.live_tools()):
             memory.demote(name, f"{', '.join(functions)} changed")
     return found

@@ -66,6 +66,7 @@ def choice_chance(gap: Array, beta: Array | float, lapse: Array | float) -> Arra
     """
     from scipy.special import expit
 
+    # expit saturates where 1 / (1 + exp(-x)) would overflow: 20 * gap is large for graded ratings.
     chance: Array = (1 - np.asarray(lapse)) * expit(np.asarray(beta) * gap) + np.asarray(lapse) / 2
     return chance
 
@@ -135,6 +136,7 @@ class Rule:
             chance = choice_chance(gap, beta, lapse)[:, None]
             alike: Float[Array, "people 3 stimuli"] = np.broadcast_to(chance, (len(gap), 3, gap.shape[1]))
             return alike
+        # The rows are no choice, A, B. The gap is B's score less A's, so an A before counts negatively.
         return np.stack([choice_chance(gap + carry * side, beta, lapse) for side in (0.0, -1.0, 1.0)], axis=1)
 
     def respond(

@@ -36,6 +36,7 @@ def jsd(p: Float[Array, "... outcomes"], q: Float[Array, "... outcomes"]) -> Flo
         ):
             raise BadInput("a distribution's chances must be 0 or more and sum to 1")
     middle = (x + y) / 2
+    # np.where computes both of its branches: the inner ones keep 0 out of the logarithm and of the divisor.
     terms = sum(
         np.where(
             distribution > 0,

@@ -48,6 +48,8 @@ def generator(seed: int, stream: str) -> np.random.Generator:
     """The random numbers of one purpose under a seed. Raises BadInput for a negative seed."""
     if seed < 0:
         raise BadInput(f"the seed is {seed}; it must be 0 or more")
+    # A spawn key, not a second word of entropy: SeedSequence pads with zeros, so (seed, 0) is the stream of
+    # the seed alone, which designs are drawn from.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_STREAMS[stream],))))
 
 

@@ -65,6 +65,7 @@ def welch_from_moments(
     if error == 0:
         return Test(0.0, 1.0, "Welch t") if gap == 0 else Test(math.copysign(math.inf, gap), 0.0, "Welch t")
     t = gap / error
+    # The lower tail: 1 less the distribution function would round a small p to 0.
     return Test(t, float(2 * stdtr(freedom, -abs(t))), "Welch t")
 
 

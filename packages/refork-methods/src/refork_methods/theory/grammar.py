@@ -30,6 +30,7 @@ _CARRY: Final = {
     "repeat": '    if history:\n        gap += 1 if history[-1]["response"] == 1 else -1\n',
     "alternate": '    if history:\n        gap -= 1 if history[-1]["response"] == 1 else -1\n',
 }
+# math.exp raises OverflowError beyond 709, where expit of the same rule on arrays saturates.
 _CHANCE: Final = """\
     z = max(-700.0, min(700.0, parameters["beta"] * gap))
     b = (1 - parameters["lapse"]) / (1 + math.exp(-z)) + parameters["lapse"] / 2
@@ -126,6 +127,7 @@ class Grammar:
         found, part = self._parts(form)
         history, strength, lapses = found[len(self.own) :]
         priors = {**part.rule.priors, "lapse": LAPSES[lapses]}
+        # "any" keeps the part's own range: the published one of the dial is narrower than that of the others.
         if strength != "any":
             priors["beta"] = STRENGTHS[strength]
         kind: History = next(one for one in HISTORIES if one == history)

@@ -70,6 +70,7 @@ def measure(metric: Metric, trials: Trials) -> Measured:
 
     Source: arXiv:2606.26448 (code); the mean over people is ours.
     """
+    # One call for all of them: a statistic that is code starts the sandbox once, not once a person.
     *each, pooled = metric.of_all([*(trials.of(person) for person in trials.people), trials])
     found = np.asarray([value for value in each if value is not None], dtype=np.float64)
     return Measured(
@@ -117,6 +118,7 @@ def agreement(name: str, preference: Float[Array, "stimuli"]) -> Metric:
 
 def previous_and_now(trials: Trials) -> tuple[Array, Array]:
     """Responses and the ones before them, within persons."""
+    # Rows of several people may alternate; a stable sort keeps each person's own order.
     order = np.argsort(trials.person, kind="stable")
     person, response = trials.person[order], trials.response[order]
     same = person[1:] == person[:-1]
@@ -169,6 +171,7 @@ def pearson(model: Float[Array, "stimuli"], people: Float[Array, "stimuli"]) -> 
     Raises: BadInput for unequal shapes.
     """
     x, y = _both(model, people)
+    # The range of a constant series is exactly 0; its standard deviation may be a rounding above 0.
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     return float(np.clip(np.corrcoef(x, y)[0, 1], -1.0, 1.0))

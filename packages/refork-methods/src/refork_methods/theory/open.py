@@ -16,6 +16,7 @@ from refork_methods.theory.theory_file import Theory
 def rule_named(name: str, domain: str | None = None) -> Rule:
     """One of the rules that come along, of a domain or of any. Raises BadInput for another name."""
     wanted = [domain_named(domain)] if domain else DOMAINS.values()
+    # Every domain has a rule `random`: reversed, so that the first domain's is the one kept.
     known = {name: rule for one in reversed(list(wanted)) for name, rule in one.rules.items()}
     if name not in known:
         raise BadInput(f"no theory {name!r}", hint=f"a YAML file, seed:NAME, or one of {', '.join(known)}")

@@ -66,6 +66,7 @@ def _of_people(observations: Sequence[Observation], seed: int, redraws: int, lev
         return None
     rng = generator(seed, "people")
     drawn = np.mean([_redrawn(one.trials, redraws, rng) for one in used], axis=0)
+    # A redraw in which the choices never vary has no correlation (NaN) and is left out.
     low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     centre = float(np.mean([value for value in estimates if value is not None]))
     return Interval(centre, float(low), float(high), level, "bootstrap over people")
@@ -78,6 +79,7 @@ def _redrawn(
     sums = []
     for person in trials.people:
         before, now = previous_and_now(trials.of(person))
+        # Choices are 0 or 1, so their squares have the same sums: these four numbers give all moments.
         sums.append([before.size, before.sum(), now.sum(), (before * now).sum()])
     table = np.asarray(sums, dtype=np.float64)
     n, x, y, xy = (rng.multinomial(len(table), np.full(len(table), 1 / len(table)), redraws) @ table).T

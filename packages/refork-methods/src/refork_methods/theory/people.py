@@ -91,6 +91,7 @@ def export_page(
     for address in (back, post):
         if address is not None and not (address.startswith("https://") and urlsplit(address).hostname):
             raise BadInput(f"{address!r} is no https address")
+    # study.json marks a folder as an earlier export, which may be written over.
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / "study.json").is_file())):
         raise BadInput("this is no empty folder, and no export", where=str(out), hint="name another --out")
     study = _study(experiment, name, texts or read_texts(None), trials) | {
@@ -250,6 +251,7 @@ def read_participants(path: Path, rules: QualityRules | None = None) -> Particip
     came: set[str] = set()
     for person, own in found.items():
         number = own[0].get("recruited", "")
+        # People who came by no recruiter's link all have the empty number: they are not one person.
         reason = "came a second time" if number and number in came else None
         # Files are read in the order of their names, and rows in theirs: the first visit is the one kept.
         came.add(number)

@@ -21,6 +21,7 @@ from refork_methods.theory.scores import aggregate_loss, distances, relative_sco
 Ruling: TypeAlias = Literal["new_model", "new_theory"]
 #: Labels of the two seeds. Source: arXiv:2606.26448 (code).
 SEEDS: Final = ("pi_1", "pi_2")
+# \Z, as $ also matches before a newline at the end.
 _LABEL: Final = re.compile(r"pi_([1-9][0-9]*)(?:_([1-9][0-9]*))?\Z")
 
 

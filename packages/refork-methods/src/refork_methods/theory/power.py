@@ -109,6 +109,7 @@ def _row(
     simulated: int,
 ) -> DesignPower:
     mine, other = theories
+    # A seed for each side: one seed would give both the same noise, and Welch's samples are independent.
     seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
     runs = [simulate(one, experiment, simulated, s) for one, s in zip((mine, other), seeds, strict=True)]
     own = difference_metric(mine, other, experiment, seed)

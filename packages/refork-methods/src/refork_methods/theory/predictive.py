@@ -149,6 +149,7 @@ def score_theories(
             )
         )
     return Scoreboard(
+        # Names break ties, so that the winner does not depend on the order in which theories are named.
         tuple(sorted(scores, key=lambda one: (one.mse_pb.estimate, one.name))),
         tuple(one.name for one in observations),
         sum(part.rates.shape[1] for part in people),
@@ -191,6 +192,7 @@ def _redrawn(observation: Observation, redraws: int, rng: np.random.Generator) -
         square = (
             weights @ chosen**2 - 2 * rates * (weights @ (chosen * shown)) + rates**2 * (weights @ shown**2)
         )
+        # The square is a difference of sums, which rounding can push below 0 where all people have one rate.
         noise = people / (people - 1) * np.maximum(square, 0) / total**2
     return _Redrawn(rates, noise)
 
@@ -212,6 +214,7 @@ def _relative(
 ) -> Float[Array, "rows theories"]:
     """Leaderboard scores of each row, with the redraws' second share of noise taken out."""
     apart = parts.copy()
+    # An error less its noise may fall below 0, where there is no root: hence the maximum with 0 below.
     apart[1:] -= np.stack([np.nanmean(part.noise, axis=1) for part in people], axis=1)[1:, None]
     return leaderboards(np.sqrt(np.maximum(apart, 0)))
 
@@ -226,6 +229,7 @@ def _skill(
     left = coin[1:] - noise[1:] - noise[0]
     if (left <= 0).mean() > (1 - level) / 2:
         return None
+    # At most one tail's share of redraws has nothing left here; they count as 1, not as a division by 0.
     redrawn = 1 - (errors[1:] - noise[1:] - noise[0]) / np.where(left > 0, left, np.inf)
     return _percentiles(float(1 - (errors[0] - noise[0]) / (coin[0] - noise[0])), redrawn, level)
 

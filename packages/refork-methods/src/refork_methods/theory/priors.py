@@ -141,6 +141,7 @@ def parse_prior(spec: Any, where: str | None = None) -> Prior:
         raise _bad(spec, where)
     try:
         node = ast.parse(spec.strip(), mode="eval").body
+    # The text may be a model's: ast.parse answers deep nesting by RecursionError or MemoryError.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _bad(spec, where) from error
     return _from_tree(node, spec, where)

@@ -116,6 +116,8 @@ def _at_home(
             strangers[_name(key)] += 1
             homes = [other for other in designs if other[0] == key[0] and shown <= pairs[other]]
             if foreign == "move" and len(homes) == 1:
+                # A number names one person within one observation only: in the new home it may be
+                # somebody else's.
                 renamed = f"{person} of {_name(key)}"
                 kept[homes[0]] += [_Row(renamed, row.pair, row.response) for row in trials]
     if empty := [_name(key) for key, found in kept.items() if not found]:
@@ -130,6 +132,7 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     Raises: BadInput for no such file, a column missing, or a cell that does not fit; it names the line.
     """
     try:
+        # A spreadsheet's byte order mark would otherwise become part of the first column's name.
         table = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the trials cannot be read: {error}", where=str(path)) from error
@@ -217,6 +220,7 @@ def write_csv_trials(path: Path, observation: Observation) -> None:
 
 
 def _observation(name: str, design: Experiment, rows: Sequence[_Row], where: str) -> Observation:
+    # Reversed, so that a pair that the design lists twice has the first of its numbers.
     place = {pair: index for index, pair in reversed(list(enumerate(_pairs(design))))}
     people = {person: number for number, person in enumerate(dict.fromkeys(row.person for row in rows))}
     if bad := next((row for row in rows if row.response not in (0, 1)), None):

@@ -102,6 +102,7 @@ def leaderboard_figure(search: TheorySearch, standings: Sequence[Standing]) -> F
     relative: dict[str, list[Dot]] = {name: [] for name in labels}
     absolute: dict[str, list[Dot]] = {name: [] for name in labels}
     done = 0
+    # The last round may have no verdict yet, and then it has no standing.
     for number, (one, standing) in enumerate(zip(search.pool.rounds, standings, strict=False), 1):
         done += len(one.seen)
         for name in standing.labels:

@@ -105,6 +105,7 @@ class SandboxedTheory:
             part = people[start : start + step]
             rows += self._run("refork_chances", {"people": part, "stimuli": stimuli}, len(part))
         table = self._table(rows, (len(people), len(stimuli)))
+        # The driver has checked this too, but it runs beside the theory's code, which is not to be trusted.
         if not ((table >= 0) & (table <= 1)).all():
             raise BadInput("predict returned what is no chance", where=f"theory {self.name!r}")
         return np.broadcast_to(table[:, None], (len(people), 3, len(stimuli)))

@@ -68,6 +68,7 @@ def leaderboards(distances: Float[Array, "tables theories observations"]) -> Flo
     if (d < 0).any():
         raise BadInput("a distance is below 0")
     known = np.isfinite(d)
+    # Where no theory is known the span is -inf, which counts as no span; all get 1 below.
     low = np.where(known, d, np.inf).min(axis=1, keepdims=True)
     high = np.where(known, d, -np.inf).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):

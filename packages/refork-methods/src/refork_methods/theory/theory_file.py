@@ -90,6 +90,7 @@ class Theory:
     def reads_history(self) -> bool:
         """Whether ``predict`` names its history at all."""
         for node in ast.walk(ast.parse(self.predict)):
+            # The third argument may have any name. A false alarm only costs time; a miss would be wrong.
             if isinstance(node, ast.Name) and node.id == _third(self.predict):
                 return True
         return False

@@ -29,6 +29,7 @@ class Trials:
 
     def __post_init__(self) -> None:
         for name in ("person", "stimulus", "response"):
+            # np.array copies: the flag below must not be set on the caller's array.
             array = np.array(getattr(self, name), dtype=np.int64).reshape(-1)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -68,6 +69,7 @@ class Trials:
         if int(self.stimulus.max()) >= stimuli:
             raise BadInput(f"a trial shows stimulus {int(self.stimulus.max())}, and there are {stimuli}")
         people = self.people
+        # People's numbers may have gaps, as after an exclusion: rows are ranks.
         cells = np.searchsorted(np.asarray(people), self.person) * stimuli + self.stimulus
         shape, size = (len(people), stimuli), len(people) * stimuli
         shown = np.bincount(cells, minlength=size).astype(np.float64)

@@ -64,6 +64,7 @@ class ChatDrafter:
         wrong, silent = "", None
         for attempt in range(1 + self._retries):
             try:
+                # A number of its own for every attempt: after a silence the messages are the same.
                 text = self._model.reply(messages, draw=step * (1 + self._retries) + attempt).text
             except ServerError as error:
                 silent = error

@@ -43,6 +43,7 @@ class CommandDrafter:
         path = f'"$HOME/{TASK_FILE}"'
         names = f"REFORK_TOLD={path} REFORK_STEP={step} RAMIFY_TOLD={path} RAMIFY_STEP={step}"
         head = f"cd {FOLDER} && export {names} && "
+        # The brace is on a line of its own: a comment at the end of the command would swallow it.
         ran = self._shell.run(state, f"{head}{{ {self._command}\n}}")
         said = ran.output.strip()[-500:]
         if ran.ended != "exit" or ran.status != 0:
@@ -66,6 +67,7 @@ def files_left(state: ShellState, folder: str) -> dict[str, str]:
             continue
         if entry.kind != "file":
             raise BadInput("a link in a workspace is refused, wherever it leads", where=path)
+        # The sandbox hands bytes that are no UTF-8 over as lone surrogates.
         if any("\ud800" <= letter <= "\udfff" for letter in entry.text):
             raise BadInput("it is no UTF-8 text", where=path)
         found[path] = entry.text

@@ -32,6 +32,7 @@ def check_path(path: str) -> str:
         or PurePosixPath(path).is_absolute()
         or len(parts) > DEEPEST
         or any(part.startswith(".") or part != part.strip() for part in parts)
+        # What any system refuses in a name is refused on all: a workspace may be read on another machine.
         or any(ord(letter) < 32 or letter in '\\:*?"<>|' or letter == "\x7f" for letter in path)
         or not path.isprintable()
     )
@@ -102,6 +103,7 @@ def read_folder(folder: Path) -> dict[str, str]:
                 )
             else:
                 found[name] = _text(path, name)
+            # On the way, not at the end: a huge folder must not be read whole first.
             if len(found) > MOST_FILES or len(name.split("/")) > DEEPEST:
                 raise BadInput(
                     f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}", where=str(folder)

@@ -43,6 +43,7 @@ def read_verdict(text: str) -> int | None:
 def judge_question(task: str, work: str) -> str:
     """What a judge is asked about one piece of work, whose tags cannot end it early."""
     parts = (("task", task), ("work", work))
+    # chr(92): no backslash may stand within an f-string before Python 3.12.
     told = [f"<{name}>\n{_TAG.sub(lambda mark: '<' + chr(92) + mark.group(1), text)}\n</{name}>"
             for name, text in parts]  # fmt: skip
     return "\n".join([FORM, *told])
@@ -102,6 +103,7 @@ class ShellRunner:
     def run(self, part: Files, text: str, draw: int = 0) -> str:
         """What the command printed. Raises BadInput where it failed, took too long or said too much."""
         state = ShellState.of_files({**part, ".input": text})
+        # The brace is on a line of its own: a comment at the end of the command would swallow it.
         ran = self._shell.run(
             state, f"export REFORK_DRAW={draw} RAMIFY_DRAW={draw}; {{ {self._command}\n}} < .input"
         )

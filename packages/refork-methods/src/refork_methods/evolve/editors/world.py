@@ -144,6 +144,7 @@ class FolderExaminer:
         return tally(slot.judge, base, base), [tally(k, v, base) for k, v in found.items()], notes
 
     def _answers(self, judge: PartJudge) -> NDArray[np.int8]:
+        # Asked once: a model that is asked again may answer otherwise, and the counts would drift.
         if judge.id not in self._known:
             said = [judge.judge(item.task, item.artifact).value for item in self._anchor]
             self._known[judge.id] = np.array([

@@ -29,6 +29,7 @@ def features(report: Report) -> Float[Array, "features"]:
     rightly; ``glance`` is the first of them alone. The other findings are not looked at.
     """
     lines = [line for line in report.text.lower().splitlines() if line]
+    # SPOTS steps of this length stay within one round of the findings: none is looked at twice.
     start, step = int(report.digest[:8], 16), FINDINGS // SPOTS
     looked = [report.states((start + step * i) % FINDINGS) for i in range(SPOTS)]
     every = _WORD.findall(report.text.lower())

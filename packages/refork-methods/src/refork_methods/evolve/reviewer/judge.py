@@ -118,6 +118,7 @@ def train(
         logisticregression__sample_weight=share,
     )
     scaler, logistic = model[0], model[1]
+    # A workspace is JSON: the scaler goes into the weights, so that no fitted object has to be kept.
     inner = logistic.coef_[0] / scaler.scale_
     weights = np.zeros(len(FEATURES))
     weights[columns] = inner

@@ -117,6 +117,7 @@ def _dressed(
     for polish in (Polish(), DRESSED):
         reports = []
         for i in range(count):
+            # Begun anew for each polish: report i makes the same statements with and without it.
             rng = _rng(seed, "dressed", i)
             log, care = make_log(rng), float(rng.random())
             reports.append(write(log, care, polish, "machine", rng))

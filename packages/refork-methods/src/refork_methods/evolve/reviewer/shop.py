@@ -168,6 +168,7 @@ class Shop:
         """The reviewer of an id; raises BadInput where no node has it."""
         for node in range(self._known, len(archive)):
             one = reviewer_of(archive, node)
+            # Two nodes may hold one reviewer; archives only grow, so those seen before need no second look.
             self._reviewers.setdefault(one.id, one)
         self._known = len(archive)
         if judge not in self._reviewers:

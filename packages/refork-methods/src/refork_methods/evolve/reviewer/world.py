@@ -116,6 +116,7 @@ class ReviewEvaluator:
 
     def evaluate(self, archive: Archive, node: int, cell: Cell, artifact: str | None) -> tuple[int, str, str]:
         """One verdict, on the cached artifact where there is one."""
+        # The key alone seeds the report, so a report that is judged again after a resume is the same text.
         key = artifact or f"{node}:{cell.task}"
         if cell.slot is not None:
             judge = archive.slots[cell.slot].judge

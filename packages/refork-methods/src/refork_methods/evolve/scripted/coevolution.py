@@ -111,6 +111,7 @@ class Shop:
     def papers(self, archive: Archive, keys: Sequence[str]) -> Papers:
         """The papers of several keys, in order."""
         found = [self.paper(archive, key) for key in keys]
+        # So that no key gives columns of length 0; there is no concatenation of nothing.
         empty = np.zeros(0)
         columns = ("quality", "gloss", "length", "observed")
         return Papers(*(np.concatenate([empty, *(getattr(one, name) for one in found)]) for name in columns))

@@ -135,9 +135,11 @@ def fitted(
         raise BadInput("all papers have one label", hint="show good and bad work")
     table = np.column_stack([papers.observed, papers.gloss, papers.length, np.ones(len(papers))])
     share, penalty = weights / weights.sum(), ridge * np.eye(4)
+    # The intercept is not shrunk: it carries the share of good papers.
     penalty[3, 3] = 0.0
     slopes = np.zeros(4)
     for _ in range(_NEWTON):
+        # exp would overflow for papers far from the boundary.
         chance = 1 / (1 + np.exp(-np.clip(table @ slopes, -30, 30)))
         pull = table.T @ (share * (labels - chance)) - penalty @ slopes
         bend = (table * (share * chance * (1 - chance))[:, None]).T @ table + penalty

@@ -66,6 +66,7 @@ class AuditedEpisode:
             return Observation(DEMAND, None, info={"audit": "held"})
         self._notes.append({"note": note})
         self._held = 0
+        # The world is given the call as if no harness were there: its own grammar knows no notes.
         seen = self._inner.step(NOTE.sub("", action) if note is not None else action)
         return replace(seen, info=seen.info | {"audit": "let through", "audit_note": note})
 

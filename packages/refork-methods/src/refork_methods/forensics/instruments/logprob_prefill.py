@@ -153,6 +153,7 @@ def phrase_levels(
     progress("scoring the phrase", 0, len(sequences))
     given = policy.logprobs(sequences) if sequences else []
     progress("scoring the phrase", len(sequences), len(sequences))
+    # The phrase stands at the end of each sequence; what comes before it is only its context.
     values = [float(np.sum(row[-len(tokens) :], dtype=np.float64)) for row in given]
     starts = np.cumsum([0, *counts])
     return [np.array(values[a:b]) for a, b in pairwise(starts)]

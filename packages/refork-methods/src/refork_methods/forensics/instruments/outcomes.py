@@ -36,6 +36,7 @@ def grade(tree: Tree, leaves: Sequence[str], grader: Judge) -> dict[str, Verdict
     fresh: list[Score] = []
     for leaf, trajectory in zip(missing, tree.paths(missing), strict=True):
         found[leaf] = verdict = grader.judge(trajectory)
+        # What nobody could grade leaves no score on the tree, and is asked about again the next time.
         if verdict.value is not None:
             fresh.append(Score(leaf, grader.score, float(verdict.value), producer, verdict.reason))
     tree.add_scores(fresh)

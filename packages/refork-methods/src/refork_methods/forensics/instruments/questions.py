@@ -145,6 +145,7 @@ def form_text(form: Form) -> str:
 def read_fields(text: str, names: Sequence[str]) -> dict[str, str | None]:
     """The fields of a report: a JSON object's, else lines ``name: value``; None where a field is missing."""
     found: dict[str, str | None] = dict.fromkeys(names)
+    # Greedy, from the first brace to the last: an object may hold objects.
     block = re.search(r"\{.*\}", text, re.DOTALL)
     if block is not None:
         try:
@@ -327,6 +328,7 @@ def user_turn_sample(
         )
         for ids, points in groups.items()
     }  # fmt: skip
+    # Each batch numbers its own rollouts: back to the order in which they were given.
     replies = tuple(
         replace(reply, rollout=number)
         for number, (ids, place) in enumerate(order)

@@ -68,6 +68,7 @@ def chain_paths(
             raise BadInput(f"what follows {len(at.sentences)} sentences is no distribution: {dict(after)}")
         outside = {s: p for s, p in after.items() if not in_class(s, at.sentences)}
         rest = math.fsum(outside.values())
+        # A prefix that redrawing never reaches may well have nothing left outside the class.
         if rest == 0 and at.intervened > 0:
             raise BadInput(f"after {at.sentences!r} every sentence is of the class: nothing is left to draw")
         for sentence, chance in after.items():

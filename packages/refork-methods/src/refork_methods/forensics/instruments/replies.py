@@ -161,6 +161,7 @@ def put_message(end: Point, policy: Policy, content: str, instrument: str) -> Po
     before, message = said_so_far(trajectory), {"role": "user", "content": content}
     exact = policy.card.can("tokens")
     rendered = policy.render(list(before), trajectory.tokens, [message]) if exact else None
+    # The key of the node: the same question asked again is found, and its replies are not drawn again.
     mark = hashlib.blake2b(json.dumps([instrument, content]).encode(), digest_size=8).hexdigest()
     extra: Json = {"edit": "question", "instrument": instrument}
     draft = NewNode(

@@ -46,6 +46,7 @@ def prefix_scores(rates: Float[Array, "prefixes"]) -> Float[Array, "sentences"]:
 
 def telescoping_error(rates: Float[Array, "prefixes"], scores: Float[Array, "sentences"]) -> float:
     """``|sum(scores) - (last rate - first rate)|``: 0 up to rounding, unless a prefix was counted wrongly."""
+    # fsum rounds once: what is left over many sentences is a wrong count, not a sum of roundings.
     return abs(math.fsum(np.asarray(scores).tolist()) - float(rates[-1] - rates[0]))
 
 

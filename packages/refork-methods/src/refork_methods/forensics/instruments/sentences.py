@@ -18,6 +18,7 @@ from refork.tree.tree import Tree
 
 Unit = Literal["sentence", "paragraph", "turn"]
 
+# Only before white space: the point of 3.14 or of a file's name ends nothing.
 _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)|\n")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 #: A full stop behind these ends no sentence: common abbreviations, single letters, list numbers.
@@ -44,6 +45,7 @@ def _ends(text: str, pattern: re.Pattern[str]) -> list[int]:
     found: list[int] = []
     for mark in pattern.finditer(text):
         upto = text[: mark.end()].rstrip()
+        # Marks with only white space between them end one sentence, not two.
         if len(upto) > (found[-1] if found else 0) and not _ABBREVIATION.search(upto[-12:]):
             found.append(len(upto))
     whole = len(text.rstrip())
@@ -61,6 +63,7 @@ def token_cuts(ends: Sequence[int], offsets: Int[Array, "tokens"]) -> list[int]:
     total = len(offsets)
     if not total:
         return []
+    # The first token that reaches the end of the sentence, which may carry the start of the next one.
     cuts = {int(np.searchsorted(offsets, end, side="left")) + 1 for end in ends}
     inner = sorted(cut for cut in cuts if cut < total and int(offsets[cut - 1]) < int(offsets[-1]))
     return [*inner, total]
@@ -140,6 +143,7 @@ def _turns(trajectory: Trajectory) -> list[tuple[_Turn, Step | None]]:
         if step.node.kind != "action":
             if answers:
                 answers[-1] = step
+        # A fork inside a turn leaves it in two nodes, one behind the other.
         elif speaking:
             turns[-1][0].append(step)
         else:

@@ -35,6 +35,7 @@ def read_grade(answer: str, low: int = 1, high: int = 5) -> int | None:
     """
     if low >= high:
         raise BadInput(f"a scale from {low} to {high} has no two grades")
+    # Not the halves of a decimal: 4.5 is no grade, and neither 4 nor 5.
     found = {int(n) for n in re.findall(r"(?<![\d.])-?\d+(?![\d]|\.\d)", answer)}
     return found.pop() if len(found) == 1 and low <= min(found) <= high else None
 

@@ -160,6 +160,7 @@ def build_server(
                 return _failed(f"the arguments do not fit the tool's schema: {wrong}")
             return _tool_result(invoke(registry, sandbox, params.name, given, call))
 
+        # A call waits for its sandbox: in a thread of its own the server goes on answering.
         return await anyio.to_thread.run_sync(run)
 
     return Server(name, on_list_tools=listed, on_call_tool=called)

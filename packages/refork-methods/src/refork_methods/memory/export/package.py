@@ -35,13 +35,16 @@ def write_files(folder: str | Path, files: Mapping[str, str]) -> list[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadInput(f"{target} is not an empty folder", hint="name a new folder, or empty this one")
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target: a rename moves a folder whole, but not to another file system.
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for name, text in files.items():
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             (draft / name).write_text(text, encoding="utf-8")
+        # mkdtemp lets nobody else read the folder.
         draft.chmod(0o755)
         if target.exists():
+            # Not every system renames onto a folder that is there, even an empty one.
             target.rmdir()
         draft.rename(target)
     except BaseException:
@@ -281,6 +284,7 @@ def _method(tool: Tool, function: ast.FunctionDef) -> list[str]:
     keywords = ast.unparse(ast.arguments([], [], None, given.kwonlyargs, given.kw_defaults, None, []))
     doc = ast.get_docstring(function) or ""
     quoted = doc.replace("\\", "\\\\").replace('"""', '\\"""')
+    # A quote at the end would close the docstring one character early.
     body = quoted + ("\n" if "\n" in quoted or quoted.endswith('"') else "")
     names = ", ".join(f'"{one.arg}": {one.arg}' for one in given.kwonlyargs)
     return [

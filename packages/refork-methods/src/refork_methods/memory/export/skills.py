@@ -56,6 +56,7 @@ def skill_name(text: str, taken: set[str]) -> str:
     words = re.findall(r"[a-z0-9]+", text.lower())
     stem = ""
     for word in words:
+        # Four characters stay free for the number of a name that is taken.
         if len(stem) + 1 + len(word) > LONGEST_NAME - 4:
             break
         stem = f"{stem}-{word}" if stem else word

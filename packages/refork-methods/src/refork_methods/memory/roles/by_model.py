@@ -435,6 +435,7 @@ def literals_of(source: str) -> list[object]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
+    # By the node, not its text: a docstring's words may stand elsewhere as a literal.
     doc = {
         id(node.body[0].value)
         for node in ast.walk(tree)

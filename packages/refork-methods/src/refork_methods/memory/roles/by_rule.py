@@ -80,6 +80,7 @@ def _mended(steps: Sequence[RunStep]) -> list[tuple[RunStep, RunStep]]:
             right = next(
                 (s for s in steps[place + 1 :] if s.function == step.function and not s.failed), None
             )
+            # The same call that went well later teaches nothing of how to call.
             if right is not None and right.arguments != step.arguments:
                 pairs.append((step, right))
     return pairs

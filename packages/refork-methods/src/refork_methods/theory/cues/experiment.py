@@ -126,6 +126,7 @@ class CueExperiment:
 
 
 def _whole(value: Any) -> int:
+    # JSON may say 1.0 for 1, and True is an int in Python.
     if isinstance(value, bool | str) or int(value) != value:
         raise ValueError(value)
     return int(value)

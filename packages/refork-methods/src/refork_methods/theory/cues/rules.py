@@ -73,6 +73,7 @@ def _gap(weights: str, utility: str) -> Gap:
     def gap(e: CueExperiment, p: Parameters) -> Float[Array, "people stimuli"]:
         worth, v = _worth(utility, e, p), e.weights()
         if weights == "lexicographic":
+            # Where all cues tie argmax gives place 0, whose sign is 0: a coin decides.
             signs = np.sign(worth[..., np.argsort(-v, kind="stable")])
             first = np.argmax(signs != 0, axis=2)[..., None]
             found = np.take_along_axis(signs, first, axis=2)[..., 0]

@@ -151,6 +151,7 @@ def random_gambles(
 def _two_branches(rng: np.random.Generator, low: int, high: int) -> Gamble:
     worst, best = sorted(rng.choice(np.arange(low, high + 1), size=2, replace=False).tolist())
     chance = int(rng.integers(1, 20))
+    # Rounded, as people are shown these numbers: 1 - 0.9 is 0.0999...
     return (float(worst), round(1 - chance / 20, 2)), (float(best), round(chance / 20, 2))
 
 

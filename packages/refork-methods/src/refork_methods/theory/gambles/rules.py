@@ -110,6 +110,7 @@ def decision_weights(
 
     Source: Tversky and Kahneman, Advances in prospect theory (1992).
     """
+    # A cumulative sum a rounding above 1 would make 1 - p negative, and its power NaN.
     at_least = np.clip(np.cumsum(chances[..., ::-1], axis=-1)[..., ::-1], 0, 1)
     at_most = np.clip(np.cumsum(chances, axis=-1), 0, 1)
     # A sum a rounding short of 1 would be weighed as much as 1e-5 short of it.

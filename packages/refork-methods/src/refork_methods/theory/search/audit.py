@@ -172,6 +172,7 @@ def _again(search: TheorySearch) -> tuple[int, int]:
         metric = metric_of(
             read_statistic(step["statistics"][gated["accepted"]]), design.experiment, search.sandbox
         )
+        # The fourth word makes these people fresh: without it, or with 0, the seeds are the observation's.
         seeds = np.random.SeedSequence((search.settings.seed, int(number), int(side), 7)).generate_state(2)
         pair = [
             measure(metric, simulate(

@@ -282,6 +282,7 @@ class ChatScientist:
         why = ""
         for attempt in range(ASKED):
             reply = self._model.reply(messages, draw=_draw(view.key, attempt))
+            # A lone surrogate in an answer could not be written into the record.
             text = reply.text.encode("utf-8", "replace").decode()
             # A copy: the list goes on to grow.
             self._said.append({"messages": [dict(one) for one in messages], "reply": text})
@@ -323,4 +324,5 @@ def _refuse(name: str) -> float:
 
 def _draw(key: tuple[int, int, int, int], attempt: int) -> int:
     seed, number, side, place = key
+    # A number of its own for every question as long as rounds and tries stay below 1009 (side is 0, 1 or 2).
     return (((seed * 1009 + number) * 3 + side) * 1009 + place) * ASKED + attempt

@@ -115,6 +115,7 @@ def run_theories(
         out.mkdir(parents=True, exist_ok=True)
         record = Record(out)
     search = TheorySearch(domain, seeds, people, roles, recipe.settings, sandbox, record)
+    # Before the recipe is written: the folder of another search must keep its own.
     record.agree("start", search.facts())
     with _writing(out):
         (out / RECIPE).write_text(json.dumps(recipe.to_json(), indent=2, ensure_ascii=False) + "\n")

@@ -191,6 +191,7 @@ class TheorySearch:
         """Whether the people who will be kept could tell the theories apart, statistic by statistic."""
         design = self.designed(told)
         kept = told["kept"]
+        # A scientist may seed its own generator by the same key: the spawn key keeps the two streams apart.
         seeds = np.random.SeedSequence(self._key(number, side, attempt), spawn_key=(1,)).generate_state(2)
         labels = (slots[side - 1], slots[2 - side])
         results: list[Json] = []

@@ -166,6 +166,7 @@ def open_participants(
     read = read_choices(Path(rest), foreign=foreign)
     if read.observations[0].experiment.domain != domain.name:
         raise BadInput(f"the choices are not about {domain.name}", where=rest)
+    # By what the file holds, not by its path: the same choices elsewhere go on with the same search.
     told: Json = {
         "trials": [
             [one.name, one.experiment.to_json(), one.trials.person.tolist(), one.trials.stimulus.tolist(),

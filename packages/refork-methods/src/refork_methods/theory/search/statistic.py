@@ -14,6 +14,7 @@ from refork_methods.theory.experiment import Experiment
 from refork_methods.theory.metrics import Metric, agreement, lag_one, share_of_b, share_of_b_at, switch_rate
 from refork_methods.theory.trials import Trials
 
+# A TypeError or NameError is no missing value but a fault of the code: it ends the call.
 #: Runs beside the code of a statistic: one value for each list of trials, None where it fails on one.
 _DRIVER: Final = """
 
