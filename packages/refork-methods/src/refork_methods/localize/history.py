@@ -14,7 +14,7 @@ from refork.errors import BadInput
 from refork_methods.localize.snapshot import run_git
 from refork_methods.localize.terms import words
 
-# Control characters, which neither a message nor a path holds.
+# Control characters, which messages and paths hardly ever hold.
 _RECORD, _UNIT = "\x1e", "\x1f"
 
 
