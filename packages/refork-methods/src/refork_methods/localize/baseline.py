@@ -42,6 +42,7 @@ class FileBm25:
         named = [word for name in terms.identifiers for word in words(name)]
         said = [*query_words(split_data(terms.text)[0]), *named] if cleaned else plain_words(terms.text)
         asked = [word for word in said if word in self._index.vocab_dict]
+        # bm25s fails on a query without a known word.
         if not asked:
             return list(self._files)
         scores = np.asarray(self._index.get_scores(asked))

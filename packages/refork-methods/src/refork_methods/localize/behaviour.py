@@ -121,6 +121,7 @@ def _literals(text: str) -> Iterator[tuple[object, int]]:
 def _closing(text: str, start: int, most: int = 1000) -> int:
     """Past the end of the bracket or quote that opens at ``start``, on its line; ``start`` if it has none."""
     depth, quote, at = 0, "", start
+    # Bounded, since every bracket and quote of an issue begins such a search.
     while at < min(len(text), start + most) and text[at] != "\n":
         letter = text[at]
         if quote:
@@ -193,6 +194,7 @@ class Behaviour:
         return 0.0 if self.unknown else -1.0
 
 
+# A tree is hashed by identity; `parsed` gives the same tree again for the same text.
 @lru_cache(maxsize=512)
 def behaviours(tree: ast.Module) -> dict[int, Behaviour]:
     """First line of a function, decorators included -> what its body tells."""
@@ -335,6 +337,7 @@ def match_bodies(index: RepoIndex, issue: Reported, chosen: Int[np.ndarray, "cho
     """Match the functions among the ``chosen`` symbols; bodies are read in Python alone, sizes everywhere."""
     parts = {name: np.zeros(len(index.symbols)) for name in ("value", "result", "error", "size")}
     known = _read(index, chosen)
+    # Rarity is counted among the bodies that were read: the others were never parsed.
     counts = Counter(atom for one in known.values() for atom in one.atoms)
     told: dict[int, tuple[str, ...]] = {}
     for n, one in known.items():

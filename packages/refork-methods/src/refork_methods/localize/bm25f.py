@@ -71,6 +71,7 @@ def _add_field(
         held = slice(postings.indptr[word], postings.indptr[word + 1])
         at = postings.symbols[held]
         # Fields are added before they saturate: a word in two fields is one word, not two.
+        # A symbol stands once under a word; a second entry would be lost here.
         heavy[row, at] += weight * postings.counts[held] / norm[at]
 
 
@@ -80,6 +81,7 @@ def grouped(postings: Postings, groups: Int[np.ndarray, "symbols"], count: int) 
     keys = words.astype(np.int64) * count + groups[postings.symbols]
     unique, inverse = np.unique(keys, return_inverse=True)
     counts = np.bincount(inverse, weights=postings.counts, minlength=unique.size).astype(np.int64)
+    # Keys rise, so their words do: where a word would be put in is where its entries begin.
     indptr = np.searchsorted(unique // count if count else unique, np.arange(postings.indptr.size))
     lengths = np.bincount(groups, weights=postings.lengths, minlength=count).astype(np.int64)
     return Postings(indptr, unique % count if count else unique, counts, lengths)

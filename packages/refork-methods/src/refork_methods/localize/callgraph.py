@@ -100,6 +100,7 @@ class PythonScopes:
     def find(self, path: str, parts: list[str]) -> Symbol | None:
         """The symbol that a dotted name means at the top of a file."""
         key = (path, *parts)
+        # Only whole questions are remembered: inside, the answer depends on what is being asked already.
         if key not in self._known:
             self._known[key] = self._find(path, parts, set())
         return self._known[key]
@@ -144,6 +145,7 @@ class PythonScopes:
             found = self._names[here.path].get(f"{here.qualified}.{name}")
             if found is not None:
                 return found
+            # Depth first and left to right: Python's own order, but for a base that two bases share.
             fresh = [base for base in self._bases_of(here) if base.id not in seen]
             seen.update(base.id for base in fresh)
             waiting = fresh + waiting
@@ -240,6 +242,7 @@ class _ByName:
             return (), 0.0  # a bare name that no scope binds is built in, or bound at run time
         found = self._named.get((kind, name), ())
         if kind == "python":
+            # Called on an object, so a function outside of classes is not meant.
             found = [symbol for symbol in found if symbol.kind != "function"]
         near = self._near_files(facts)
         close = [symbol for symbol in found if symbol.path in near]

@@ -235,10 +235,12 @@ def repairs(text: str) -> list[Repaired]:
             break
         chunk = _balanced(text, at)
         place = at + max(len(chunk), 1)
+        # An object behind a tool's name was read with it: a second reading would make it ambiguous.
         if any(low <= at < high for low, high in taken):
             continue
         value, how = _object(chunk)
         if value is None:
+            # An open brace reaches to the end of the text; what is readable may still stand inside it.
             place = at + 1 if not _closed(chunk) else place
             continue
         found.append(_as_call(value, how) or Repaired(value, None, None, how or "object"))
@@ -252,6 +254,7 @@ def salvaged(text: str) -> list[Json]:
         return []
     found: list[Json] = []
     place = start.end()
+    # Not strict: models write line feeds into their strings.
     decoder = json.JSONDecoder(strict=False)
     while (step := re.compile(r"[\s,]*(?=\{)").match(text, place)) is not None:
         try:
@@ -552,6 +555,7 @@ def _one(calls: Sequence[_Call], cases: Sequence[tuple[Json, tuple[str, ...]]]) 
             call, also = fit(name, given)
         except BadInput as error:
             return NotRead("malformed", error.what)
+        # Equal calls are one, so a call that is repeated in its own turn is not ambiguous.
         asked.setdefault(canonical(call), Asked(call, (*notes, *also)))
     told: dict[str, Answered] = {}
     for case, notes in cases:

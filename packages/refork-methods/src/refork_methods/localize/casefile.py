@@ -253,6 +253,7 @@ def sound(
     reported: what a producer did not say cannot be made up. Nothing left: status ``empty``.
     """
     problems = case_problems(case, snapshot, read_spans)
+    # An absent dependency is taken out alone; the place itself is there.
     gone = {one.location for one in problems if one.fatal and one.field != "dependencies"}
     kept: list[Location] = []
     for number, one in enumerate(case.locations):
@@ -262,6 +263,7 @@ def sound(
         chance = one.confidence if one.confidence is not None and 0 <= one.confidence <= 1 else None
         end = min(one.end, one.start + LONGEST - 1)
         kept.append(replace(one, end=end, dependencies=inside, confidence=chance))
+    # After long spans were cut, which can make two of them the same.
     merged = merge_duplicates(kept)
     status = case.status if merged else "empty"
     return replace(case, locations=merged, status=status), problems
@@ -460,6 +462,7 @@ def write_case(
 
 def replace_text(file: Path, text: str) -> None:
     """Write a text whole or not at all. Raises BadInput where the file cannot be written."""
+    # In the same folder: a rename replaces a file at once on one file system only.
     half = file.with_name(f".{file.name}.part")
     try:
         half.write_text(text, encoding="utf-8")

@@ -211,9 +211,11 @@ def score_commit(
     if masked:
         defined = {symbol.name for symbol in index.symbols if symbol.kind != "module"}
         issue = mask_issue(issue, diff_names(task.diff, defined), diff_paths(task.diff))
+    # The record ends at the parent: the fix's own entry would name its files.
     case = investigate(index, issue, history=read_history(root, task.parent), settings=settings)
     sources = [path for path in snapshot.files if _is_source(path)]
     order = {path: n for n, path in enumerate(FileBm25(snapshot, sources).ranked(issue), 1)}
+    # A fixed file that is not in the snapshot (too large, say) counts as behind all others.
     ranks = {path: order.get(path, len(order) + 1) for path in task.gold.files}
     return CommitScore(
         task.commit.id,

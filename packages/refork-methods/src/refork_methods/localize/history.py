@@ -14,7 +14,7 @@ from refork.errors import BadInput
 from refork_methods.localize.snapshot import run_git
 from refork_methods.localize.terms import words
 
-# Control characters, which neither a message nor a path holds.
+# Control characters, which messages and paths hardly ever hold.
 _RECORD, _UNIT = "\x1e", "\x1f"
 
 
@@ -56,6 +56,7 @@ class History:
             return []
         counts = [Counter(words(commit.message)) for commit in self.commits]
         lengths = np.array([sum(one.values()) for one in counts], dtype=float)
+        # All messages may be without a word.
         norm = 1.2 * (0.5 + 0.5 * lengths / max(lengths.mean(), 1e-9))
         score = np.zeros(len(counts))
         for word, weight in weights.items():
@@ -93,6 +94,7 @@ def read_history(root: str | Path, base: str = "HEAD", limit: int = 1000) -> His
     if base.startswith("-"):
         raise BadInput(f"{base!r} is no commit")
     tip = git(root, "rev-parse", "--verify", "--end-of-options", f"{base}^{{commit}}").strip()
+    # Without rename detection both names of a moved file are listed.
     told = git(
         root, "log", tip, "--no-merges", f"-n{limit}", "--relative", "--name-only", "-z", "--no-renames",
         f"--format={_RECORD}%H{_UNIT}%ct{_UNIT}%B{_UNIT}",

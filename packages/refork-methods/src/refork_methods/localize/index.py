@@ -60,6 +60,7 @@ def postings_of(names: Names, symbols: int) -> tuple[dict[str, int], dict[str, P
         (np.ones(len(flat), np.int64), sorted_place[flat] if len(flat) else flat, starts),
         shape=(len(names.vocabulary), len(words)),
     )
+    # The types are those of the arrays' codes ``i`` and ``b``: the bytes are read as they lie.
     numbers = np.frombuffer(names.names, np.int32)
     holders = np.frombuffer(names.symbols, np.int32)
     counts = np.frombuffer(names.counts, np.int32).astype(np.int64)
@@ -73,6 +74,7 @@ def postings_of(names: Names, symbols: int) -> tuple[dict[str, int], dict[str, P
             dtype=np.int64,
         )
         by_word = (by_name @ made_of).tocsc()
+        # A sparse product leaves the rows of a column in any order, and `Postings` promises rising ones.
         by_word.sort_indices()
         lengths = np.asarray(by_word.sum(axis=1)).ravel()
         out[name] = Postings(

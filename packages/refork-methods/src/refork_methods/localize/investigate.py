@@ -308,6 +308,7 @@ def _distinct(
     for number in order_of(index, ranking, settings):
         symbol = index.symbols[number]
         start, end = _span(index, symbol, inner[symbol.path], ranking, weights, settings)
+        # Spans are compared, not symbols: of a class its own lines are named, and its methods may follow.
         if any(path == symbol.path and start <= high and low <= end for path, low, high in taken):
             continue
         taken.append((symbol.path, start, end))
@@ -351,6 +352,7 @@ def _inside(one: Symbol, outer: Symbol) -> bool:
     return (
         one.id != outer.id
         and one.kind in ("function", "method", "class")
+        # Of two symbols on the same lines neither may hold the other: both would have no line left.
         and (
             outer.start <= one.start
             and one.end <= outer.end

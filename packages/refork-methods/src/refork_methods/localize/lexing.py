@@ -34,6 +34,7 @@ _BRACES = re.compile(
     r"|([^\W\d]\w*)",
     re.DOTALL,
 )
+# Two empty groups, so that a match has the parts of the other lexers'.
 _PROSE = re.compile(r"()()([^\W\d]\w*)")
 _WORDS_OF_LANGUAGES = frozenset({
     "break", "case", "catch", "class", "const", "continue", "default", "do", "else", "enum", "extends",
@@ -112,6 +113,8 @@ def pieces(facts: FileFacts, layouts: tuple[Layout, ...], lines: list[str]) -> I
 
     The field is the signature, the documentation, or the body, whose comments and literals are not yet apart.
     """
+    # Outer symbols come first, so the innermost one is written last and stays. Each slice is given exactly
+    # as many marks as it has lines: a longer list would make `marks` grow.
     marks: list[tuple[int, int]] = [(0, _BODY)] * len(lines)
     for number, (symbol, layout) in enumerate(zip(facts.symbols, layouts, strict=True)):
         if number:

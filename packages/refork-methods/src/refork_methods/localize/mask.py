@@ -24,6 +24,7 @@ def mask_issue(text: str, names: Iterable[str] = (), paths: Iterable[str] = ()) 
     """
     stand_in: dict[str, str] = {}
     for path in sorted(set(paths), key=lambda one: (-len(one), one)):
+        # Labels are counted, not entries: a file has several spellings.
         label = f"⟦file {len(set(stand_in.values())) + 1}⟧"
         for said in _spellings(path):
             stand_in.setdefault(said.lower(), label)
@@ -36,6 +37,7 @@ def mask_issue(text: str, names: Iterable[str] = (), paths: Iterable[str] = ()) 
         return text
     # Longest first: a name within a longer one must not break it up.
     options = "|".join(re.escape(said) for said in sorted(stand_in, key=lambda one: (-len(one), one)))
+    # Not beside the brackets: an issue may be masked already, and "file" or "name" be among the names.
     pattern = re.compile(rf"(?<![\w⟦])(?:{options})(?![\w⟧])", re.IGNORECASE)
     return pattern.sub(lambda hit: stand_in[hit.group().lower()], text)
 

@@ -75,6 +75,7 @@ def _overlap(one: Location, chunk: GoldSpan) -> bool:
 def _line_iou(picked: Sequence[Location], gold: Gold) -> float:
     mine = {(one.path, n) for one in picked for n in range(one.start, one.end + 1)}
     true = {(one.path, n) for one in gold.spans for n in range(one.start, one.end + 1)}
+    # The diff has a span here, so the union is not empty.
     return len(mine & true) / len(mine | true)
 
 

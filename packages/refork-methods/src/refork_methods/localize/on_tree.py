@@ -93,9 +93,11 @@ def fork_runs(
         raise BadInput(
             f"there is no turn {turn}; the run has {len(actions)}", where=f"node {trajectory.leaf.id[:12]}"
         )
+    # Task and verdict have no turn: the default keeps neither, whatever the turn asked for.
     kept = [step.node for step in trajectory if turn > int(step.node.extra.get("turn", _DRAWS))]
     at = kept[-1] if kept else trajectory.root
     session = _begun(localizer, told, trajectory.root)
+    # A rewrite follows from the answers before it: the session shortens its context again by itself.
     _replay(session, [node for node in kept if node.kind != "rewrite"])
     first = stream_of("localize", at.id) % _DRAWS
     return _run(tree, localizer, at, session, range(first, first + draws), progress)
@@ -234,6 +236,7 @@ class _Draw:
             kind="verdict", parent=self.at, key=self._key("v"), text=trace.case.status, fork=self.fork,
             extra={"case": trace.case.to_json()},
         )  # fmt: skip
+        # The draw's record names its leaf, so both go in one commit: after a crash there are both or none.
         leaf = node_id(self.at, None, "verdict", self._key("v"))
         made = self.tree.commit([draft], [DrawRecord(self.fork, self.draw, leaf, end, trace.error)])
         return Recorded(trace, made[0])

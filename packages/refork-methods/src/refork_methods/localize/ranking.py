@@ -174,6 +174,7 @@ def pass_on(
     shown /= shown.sum()
     drawn = links @ diags(np.exp(settings.error_share * can_raise))
     sums = np.asarray(drawn.sum(axis=1)).ravel()
+    # A symbol that calls nothing passes nothing on: it keeps its share instead of dividing by 0.
     step = (diags(np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)) @ drawn).T.tocsr()
     leaves = np.where(sums > 0, settings.passed, 0.0)
     kept = shown * (1 - leaves)
@@ -181,6 +182,7 @@ def pass_on(
     moving = shown
     for turn in range(steps):
         moving = step @ (moving * leaves)
+        # After the last step what would still move on stays where it is, so that the shares sum to 1.
         received += moving if turn == steps - 1 else moving * (1 - leaves)
     return kept + received, received
 

@@ -19,6 +19,7 @@ def read_files(snapshot: Snapshot, words: bool = True) -> tuple[dict[str, FileFa
     first = 0
     with _no_collection():
         for path in snapshot.files:
+            # Not splitlines, which also ends lines at form feeds and U+2028: git and the parsers do not.
             lines = snapshot.text(path).split("\n")
             if not lines[-1]:
                 lines.pop()

@@ -228,6 +228,7 @@ class Session:
         if not issue.strip():
             raise BadInput("the issue is empty", hint="say what happens and what should happen")
         self.tools, self.issue, self.settings = tools, issue, settings
+        # A start may be of another snapshot: what is not in this one is not shown.
         self.start = None if start is None else sound(start, tools.snapshot)[0]
         self.turns: list[Turn] = []
         self.error: str | None = None
@@ -266,6 +267,7 @@ class Session:
 
     @property
     def _looping(self) -> bool:
+        # `final` is asked for before the watch exists, and without a turn nothing has been repeated.
         return bool(self.turns) and self._watch.notices >= self.settings.notices
 
     def context(self) -> Context:
@@ -377,6 +379,7 @@ class Session:
         if stands and (final or self._asked_again or not made.incomplete):
             self._given, self._problems = made.case, made.problems
             return _Reply("case", "", "the case file", repairs=read.repairs)
+        # A place without a diagnosis is asked for once more, then taken as it is.
         self._asked_again = self._asked_again or stands
         why = [one.replace(UNSAID, "nothing") for one in made.problems]
         return _Reply(
@@ -425,6 +428,7 @@ def _answer_messages(message: Message, text: str) -> list[Message]:
     calls: Sequence[Json] = message.get("tool_calls") or ()
     if not calls:
         return [{"role": "user", "content": text}]
+    # A server refuses the next question where a native call was left without an answer.
     rest = "Not run: one call a turn."
     return [
         {"role": "tool", "tool_call_id": str(one.get("id") or ""), "content": rest if n else text}

@@ -341,6 +341,7 @@ def _git_names(top: Path) -> tuple[list[bytes] | None, str | None]:
             return None, "git would not read this checkout; it was read as a plain folder" if beside else None
         if run_git(top, "check-ignore", "-q", ".").returncode == 0:
             return None, "git ignores this folder; it was read as a plain one"
+        # In a merge conflict a file is listed once for each of its versions, hence the set below.
         listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except CannotDo:
         return None, "git is not installed; .gitignore was not read" if (top / ".git").exists() else None
@@ -354,6 +355,7 @@ def _changed(top: Path) -> tuple[str, ...]:
         "--ignore-submodules=all", "--", ".", reads_files=True,
     )  # fmt: skip
     prefix = _git(top, "rev-parse", "--show-prefix").rstrip(b"\n")
+    # Two letters of status and a space stand before a path.
     return tuple(sorted({_escaped(entry[3:].removeprefix(prefix)) for entry in told.split(b"\0") if entry}))
 
 
@@ -372,6 +374,7 @@ def _blobs(top: Path, ids: list[str]) -> list[bytes]:
             )
         size = int(head[2])
         found.append(raw[end + 1 : end + 1 + size])
+        # A line feed that is not the object's own follows its bytes.
         at = end + 2 + size
     return found
 

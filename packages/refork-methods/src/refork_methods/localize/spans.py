@@ -39,6 +39,7 @@ def choose_lines(
         return start, end
     mass = np.concatenate([[0.0], np.cumsum(lines)])
     sums = mass[window:] - mass[:-window]
+    # Equal windows differ in the last digits of their sums, and the first of them is to win.
     best = int(np.argmax(sums > sums.max() - 1e-12))
     return start + best, start + best + window - 1
 

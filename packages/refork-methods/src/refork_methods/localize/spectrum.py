@@ -86,6 +86,7 @@ def _by_test(data: Json, place: str) -> dict[str, frozenset[Line]]:
             for context in contexts:
                 # pytest-cov writes the phase behind the name: t.py::x|run.
                 test = str(context).rsplit("|", 1)[0]
+                # The empty context is code that ran outside of every test, such as at import.
                 if test:
                     lines.setdefault(test, set()).add((path.replace("\\", "/"), int(number)))
     if not lines:

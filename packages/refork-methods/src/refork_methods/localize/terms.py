@@ -117,6 +117,7 @@ def _stem(word: str) -> str:
     for ending in ("ing", "ed"):
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             word = word[: -len(ending)]
+            # "stopped" is "stop"; of "called" and "passed" the doubled letter is their own.
             if word[-1] == word[-2] and word[-1] not in "ls":
                 word = word[:-1]
             break

@@ -53,6 +53,7 @@ def view_file(snapshot: Snapshot, path: str, start: int = 1, end: int | None = N
     long = 0
     for number, line in enumerate(lines[start - 1 : stop], start):
         shown = line
+        # Two more for the end of the line, which does not count.
         if len(line) > LONGEST + 2:
             long += 1
             rest = len(line.rstrip("\r\n")) - LONGEST
@@ -212,6 +213,7 @@ def search(snapshot: Snapshot, text: str, path_glob: str | None = None, max_hits
 
 
 def _in_file(snapshot: Snapshot, path: str, text: str) -> list[int]:
+    # ASCII has the same bytes in both encodings of a snapshot, so a file without them is not decoded.
     if text.isascii() and text.encode() not in snapshot.bytes(path):
         return []
     content = snapshot.text(path)

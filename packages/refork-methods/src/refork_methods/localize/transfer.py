@@ -59,6 +59,7 @@ class RepairRun:
             )
         return cls(
             task,
+            # A rollout that broke is not believed where it says that it resolved.
             0.0 if error is not None else float(resolved),
             str(data.get("setting", "")),
             findings,
@@ -210,6 +211,7 @@ def transfer_report(
         alone = sorted(set(given) ^ set(bare))[0]
         raise BadInput(f"the setting {alone!r} is in one arm only")
     drafts = [_compared(name, given[name], bare[name], level) for name in sorted(given)]
+    # Holm's correction needs the tests of all settings at once, so no setting can be judged before.
     adjusted = holm(np.array([one.test.p for one in drafts]), 1 - level)
     rows = tuple(
         _with_p(one, float(p), bool(rejected))

@@ -142,6 +142,7 @@ class RouterBackbone:
             part = read[start : start + _AT_ONCE]
             last = [len(ids) - 1 for ids in part]
             with one_at_a_time(self.policy):
+                # One state of each transcript is kept: those of all its tokens would fill the memory.
                 states = self.policy.hidden_states(part, (self.format.layer,), starts=last)
             found += [one[0, 0] for one in states]
         progress("reading transcripts", len(read), len(read))

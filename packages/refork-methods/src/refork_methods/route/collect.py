@@ -135,9 +135,11 @@ def swap_points(
                 )
             first = said[turn][0]
             assert first.parent is not None  # an action follows a task at least
+            # Before the first token of the turn, so that the swapped worker speaks all of it.
             point = tree.at(first.parent, first.keep)
             task = str((trajectory.root.extra.get("task") or {}).get("id") or trajectory.root.id[:12])
             query = f"{task}#{turn}/{trajectory.leaf.id[:12]}"
+            # What a change forced on the recorded turn is not for the swapped worker.
             sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
             # Runs of one task share their beginning: the same turn with the same rest is one point.
             key = (point.address, names[turn], after)
@@ -334,6 +336,7 @@ def swap_effects(
             gathered.setdefault((point.worker, name), {}).setdefault(point.task, []).append(pair)
     found = []
     for (recorded, name), tasks in sorted(gathered.items()):
+        # A task counts once: its turns share a beginning and a grade.
         left, right = np.array([np.mean(pairs, axis=0) for pairs in tasks.values()]).T
         effect = stats.paired_difference(left, right).interval if left.size > 1 else None
         count = sum(len(pairs) for pairs in tasks.values())

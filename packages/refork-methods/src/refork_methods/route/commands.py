@@ -174,6 +174,7 @@ def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested:
     else:
         states = _read(head, backbone, table)
     known = head.probabilities(states, open=table.workers)
+    # A head and a table may have the same workers in another order.
     return np.stack([known[:, head.workers.index(name)] for name in table.workers], axis=1)
 
 

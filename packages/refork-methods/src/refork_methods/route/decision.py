@@ -123,6 +123,7 @@ class Decision:
         """Inverse of :meth:`to_json`. Raises BadInput for what is no decision."""
         try:
             known: Json = {f.name: data[f.name] for f in fields(cls)}
+            # JSON has lists only; with tuples a decision equals the one that was written.
             known |= {name: tuple(v) for name, v in known.items() if isinstance(v, list)}
             made = cls(**known)
             columns = [c for c in (made.probabilities, made.expected, made.prices) if c is not None]
@@ -154,6 +155,7 @@ def decide(
     p = pool.renormalised(probabilities)
     columns = [_column(column, len(pool)) for column in (expected, prices)]
     if value is None:
+        # Not 0: an open worker of probability 0 still comes before one that opted out.
         score = np.where(pool.mask, p, -np.inf)
     else:
         if columns[0] is None or columns[1] is None:

@@ -198,6 +198,7 @@ def evolve(
     for number in range(resumed, plan.iterations):
         points = _ask(optimizer, plan, number)
         rated = _rate(points, space, start, rollouts, plan, number)
+        # Before the optimizer is told and its mean moves.
         spread = float(np.sqrt(np.mean(np.square(np.stack(points) - optimizer.mean))))
         made = _iteration_report(optimizer, points, number, rated, plan, rollouts.max_turns, spread)
         journal.append("generation", to_json(made))
@@ -223,6 +224,7 @@ def _rate(
     number: int,
 ) -> list[Episodes]:
     """Rollouts of every candidate on the same tasks with the same luck."""
+    # The second number keeps streams apart: 1 draws candidates, 2 tasks and luck, 3 is of REINFORCE.
     rng = np.random.default_rng([plan.seed, 2, number])
     tasks, seed = rng.integers(rollouts.size, size=plan.repeats), int(rng.integers(2**31))
     return [rollouts(Greedy(space.head(start, point), rollouts.open), tasks, seed) for point in points]
@@ -283,6 +285,7 @@ def _open(
             hint="use the same settings to resume, or another folder",
         )
     log = []
+    # A run that wants fewer generations than are recorded takes the first ones.
     for entry in entries[1 : plan.iterations + 1]:
         one = from_json(Generation, entry.body, str(file))
         points = _ask(optimizer, plan, one.number)
@@ -436,6 +439,7 @@ def leave_one_out(rewards: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 def _loss(w: torch.Tensor, drawn: Drawn, advantages: Float[np.ndarray, "n"], scale: float) -> torch.Tensor:
     states, rows, picks = (np.concatenate(part) for part in zip(*drawn.turns, strict=True))
+    # The rows are in units of the head's own scale, so that one learning rate serves every head.
     scores = torch.as_tensor(np.asarray(states, dtype=np.float64)) @ w.T * scale
     closed = ~torch.as_tensor(drawn.head.mask(drawn.open))
     logs = torch.log_softmax(scores.masked_fill(closed, -torch.inf), dim=1)

@@ -119,6 +119,7 @@ def _spent(
     """Mean of a column under shares, None as soon as an unknown one may occur; and how often that is."""
     means = table.mean_of(column)
     gaps = float((p * np.isnan(means)).sum(axis=1).mean())
+    # 0 times NaN is NaN: a worker that is never chosen must not make the cost unknown.
     total = float((p * np.nan_to_num(means)).sum(axis=1).mean())
     return (None if gaps > 0 else total), gaps
 
@@ -355,6 +356,7 @@ def served(
 
     Raises: BadInput where every worker is gone.
     """
+    # A copy, for what is gone is written over.
     p = np.array(shares, dtype=np.float64)
     if len(set(gone)) >= p.shape[1]:
         raise BadInput("no worker is left")
@@ -377,6 +379,7 @@ def _chosen_rows(
 ) -> tuple[Float[np.ndarray, "cases"], Float[np.ndarray, "cases"]]:
     """Probability of the chosen worker and 0 or 1, for every outcome of it."""
     p = checked_shares(table, shares)
+    # Every repeat is a case of its own: a chance of success is about one call.
     rows = table.worker == p.argmax(axis=1)[table.query]
     rewards = table.reward[rows]
     if not np.isin(rewards, (table.low, table.high)).all():

@@ -22,6 +22,7 @@ from refork_methods.route.table import OutcomeTable, task_of
 
 def softmax(scores: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     """Chances from scores, row by row; a score of minus infinity gets exactly 0."""
+    # Less the largest, so that exp cannot overflow. A row of -inf alone gives NaN: callers refuse it.
     raised = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
@@ -71,6 +72,7 @@ class SelectionHead:
         """Sha256 (hex) of weights and offsets: name, type, shape and bytes of each."""
         found = hashlib.sha256()
         for name, array in self.tensors().items():
+            # Name, type and shape as well: the bytes alone do not tell one shape from another.
             found.update(f"{name}\x1f{array.dtype}\x1f{array.shape}\x1e".encode())
             found.update(array.tobytes())
         return found.hexdigest()
@@ -126,6 +128,7 @@ class SelectionHead:
 
         Raises: as :meth:`probabilities`.
         """
+        # Of scores, not of chances: far apart or very near, two different scores can round to one chance.
         return np.asarray(self._masked(states, open).argmax(axis=1))
 
     def role_probabilities(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n roles"]:
@@ -267,6 +270,7 @@ def save_head(folder: Path, head: SelectionHead, card: HeadCard) -> HeadCard:
     )  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # The card last: after a crash between the two its digest does not fit, and loading says so.
         _put(folder / TENSORS, save(head.tensors()))
         _put(folder / CARD, (json.dumps(to_json(written), indent=2, ensure_ascii=False) + "\n").encode())
     except OSError as error:

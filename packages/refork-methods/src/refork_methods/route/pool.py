@@ -56,6 +56,7 @@ class Price:
 
 
 def _times(price: float | None, tokens: int | None) -> float | None:
+    # Free needs no count of tokens, which a server may not give.
     if price == 0:
         return 0.0
     return None if price is None or tokens is None else price * tokens / 1e6
@@ -304,6 +305,7 @@ def read_pool(path: Path, opener: Callable[..., Policy] = open_policy) -> Worker
         )
         for one in told.worker
     ]
+    # Checked before anything is opened: a wrong file must not load a model first.
     pool = WorkerPool(tuple(plain), frozenset(told.opted_out))
     opened = [
         replace(one, policy=opener(one.spec)) if one.spec is not None and one.name in pool.open else one

@@ -207,6 +207,7 @@ def _card(voices: Mapping[str, Voice], identity: Json, name: str) -> PolicyCard:
         weights=hashlib.sha256(json.dumps([identity, members], sort_keys=True).encode()).hexdigest(),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
+        # Whose scores or states they would be is known for a drawn turn only.
         capabilities=(common if shared else common - {"tokens", "logprobs"}) - {"scores", "whitebox"},
         context=min(contexts, default=None),
         extra={"members": list(voices)},

@@ -120,6 +120,7 @@ class Episodes:
         lengths = {len(one) for one in (self.turns, self.uses, self.cost, self.failed)}
         if n == 0 or self.uses.ndim != 2 or lengths != {n}:
             raise BadInput("rollouts must have one reward, turns, uses, cost and failure each, and be some")
+        # Not the other way round, for NaN is neither below 0 nor above 1.
         wrong = ~((self.reward >= 0) & (self.reward <= 1))
         if wrong.any():
             raise BadInput(
@@ -135,6 +136,7 @@ class Episodes:
         """Entropy in nats of which workers were used, over all turns of all rollouts; 0 where none was."""
         total = self.uses.sum(axis=0)
         share = total[total > 0] / max(int(total.sum()), 1)
+        # Adding 0 makes 0 of the -0.0 of a single worker.
         return float(-(share * np.log(share)).sum()) + 0.0
 
 
@@ -364,6 +366,7 @@ def open_rollouts(
     train, held = place.tasks("train", tasks, seed), place.tasks("held-out", test, seed)
     folder.mkdir(parents=True, exist_ok=True)
     tree = Tree.open(folder / "tree.db")
+    # One state is read to learn its width, which no card tells.
     width = int(backbone.states([held[0].prompt]).shape[1])
     first, second = (
         TreeRollouts(pool, place, part, backbone, tree=tree, settings=settings) for part in (train, held)

@@ -201,6 +201,7 @@ def turns_of(trajectory: Trajectory) -> list[list[Node]]:
             if not said:
                 turns.append([])
             turns[-1].append(step.node)
+        # A rewrite between two pieces does not end the turn.
         said = step.node.kind == "action" or (said and step.node.kind == "rewrite")
     return turns
 

@@ -45,6 +45,7 @@ class Targets:
     def mean(self) -> Float[np.ndarray, "workers"]:
         """The best constant chances where every worker was tried everywhere; else their weighted mean."""
         w = self.weight[:, None] * self.known
+        # A worker that was tried nowhere has 0, not NaN.
         return np.asarray((w * self.chances).sum(axis=0) / np.maximum(w.sum(axis=0), 1e-300))
 
 
@@ -86,6 +87,7 @@ def kl(scores: Float[Tensor, "n workers"], wanted: Targets) -> Float[Tensor, ""]
     known = torch.as_tensor(wanted.known, device=scores.device)
     weight = torch.as_tensor(wanted.weight).to(scores)
     logq = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1)
+    # 0 times -inf is NaN, in the loss and in its gradient; xlogy below does the same for chances of 0.
     logq = logq.masked_fill(~known, 0.0)
     entropy = torch.special.xlogy(p, p).sum(dim=1)
     loss: Tensor = (weight * (entropy - (p * logq).sum(dim=1))).sum() / weight.sum()
@@ -94,6 +96,7 @@ def kl(scores: Float[Tensor, "n workers"], wanted: Targets) -> Float[Tensor, ""]
 
 def mean_kl(chances: Float[np.ndarray, "n workers"], wanted: Targets) -> float:
     """:func:`kl` of chances instead of scores."""
+    # Logs of chances are scores of the same policy: log_softmax takes a constant off each row and no more.
     floor = np.log(np.maximum(chances, 1e-300))
     return float(kl(torch.as_tensor(floor, dtype=torch.float64), wanted))
 
@@ -115,6 +118,7 @@ def fit_weights(
         raise BadInput(f"states {h.shape} are not finite rows, and some, for {len(wanted.weight)} queries")
     # In white states the problem is about as round as it gets: tens of steps, where it took thousands.
     left, size, right = np.linalg.svd(h, full_matrices=False)
+    # As numpy tells a matrix's rank: directions below it are rounding, and dividing by them would blow it up.
     kept = size > size[0] * np.finfo(np.float64).eps * max(h.shape)
     x = torch.as_tensor(left[:, kept] * np.sqrt(len(h)))
     w = torch.zeros((wanted.chances.shape[1], x.shape[1]), dtype=torch.float64, requires_grad=True)
@@ -259,6 +263,7 @@ def cases_of(table: OutcomeTable, settings: Stage1Settings, tests: Collection[st
     extra = len(workers) - len(table.workers)
     rbar = np.concatenate([rbar, np.full((len(rbar), extra), np.nan)], axis=1)
     counts = np.concatenate([counts, np.zeros((len(counts), extra), dtype=np.int64)], axis=1)
+    # Before cold workers are filled in: what is assumed of them is no outcome.
     usable = (~np.isnan(rbar)).sum(axis=1) >= 2
     for name, assumed in settings.cold.items():
         if not table.low <= assumed <= table.high:
@@ -463,6 +468,7 @@ class _Run:
         fit = self.cases.fit
         scale = float(np.sqrt(np.mean(np.square(weights)))) or 1.0
         offsets = self.adapter.zeros().requires_grad_(True)
+        # In units of the head's own scale, for Adam's steps are as long for every coordinate.
         rows = torch.tensor(weights / scale, dtype=offsets.dtype, device=offsets.device, requires_grad=True)
         optimizer = torch.optim.Adam([offsets, rows], lr=steps.rate)
         rng = np.random.default_rng([seed, 5])
@@ -524,6 +530,7 @@ class _Run:
         mask = np.zeros_like(tokens)
         for row, ids in enumerate(chosen):
             tokens[row, : len(ids)], mask[row, : len(ids)] = ids, 1
+        # Padding stands on the right, where a causal model's last real token does not see it.
         place = offsets.device
         states = self.adapter.states(
             offsets, torch.as_tensor(tokens, device=place), torch.as_tensor(mask, device=place), self.layer

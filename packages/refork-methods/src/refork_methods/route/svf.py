@@ -186,6 +186,7 @@ class SvfAdapter:
 
         Differentiable in the offsets; the model's own parameters get no gradient from it.
         """
+        # A tied tensor under both of its names: only the one that was chosen gets offsets.
         fixed = {name: p.detach() for name, p in self.model.named_parameters(remove_duplicate=False)}
         out = torch.func.functional_call(
             self.model,

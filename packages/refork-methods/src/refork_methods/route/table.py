@@ -236,6 +236,7 @@ class OutcomeTable:
         """Mean of a column by query and worker; NaN where there is no row, or one whose value is unknown."""
         weight = self.weight if self.weight is not None else np.ones(len(self))
         total, mass = (np.zeros((len(self.queries), len(self.workers))) for _ in range(2))
+        # Not ``total[...] += ...``, which counts a cell once however often it occurs.
         np.add.at(total, (self.query, self.worker), weight * column)
         np.add.at(mass, (self.query, self.worker), weight)
         return np.divide(total, mass, out=np.full_like(total, np.nan), where=mass > 0)
@@ -308,6 +309,7 @@ class OutcomeTable:
                 f"worker {unseen[0]!r} has no outcome in the table",
                 hint="collect some, leave it out, or say that it starts cold",
             )
+        # By task: another turn of a test task gives the test away as well.
         kept = set(map(task_of, tests))
         leaked = sorted(query for query in self.queries if task_of(query) in kept)
         if leaked:
@@ -452,6 +454,7 @@ def _pick(path: Path, known: Mapping[str, Any]) -> Any:
 
 def _outcome(place: str, body: Mapping[str, Any]) -> Outcome:
     features = body.get("features")
+    # By number: as text f10 would stand before f2.
     numbered = sorted((k for k in body if k[:1] == "f" and k[1:].isdigit()), key=lambda k: int(k[1:]))
     unknown = sorted(set(body) - {*_COLUMNS, "features", *numbered})
     if unknown:

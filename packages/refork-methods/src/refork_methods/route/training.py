@@ -147,6 +147,7 @@ def trial(heads: dict[str, SelectionHead], tests: Rollouts, runs: int, seed: int
     """
     if runs < 2:
         raise BadInput(f"a trial of {runs} runs has no interval", hint="two or more")
+    # All tasks come once before any comes again.
     tasks = np.arange(runs) % tests.size
     names = list(heads)
     first = heads[names[0]]

@@ -120,11 +120,13 @@ def run_turns(
         if not np.asarray(chances)[pool.mask].any():
             return Turns(tuple(done), "nobody")
         worker = pool.names[int(pool.renormalised(chances).argmax())]
+        # Every turn has a draw of its own: a worker that is asked again is not bound to its first answer.
         turn = _take(pool, worker, role, named is not None, talk, prompts[role], draw * most + number)
         done.append(turn)
         if turn.said is None:
             if len(pool.open) == 1:
                 return Turns(tuple(done), "nobody")
+            # `named` stays: the turn that failed is still due in its role.
             pool = pool.without(worker)
             continue
         talk.append({"role": "assistant", "content": turn.said})

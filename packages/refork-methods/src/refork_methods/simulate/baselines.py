@@ -179,6 +179,7 @@ class NearestTurn:
         if same:
             open_, likeness = np.asarray(same), near[same]
         else:
+            # Both have 1 at their likest, so the context's weight means the same for every question.
             likeness = _scores(self._by_action, item.action) + self.context * near
             open_ = np.arange(likeness.size)
         best = np.argsort(-likeness, kind="stable")[: self.neighbours]
@@ -186,6 +187,7 @@ class NearestTurn:
         for place in best:
             said = self._answers[int(open_[place])]
             votes[said] = votes.get(said, 0.0) + float(likeness[place])
+        # Answers stand in order of nearness, and max keeps the first of equals.
         return max(votes, key=lambda said: votes[said])
 
 

@@ -106,11 +106,13 @@ def replay_sequences(codec: Codec, replay: Iterable[Replay], kind: int, window: 
         if not isinstance(item, str):
             answers = sum(message["role"] == "assistant" for message in item)
             made = writer.chat(item, [1.0] * answers, [kind] * answers)
+            # A conversation is not cut as a text is: half an answer would teach to end in the middle.
             found += [each for each in made if len(each.tokens) <= window]
             continue
         tokens = [*codec.opening, *codec.encode(item).tolist(), *([eos] if isinstance(eos, int) else [])]
         for start in range(0, len(tokens), window):
             part = token_array(tokens[start : start + window])
+            # A lone token has nothing before it to be predicted from.
             if len(part) > 1:
                 ones = np.ones(len(part), dtype=np.float32)
                 found.append(Weighted(part, ones, np.full(len(part), kind, dtype=np.int32)))

@@ -87,6 +87,7 @@ def check(trajectories: Iterable[EnvTrajectory]) -> list[Problem]:
     seen: set[str] = set()
     for item in trajectories:
         name = f"{item.source}/{item.id}"
+        # By content and not by name: logs are copied under other names.
         mark = _content(item)
         if not item.turns:
             found.append(Problem("no turns", name))
@@ -193,10 +194,12 @@ def filtered(trajectories: Iterable[EnvTrajectory]) -> Filtered:
         kept: list[Transition] = []
         for turn in item.turns:
             before = kept[-1].observation if kept else None
+            # Against the turns that stay: a dropped loop leaves the screen from before it.
             if item.domain in SCREENS and turn.observation == before:
                 kept.append(replace(turn, target=False))
             else:
                 kept.append(turn)
+            # After every turn, so only a repetition at the very end has to be looked for.
             dropped += _without_loop(kept)
         context += sum(turn.target is False for turn in kept)
         found.append(replace(item, turns=tuple(kept)))
@@ -217,6 +220,7 @@ def _without_loop(turns: list[Transition]) -> int:
                 continue
             del turns[-length:]
             return length
+        # The state is not known, so the turns may have changed it: they stay for those that follow.
         turns[-length:] = [replace(turn, target=False) for turn in again]
     return 0
 
@@ -590,6 +594,7 @@ def _is_trajectories(head: str) -> bool:
     try:
         body = json.loads(first)
     except ValueError:
+        # A first line that is longer than what was read is cut off, and so no JSON.
         return first.startswith('{"id"') and '"turns"' in first
     return isinstance(body, dict) and {"id", "source", "turns"} <= set(body)
 

@@ -61,6 +61,7 @@ def fitting(policy: Policy, items: Sequence[Target], room: int) -> list[Target]:
     limit = policy.card.context
     if limit is None:
         return list(items)
+    # Rendered and not guessed from the text: a template adds tokens of its own.
     lengths = (len(policy.render([], token_array([]), item.messages()).tokens) for item in items)
     return [item for item, length in zip(items, lengths, strict=True) if length + room <= limit]
 

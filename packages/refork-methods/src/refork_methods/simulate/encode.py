@@ -80,6 +80,7 @@ class Writer:
         tokens = self.codec.encode(output).tolist()
         tokens += self._end([*chat, {"role": "assistant", "content": output}], [*before, *tokens])
         weights = np.zeros(len(before) + len(tokens), dtype=np.float32)
+        # The first token of all is predicted from nothing.
         weights[max(1, len(before)) :] = 1.0
         kinds = np.full(len(weights), kind, dtype=np.int32)
         return Weighted(token_array([*before, *tokens]), weights, kinds)
@@ -97,14 +98,17 @@ class Writer:
             if message["role"] == "assistant":
                 spans.append((start, start + len(str(message["content"]))))
         plain = not self.codec.has_template
+        # The frames are read off a probe: only the template's own text shows that they hold for this chat.
         if not plain and text != self.codec.template_text(chat, generate=False):
             return None
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         opening = self.codec.opening if plain else []
         tokens = np.array(opening + found["input_ids"], dtype=np.int64)
+        # Opening tokens stand for no text, so they lie before all of it.
         edges = np.array([(-1, -1)] * len(opening) + found["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         given, named = np.zeros(len(tokens), dtype=np.float32), np.zeros(len(tokens), dtype=np.int32)
         for (start, end), weight, kind in zip(spans, weights, kinds, strict=True):
+            # Tokens that lie wholly in the answer: one that reaches over its edge is also the template's.
             first, last = np.searchsorted(edges[:, 0], start), np.searchsorted(edges[:, 1], end, side="right")
             if not plain and last < len(tokens) and int(tokens[last]) in self.codec.eos_ids:
                 last += 1

@@ -45,6 +45,7 @@ class TextEnv:
 
     def reset(self, *, seed: int | None = None, options: Json | None = None) -> tuple[str, Json]:
         """Begin again: the first text, and info."""
+        # One less, so that a first reset without a seed has the seed that the episode was made with.
         last = self.begin.noise.seed - 1 if self._seed is None else self._seed
         self._seed = last + 1 if seed is None else seed
         self._live = self.begin.fork()
@@ -173,6 +174,7 @@ class SimulatedEpisode:
 
     def _asking(self, turn: str) -> _Step:
         action = read_turn(self.world, turn)
+        # The turn is the transcript's length, so a restored episode draws what the first would have drawn.
         noise = self.noise.at_turn(len(self.history))
         at = Moment(self.task, self.history, action, noise)
         told = self.control.instruction(at) if self.control is not None else ""
@@ -201,6 +203,7 @@ class SimulatedEpisode:
                 (False, None) if self.world is None else self.world.standing(self.task, self.history)
             )
         except Exception:
+            # The world could not read the transcript: the turn was not made and can be made again.
             del self.history[before:]
             raise
         self._over = done

@@ -53,6 +53,7 @@ class KeptAnswers:
                 file.touch()
                 found._journals[kind] = Journal(file, noun=f"record of {kind}", keep=0)
                 for entry in found._journals[kind]:
+                    # Both kinds share one table: a grade's key is a digest over its prediction's.
                     found._said |= {item["key"]: item for item in entry.body["items"]}
         return found
 
@@ -196,6 +197,7 @@ def evaluate(
         raise KeyboardInterrupt
     judged = tuple(
         _judged(target, prediction, grade)
+        # Not strict: interrupted judging leaves more predictions than grades.
         for target, prediction, grade in zip(due[:done], said, grades or [None] * done, strict=False)
     )
     fidelity = summarise(judged, model.name, model.identity, judge=None if judge is None else judge.name)
@@ -204,6 +206,7 @@ def evaluate(
 
 def asked_of(target: Target, seed: int) -> Asked:
     """The question whose answer is a target's turn; its noise is of this turn alone."""
+    # Of the target alone, so that which turns are predicted beside it changes nothing.
     noise = NoiseKey(seed, stream_of("fidelity", target.key), 0, target.index)
     return Asked(target.brief, target.history, target.action, noise)
 
@@ -249,6 +252,7 @@ def _grades(
     found: dict[int, Grade | None] = {}
     for n, (target, one) in enumerate(zip(due, said, strict=True)):
         if one.text is None:
+            # The judge sees no empty text, which it might like.
             found[n] = Grade(0.0, dict.fromkeys(DIMENSIONS, 1))
         elif (known := kept.grade(target, one.text)) is not None:
             found[n] = known

@@ -82,6 +82,7 @@ MEASURES: Mapping[str, Measure] = {
     "rule": lambda turn: turn.rule,
     "rubric": lambda turn: turn.grade,
     **{
+        # As a default, for a closure would see the loop's last name in all of them.
         f"rubric_{name}": lambda turn, name=name: (  # type: ignore[misc]
             (turn.rubric[name] - 1) / 4 if turn.rubric and turn.rubric.get(name, 0) > 0 else None
         )
@@ -386,6 +387,7 @@ def _gap(pairs: Sequence[tuple[JudgedTurn, JudgedTurn]], measure: Measure) -> Ga
         if left is not None and right is not None:
             x.append(left)
             y.append(right)
+            # With the source: two sources may number their trajectories alike.
             clusters.append((a.source, a.trajectory))
     if not x:
         return None

@@ -57,6 +57,7 @@ class PlantedSimulator:
         task = self._tasks.get(item.brief.text)
         if task is None:
             return Prediction(None, "", Cost(0, 0, 0.0), "no task has this brief")
+        # One number for both faults: their shares are parts of it side by side, so no answer has both.
         luck = float(uniforms([item.noise], 1)[0, 0])
         if luck < self.silent:
             return Prediction(None, "", Cost(0, 0, 0.0), "planted silence")

@@ -93,6 +93,7 @@ class Learned:
         task = task_of(item)
         known = any(source == item.source for source, _ in self.tasks)
         if item.source in self.sources or (task is None and known):
+            # Where the task is not known it may be any, the learned ones among them.
             return repr(item.source)
         return f"task {task} of {item.source!r}" if (item.source, str(task)) in self.tasks else None
 
@@ -113,6 +114,7 @@ def trained_on(folder: Path | None) -> Learned:
     """
     if folder is None:
         return Learned()
+    # A run's policy lies in a folder inside the run's, and either may be named.
     file = next((f for f in (folder / RECORD, folder.parent / RECORD) if f.is_file()), None)
     if file is None:
         return Learned()

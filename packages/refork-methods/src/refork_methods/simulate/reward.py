@@ -100,6 +100,7 @@ def same_shape(one: Any, other: Any) -> bool:
         )
     if isinstance(other, list):
         return isinstance(one, list) and (not other or all(same_shape(item, other[0]) for item in one))
+    # Before numbers: in Python true is one of them.
     if isinstance(other, bool) or other is None:
         return type(one) is type(other)
     if isinstance(other, (int, float)):

@@ -136,6 +136,7 @@ def train_rl(
 
 def _chosen(held: Sequence[Target], settings: RlSettings, number: int) -> list[Target]:
     """The targets of an update: consecutive places of a deck that is shuffled for every epoch."""
+    # Of few targets each comes once: noise goes by a target's name, so a second would draw the same answers.
     size = min(settings.per_update, len(held))
     places = range(number * size, (number + 1) * size)
     decks: dict[int, list[int]] = {}
@@ -183,6 +184,7 @@ def _learn(
     advantages = group_advantages(values, groups, settings.normalise)
     mixed = {g for g, value in zip(groups, advantages, strict=True) if np.isfinite(value) and value != 0}
     facts: Json = {"groups_mixed": len(mixed) / len(set(groups))}
+    # An answer without a token cannot be learned, and still counted in its group's mean.
     samples = [
         _sample(a.drawn, float(value))
         for a, g, value in zip(answers, groups, advantages, strict=True)

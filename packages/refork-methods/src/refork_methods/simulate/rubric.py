@@ -90,6 +90,7 @@ def rule_rubric(prediction: str, target: Target) -> Rubric:
         factuality=_grade(token_f1(prediction, truth)),
         consistency=_grade(_supported(prediction, target)),
         realism=_grade(_like(prediction, truth)),
+        # The words may all match where only the space between them differs, and 5 is for the letter.
         quality=min(4, _grade(blocks)),
     )
 
@@ -247,6 +248,7 @@ def _rubric(body: Json) -> Rubric | None:
         value = body.get(name)
         if isinstance(value, str) and re.fullmatch(r"\s*[1-5](?:\.0+)?\s*(?:/\s*5\s*)?", value):
             value = int(value.strip()[0])
+        # true equals 1 and would pass as a grade.
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in (1, 2, 3, 4, 5):
             return None
         grades[name] = int(value)

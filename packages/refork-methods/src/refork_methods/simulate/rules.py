@@ -52,6 +52,7 @@ def json_shape(prediction: str, target: Target) -> bool | None:
 def counts(prediction: str, target: Target) -> bool | None:
     """The same counts (``3 passed``, ``2 results``), where the truth has some."""
     truth = _COUNT.findall(target.truth)
+    # In any order: which count a tool tells first is wording.
     return None if not truth else sorted(_COUNT.findall(prediction)) == sorted(truth)
 
 

@@ -170,6 +170,7 @@ def run_stage(stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = 
     if judge is not None:
         refuse_same(speaker(policy), judge.identity)
     resumed = open_folder(folder, recipe)
+    # Before training: a run that is stopped has learned from this data all the same.
     _record(folder, stage, recipe.policy, policy, data)
     before = _measured(policy, data, recipe, folder / "before.json")
     policy, trained, extra = _train(recipe, policy, data, judge, folder, progress)
@@ -215,6 +216,7 @@ def _train(
     reward = HybridReward(judge) if isinstance(recipe, SftRecipe) else HybridReward(judge, w=recipe.w)
     if isinstance(recipe, SftRecipe):
         chosen = targets(data.train, recipe.per_trajectory, recipe.seed)
+        # Before the adapter is added: a policy that teaches itself does so as it was given.
         teacher = _teacher(recipe, policy, progress)
         if teacher is None:
             shown, extra = demonstrations(chosen, recipe.noted_only), {}

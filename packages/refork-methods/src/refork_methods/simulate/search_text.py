@@ -59,6 +59,7 @@ def read_action(text: str) -> Call | None:
 
 
 #: A number, with thousands separators and decimals, or a word with its accents and apostrophes.
+# A separator stands before exactly three digits: 1,234 is one number and 1,2345 is two.
 _WORD = re.compile(r"\d{1,3}(?:[,\u00a0\u202f']\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?|[^\W\d_]+")
 
 
@@ -79,6 +80,7 @@ def words_in(text: str) -> list[Word]:
 def _normal(word: str) -> str:
     if word[0].isdigit():
         plain = re.sub(r"[,\u00a0\u202f']", "", word)
+        # Zeros go only behind a point: 100 is not 1.
         return plain.rstrip("0").rstrip(".") if "." in plain else plain
     bare = unicodedata.normalize("NFKD", word.casefold())
     return "".join(letter for letter in bare if not unicodedata.combining(letter))

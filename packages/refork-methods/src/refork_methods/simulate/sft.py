@@ -173,6 +173,7 @@ def _judged(
     rows: list[Json] = []
     for item, answers in zip(block, said, strict=True):
         earned = [next(scores) for _ in answers]
+        # Less the number, so that of equal rewards the first drawn is the greatest.
         graded = [
             (one.reward, -k) for k, one in enumerate(earned) if one.extracted and one.reward is not None
         ]
@@ -222,6 +223,7 @@ def encode_demonstrations(
     counts = dict.fromkeys(names, 0)
     made = []
     for item in items:
+        # An empty note, not None: with None the recorded turn's own would be learned.
         one = encode_target(
             writer, item.target, prediction=item.prediction, note=item.note or "",
             kind=number[item.target.domain],

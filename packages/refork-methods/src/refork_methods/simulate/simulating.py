@@ -78,6 +78,7 @@ def simulated_worlds(model: WorldModel, specs: Sequence[str]) -> dict[str, Simul
     found: dict[str, SimulatedWorld] = {}
     for item in specs:
         given, equals, rest = item.partition("=")
+        # An equals sign may belong to the world's own settings; no plain name stands before it then.
         named = bool(equals) and given.replace("-", "").replace("_", "").isalnum()
         spec = rest if named else item
         name = given if named else spec.partition("?")[0].replace(":", "-")

@@ -86,6 +86,7 @@ def fieller(
     if square <= 0:
         return None, None
     middle = mx * my - t2 * cov
+    # Rounding can leave it just below 0 where the ends meet.
     under = max(0.0, middle * middle - square * (my * my - t2 * vy))
     low, high = (middle - math.sqrt(under)) / square, (middle + math.sqrt(under)) / square
     return (max(0.0, low) if min(x.min(), y.min()) >= 0 else low), high

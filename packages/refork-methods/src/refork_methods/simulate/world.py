@@ -155,6 +155,7 @@ class WorldModel:
         self.retries = retries
         self.prompted = model.card.kind == "remote" if prompted is None else prompted
         if think and not self.prompted and model.card.can("tokens"):
+            # Such a model is told nothing of the form, so its reasoning is begun for it.
             opening = tuple(int(token) for token in model.encode(f"<{THINK}>"))
             self.settings = self.settings.but(forced=opening)
 
@@ -208,6 +209,7 @@ class WorldModel:
         """What the model says to the questions that are due."""
         sampling = self.settings
         if attempt and sampling.temperature == 0:
+            # The likeliest answer would be the same invalid one again.
             sampling = sampling.but(temperature=1.0)
         requests = [
             Request(
@@ -231,6 +233,7 @@ class WorldModel:
         room = max(min(self.settings.max_tokens, context // 4), 1)
         cut = 0
         if len(tokens) + room > context:
+            # Fewer turns never need more room, so how many go is found by halving: each try renders the chat.
             cut = bisect_left(
                 range(len(history)), True,
                 key=lambda n: len(self._render(asked, history[n:])[1]) + room <= context,

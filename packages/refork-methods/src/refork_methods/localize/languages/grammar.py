@@ -441,6 +441,7 @@ def _name(match: _Capture, language: str) -> tuple[str, str]:
     if "owner" in match:
         return _plain(_text(match["owner"][0])), text
     if language in ("c", "cpp"):
+        # A declarator of C is captured whole, with its parameters.
         parts = [part for part in _plain(text.split("(", 1)[0]).split(".") if part]
         return ".".join(parts[:-1]), parts[-1] if parts else "?"
     return "", text.strip("\"'`") if not language.startswith("rust") else _plain(text)
@@ -474,6 +475,7 @@ def _calls(reading: Reading, matches: list[_Capture], places: list[tuple[int, in
 def _callee(text: str) -> str:
     """A called expression as a dotted name; ``?.name`` where what stands before is no name."""
     if len(text) > 400:
+        # Each call of a chain holds the text of all before it: read whole, a long chain takes quadratic time.
         text = text[-400:]
     while "<" in text:
         shorter = _GENERIC.sub("", text)
@@ -489,6 +491,7 @@ def _callee(text: str) -> str:
 
 def _inner(places: list[tuple[int, int, int]], byte: int) -> int:
     """The position of the innermost symbol that holds a byte; 0 is the module."""
+    # Places rise by first byte; 1 << 60 is beyond any last byte, so one that begins at this byte counts too.
     at = bisect_right(places, (byte, 1 << 60, 0))
     # Bounded, for files with thousands of symbols: nothing is nested that deep.
     for start, end, place in reversed(places[max(0, at - 200) : at]):

@@ -36,6 +36,7 @@ def read_python(path: str, raw: bytes, lines: list[str]) -> tuple[FileFacts, tup
             module = ast.parse(raw, path)
         _module_doc(reading, module)
         _block(reading, module.body, 0)
+    # Code that is nested too deep ends the parser with MemoryError or RecursionError, not SyntaxError.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return _by_lines(path, lines, f"{type(error).__name__}: {error}")
     return reading.facts()
@@ -93,9 +94,11 @@ def _statement(reading: Reading, node: ast.AST, owner: int) -> None:
 def _definition(reading: Reading, node: Any, owner: int) -> None:
     holder = reading.definitions[owner]
     is_class = node.__class__ is ast.ClassDef
+    # The parser's line of a definition is that of ``def``; its decorators stand above it.
     start = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
     doc = _doc(node.body)
     first = node.body[0].lineno if node.body[0].__class__ not in _Def else _first_line(node.body[0])
+    # A docstring on the line of the ``def`` has no line of its own to mark.
     found = Definition(
         node.name, "class" if is_class else "method" if holder.kind == "class" else "function",
         start, node.end_lineno, owner, max(node.lineno, first - 1),
@@ -106,6 +109,7 @@ def _definition(reading: Reading, node: Any, owner: int) -> None:
     here = len(reading.definitions)
     reading.definitions.append(found)
     for mark in node.decorator_list:
+        # A decorator without brackets is no Call node and is called all the same.
         name = _dotted(mark)
         if name:
             reading.call(owner, name, mark.lineno)
@@ -234,6 +238,7 @@ def _by_lines(path: str, lines: list[str], error: str) -> tuple[FileFacts, tuple
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         pad = len(line) - len(line.lstrip())
+        # The bracket that closes a long signature stands at the indentation of its ``def`` and ends nothing.
         while open_ones and pad <= open_ones[-1][0] and not line.lstrip().startswith((")", "]", "}")):
             reading.definitions[open_ones.pop()[1]].end = last
         head = _HEAD.match(line)

@@ -58,11 +58,14 @@ class Reading:
     def call(self, caller: int, callee: str, line: int) -> None:
         """Note a call, once for each caller and callee, at its first line."""
         key = (caller, callee)
+        # Readers meet calls in any order, so the first line is the least one and not the first that came.
         if line < self.calls.get(key, line + 1):
             self.calls[key] = line
 
     def facts(self, parse: Parse = "tree", error: str | None = None) -> tuple[FileFacts, tuple[Layout, ...]]:
         """The finished facts, symbols in order of their lines, and each symbol's layout."""
+        # Of symbols that begin on one line the longer holds the other and comes first: whoever looks for the
+        # innermost one takes the last that holds a line.
         order = sorted(
             range(len(self.definitions)),
             key=lambda i: (i != 0, self.definitions[i].start, -self.definitions[i].end, i),
@@ -75,6 +78,7 @@ class Reading:
             at = self.definitions[old]
             qualified = _qualified(self.definitions, old, names)
             key = f"{self.path}::{'' if old == 0 else qualified}"
+            # Ids are keys of the index: a name that is bound again needs one of its own.
             seen[key] = seen.get(key, 0) + 1
             signature = "" if old == 0 else self._signature(at)
             symbols.append(
@@ -104,6 +108,7 @@ class Reading:
 def start_reading(path: str, language: str, lines: list[str]) -> Reading:
     """A reading that holds the module alone: a symbol over the whole file, named for it."""
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    # These stand for their folder in Python, JavaScript and Rust.
     if stem in ("__init__", "index", "mod") and "/" in path:
         stem = path.rsplit("/", 2)[-2]
     return Reading(path, language, lines, [Definition(stem, "module", 1, max(1, len(lines)), -1)])

@@ -16,6 +16,7 @@ from refork_methods.localize.snapshot import Snapshot
 _SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 #: A specifier with an output's suffix means the source it is made from.
 _SOURCES = {".js": (".ts", ".tsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
+# Strings are matched as well, so that the slashes of a URL begin no remark.
 _REMARKS = re.compile(r"(\"(?:[^\"\\]|\\.)*\")|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING = re.compile(r",(\s*[}\]])")
 
@@ -39,6 +40,7 @@ class ScriptImports:
 
     def find(self, path: str, module: str) -> list[str]:
         """The file that a specifier means; empty where it is a package from elsewhere."""
+        # Bundlers take options behind the path, such as ``./icon.svg?raw``.
         module = module.split("?", 1)[0]
         if module.startswith("."):
             return self._file(posixpath.normpath(posixpath.join(posixpath.dirname(path), module)))
@@ -96,6 +98,7 @@ def _aliases(folder: str, told: Any) -> list[tuple[str, str]]:
         for target in targets if isinstance(targets, list) else ():
             if isinstance(target, str):
                 out.append((pattern, posixpath.join("" if top == "." else top, target)))
+    # The compiler takes the pattern with the longest text before its star.
     out.sort(key=lambda one: -len(one[0].split("*", 1)[0]))
     if isinstance(base, str):
         out.append(("*", posixpath.join("" if top == "." else top, "*")))
@@ -141,6 +144,7 @@ class OtherImports:
             self._by_base.setdefault(posixpath.basename(path), []).append(path)
         self._script = ScriptImports(files, snapshot)
         self._go = _declared(snapshot, "go.mod", _MODULE)
+        # A crate is declared with hyphens and used with underscores.
         self._crates = {
             name.replace("-", "_"): folder for folder, name in _declared(snapshot, "Cargo.toml", _CRATE)
         }

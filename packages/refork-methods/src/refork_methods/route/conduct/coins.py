@@ -78,5 +78,7 @@ def every_outcome(run: Callable[[Coins], T]) -> list[tuple[float, T]]:
         if len(found) + len(waiting) > MOST:
             raise BadInput(f"there are more than {MOST} outcomes", where="coins")
         fallen = tuple(happens for happens, _ in coins.flips)
+        # What was undecided fell heads in this run. Each such flip is turned over once, with those before it
+        # as they fell, so every way comes exactly once.
         waiting += [(*fallen[:place], False) for place in range(len(told), len(fallen))]
     return found

@@ -146,6 +146,7 @@ class Conductor:
         if cost.money is None and self._price is not None:
             cost = replace(cost, money=self._price.of(cost))
         try:
+            # Numbers in a plan count the open workers only: theirs are the names that the writer was shown.
             plan = Plan.parse(said.text, pool.open).validate(pool, self._most)
         except BadInput as fault:
             return Conducted(said.text, fault=fault.what, cost=cost)

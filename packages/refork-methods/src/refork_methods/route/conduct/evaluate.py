@@ -152,6 +152,7 @@ def _tokens(one: Planned) -> float | None:
 def _expected(worlds: Worlds, plans: Sequence[Written]) -> float:
     known: dict[tuple[str, str], float] = {}
     for one in plans:
+        # An expectation goes through every outcome, and equal plans have the same one.
         key = (one.task.id, one.text)
         if key not in known:
             known[key] = expected_quality(worlds, one.task, one.text)

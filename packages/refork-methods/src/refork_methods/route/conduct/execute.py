@@ -136,6 +136,7 @@ class OrchestrationMemory:
             raise BadInput(f"workflow {workflow} was not begun")
         record = ToolRecord(tool, canonical(arguments), workflow, result)
         key = (tool, record.arguments, workflow)
+        # Taken out first, so that a call made again counts as the newest when the oldest are forgotten.
         self._calls.pop(key, None)
         self._calls[key] = record
         while self.bytes > self.most_bytes:

@@ -48,6 +48,7 @@ def record(
     )  # fmt: skip
     (under,) = tree.append([plan])
     for step in execution.steps:
+        # The key has the run's mark, for two runs of one plan may differ in any answer.
         context, answer = _drafts(step, under.id, f"conduct/{mark}/{step.step}")
         (given,) = tree.append([context])
         (under,) = tree.append([replace(answer, parent=given.id)])

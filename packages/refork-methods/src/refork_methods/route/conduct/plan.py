@@ -26,6 +26,7 @@ Item: TypeAlias = "str | int | list[Item]"
 LONGEST = 50_000
 DEEPEST = 8
 
+# Greedy: a plan may be tried out in one thought and written after another.
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL)
 _KEYED = {key: re.compile(rf"[\"']?\b{key}s?\b[\"']?\s*[:=]\s*(?=\[)") for key in KEYS}
 _ALL = re.compile(r"\s*[\"']?\ball\b[\"']?", re.IGNORECASE)

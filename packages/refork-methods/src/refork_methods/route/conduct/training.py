@@ -121,6 +121,7 @@ def run_conduct(recipe: ConductRecipe, folder: Path, progress: Progress = silent
     )  # fmt: skip
     resumed = open_folder(folder, recipe)
     checkpoints, before = folder / "checkpoints", folder / "before.json"
+    # Once there is an update the policy is no longer the one of before.
     if not before.exists() and not finished_updates(checkpoints):
         _write(before, _measured(recipe, policy, sampling, progress))
     with Tree.open(folder / "tree.db") as tree:
@@ -154,6 +155,7 @@ def _measured(recipe: ConductRecipe, policy: object, sampling: Sampling, progres
         return None
     whole = recipe.model_copy(update={"sub_pools": ()})
     world = world_of(whole)
+    # Fixed seeds, so that before and after are measured on the same queries with the same noise.
     tasks = world.tasks("held-out", recipe.evaluation.count, 0)
     plans = written_plans(
         policy, world, tasks, draws=recipe.evaluation.draws, settings=sampling, seed=1, progress=progress

@@ -255,6 +255,7 @@ class PlanEpisode:
 
     def reseed(self, seed: int) -> None:
         """Draw the workers anew, for what is still to be done."""
+        # Answers that were given stay: a plan that was run cannot be run again with other chance.
         if not self._said:
             self._draw = seed % DRAWS
 
@@ -337,6 +338,7 @@ class ConductWorld:
         if self.sizes and rng is not None:
             pool = pool.subset(rng, self.sizes[int(rng.integers(len(self.sizes)))])
         prompt = asked(query.text, self.offered(pool.open, self.rounds))
+        # The workers on offer are part of the task: the same query with others is another task.
         name = digest(self.name, query.id, pool.open)[:12]
         data = {"query": query_to_json(query), "open": list(pool.open)}
         return Task(f"{self.name}/{name}", self.name, query.split, prompt, data)

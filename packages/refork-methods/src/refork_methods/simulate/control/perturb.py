@@ -114,6 +114,7 @@ class Perturb:
         return _numbers(noise)[0] < self.rate
 
     def _pick(self, kinds: Sequence[Kind], noise: NoiseKey) -> Kind:
+        # The product can round up to the number of kinds.
         return kinds[min(int(_numbers(noise)[1] * len(kinds)), len(kinds) - 1)]
 
     def _perturbed(
@@ -150,6 +151,7 @@ class Perturb:
 @lru_cache(maxsize=4096)
 def _numbers(noise: NoiseKey) -> tuple[float, float, float]:
     """Whether, what and where: three numbers in (0, 1) of a turn."""
+    # A stream of its own: with the answer's noise, what is struck would go with what was said.
     own = replace(noise, stream=stream_of("perturb", noise.stream))
     first, second, third = uniforms([own], 3)[0]
     return float(first), float(second), float(third)
@@ -208,6 +210,7 @@ def _paged(text: str, size: int, page: int) -> str:
     """One page of an answer, with its number."""
     whole = _Parts.of(text)
     pages = max(-(-len(whole.items) // size), 1)
+    # The answer may be shorter now than when its first page was shown.
     page = min(page, pages)
     shown = whole.items[(page - 1) * size : page * size]
     return whole.having(shown, f"(page {page} of {pages} : repeat the action for the next one)")

@@ -77,6 +77,7 @@ def query_of(action: str) -> str | None:
         return call.words if call is not None and call.verb == "search" else None
     if "search" not in name:
         return None
+    # Under an unknown name all that was sent counts as the query.
     return next((str(arguments[key]) for key in _QUERIES if key in arguments), json.dumps(arguments))
 
 
@@ -145,6 +146,7 @@ def _cut(text: str, spans: Sequence[tuple[int, int]], teaser: str) -> str:
     for start, end in spans:
         if start >= at:
             parts += [text[at:start], teaser]
+        # Spans of different items may overlap.
         at = max(at, end)
     joined = "".join([*parts, text[at:]])
     return re.sub(rf"{re.escape(teaser)}(?:\s*{re.escape(teaser)})+", teaser, joined) if teaser else joined

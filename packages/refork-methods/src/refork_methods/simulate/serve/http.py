@@ -62,6 +62,7 @@ class WorldServed:
         if asked.messages is None:
             raise BadInput("a world answers messages only", hint="use /v1/chat/completions")
         task, brief, seen, action = self._read(asked.messages)
+        # Without a seed every answer has other chance, as clients expect.
         draws = [next(self._draws) if asked.seed is None else asked.seed + i for i in range(asked.n)]
         return ChatAnswer(
             [asyncio.ensure_future(self._answer(task, brief, seen, action, draw)) for draw in draws]

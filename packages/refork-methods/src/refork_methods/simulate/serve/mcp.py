@@ -190,6 +190,7 @@ class WorldTools:
         """The task's tools by name, and how ours are called beside them."""
         base = self._worlds.world(self._name).world.base
         mine = {tool.name: tool for tool in tools_for(base, session.task, session.episode.brief)}
+        # A world's own tool keeps its name.
         reset, fork = ("world_" * (name in mine) + name for name in ("reset", "fork"))
         return mine, reset, fork
 

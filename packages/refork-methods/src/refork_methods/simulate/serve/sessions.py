@@ -309,6 +309,7 @@ class Worlds:
                 raise BadParameter("session", f"session: {why}", "reset begins another")
             seen = await served.rounds.step(session.episode, action)
             session.done = seen.done
+            # Idle time begins with the answer: behind a slow model the session would be gone at once.
             session.used = self._clock()
             told: Json = {
                 "observation": seen.text,
