@@ -267,6 +267,7 @@ def _mapped(file: Path) -> _Shard:
         with file.open("rb") as raw:
             size = int.from_bytes(raw.read(8), "little")
             header = json.loads(raw.read(size))["states"]
+        # By hand: safetensors would copy the tensor into memory. Its data begin behind length and header.
         states = np.memmap(
             file,
             dtype={"F16": np.float16, "F32": np.float32}[header["dtype"]],
@@ -283,6 +284,7 @@ def _mapped(file: Path) -> _Shard:
 
 def _write(file: Path, data: bytes) -> None:
     """Write a file so that it is there as a whole or not at all."""
+    # The name ends in the process, not in .safetensors: no reader takes a half-written file for a shard.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     with scratch.open("wb") as out:
         out.write(data)

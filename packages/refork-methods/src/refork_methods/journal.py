@@ -100,6 +100,7 @@ class Journal:
             DiskFull: nothing was written.
             Mismatch: the file is gone.
         """
+        # As it will be read back: a tuple, kept in memory, would differ from the list in the file.
         body = json.loads(canonical(body))
         last = 0.0 if self._last is None else self._last.time
         fields = (len(self), max(last, round(float(self._clock()), 6)), kind, body, self.head)
@@ -118,6 +119,8 @@ class Journal:
             raise Mismatch(f"the {self._noun}'s file is gone", where=str(file))
         with file.open("r+b") as stream, _locked(stream, file, self._noun):
             stream.seek(self._size)
+            # Asked under the lock: whole lines behind our end are another process's, and truncating would
+            # lose them.
             if b"\n" in stream.read():
                 raise TreeBusy(
                     f"another process wrote to this {self._noun}", where=str(file), hint="open it again"
@@ -129,6 +132,8 @@ class Journal:
                 stream.flush()
                 os.fsync(stream.fileno())
             except OSError as error:
+                # Taken back: a line that was written but not synced would count at the next reading, although
+                # the caller is told that nothing was written.
                 with contextlib.suppress(OSError):
                     stream.truncate(self._size)
                 raise DiskFull(f"the {self._noun} could not be written: {error}", where=str(file)) from error
@@ -139,6 +144,7 @@ class Journal:
         """The entries of the file, checked one by one, ``most`` of them; all of them set size and rest."""
         n, prev = 0, _BEGIN
         with file.open("rb") as stream:
+            # A damaged byte must not stop here: replaced, it fails the digest below, which names the place.
             lines = (line.decode("utf-8", errors="replace") for line in self._whole(stream, most is None))
             for place, fields in json_objects(lines, str(file)):
                 entry = from_json(Entry, fields, place)

@@ -164,6 +164,7 @@ def _evaluate(
         )  # fmt: skip
         values = [graded(group.values()) for group in groups]
     means = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
+    # Later rows are of updates that a stopped run makes again.
     rows = [row for row in cell.rows if row["update"] < update]
     rows.append({"update": update, "tokens": tokens, "success": means})
     scratch = cell.file.with_suffix(".part")

@@ -117,6 +117,7 @@ def _in_processes(
     """Train what is missing in ``workers`` processes; an error or interrupt ends them at once."""
     # Spawned, not forked: a process that has run torch's threads must not be copied.
     context = multiprocessing.get_context("spawn")
+    # Whoever calls this may have children of its own: only those that the pool adds are killed below.
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, _begin)
     try:

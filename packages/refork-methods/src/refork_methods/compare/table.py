@@ -61,6 +61,7 @@ def mean_curve(curves: Sequence[Curve], points: int = 33) -> MeanCurve:
 
     if not curves:
         raise BadInput("there is no learning curve to average", where="comparison")
+    # Only as far as every run went: np.interp would go on with a shorter run's last value as if measured.
     grid = np.linspace(0.0, min(float(c.tokens[-1]) for c in curves), points)
     rows = [np.interp(grid, c.tokens - c.tokens[0], c.mean) for c in curves]
     mean = np.mean(rows, axis=0)

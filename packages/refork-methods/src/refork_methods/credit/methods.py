@@ -122,11 +122,13 @@ def shared_mean(trajectories: Sequence[Trajectory], advantages: Sequence[ArrayLi
         mine = spoken(trajectory)
         parts.append(mine)
         ends = np.cumsum([size for _, size in mine])
+        # np.split gives one part more than there are ends, the empty rest: hence not strict.
         for (node, size), part in zip(mine, np.split(values, ends), strict=False):
             known = np.isfinite(part)
             total = sums.setdefault(node.id, np.zeros(node.length))
             total[:size] += np.where(known, part, 0.0)
             counts.setdefault(node.id, np.zeros(node.length))[:size] += known
+    # 0 / 0 is meant: no trajectory had a number for this token, and NaN says so.
     with np.errstate(invalid="ignore"):
         means = {name: sums[name] / counts[name] for name in sums}
     return [np.concatenate([np.zeros(0), *(means[n.id][:size] for n, size in mine)]) for mine in parts]

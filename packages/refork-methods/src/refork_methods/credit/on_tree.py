@@ -70,6 +70,8 @@ def stretches(nodes: Sequence[Node]) -> Stretches:
         if at >= 0:
             whole = nodes[at].length
             keep = whole if node.keep is None else min(node.keep, whole)
+            # Parents come first, so the parent's own place is final here and chains of empty keeps resolve in
+            # one step.
             if keep == 0 < whole and hang[at][0] >= 0:
                 at, keep = hang[at]
             cuts[at].add(keep)
@@ -77,6 +79,7 @@ def stretches(nodes: Sequence[Node]) -> Stretches:
     ordered = [sorted(cut) for cut in cuts]
     first = np.concatenate([[0], np.cumsum([len(cut) for cut in ordered])]).astype(np.int64)
     place = {(i, end): int(first[i]) + k for i, cut in enumerate(ordered) for k, end in enumerate(cut)}
+    # Inside a node each stretch follows the one before it; only a node's first stretch hangs elsewhere.
     parents = np.arange(-1, int(first[-1]) - 1, dtype=np.int64)
     for i, (at, keep) in enumerate(hang):
         parents[first[i]] = -1 if at < 0 else place[at, keep]
@@ -146,6 +149,7 @@ def tree_credit(
     leaves = [i for i in range(len(nodes)) if np.isfinite(outcomes[cut.of(i)][-1])]
     if not leaves:
         raise BadInput(f"no rollout below this task has a {score!r} score", where=f"node {top.id[:12]}")
+    # The baseline is left out on purpose: it shapes the advantages, not the scores that are written.
     producer = Producer(
         "sibling-credit",
         "1",
@@ -177,6 +181,7 @@ def _counted(tree: Tree, top: Node, forks: Collection[str]) -> list[Node]:
     for node in tree.walk(top.id):
         if node.id != top.id:
             foreign = node.fork is not None and node.fork not in forks
+            # The tree is walked parents first, so leaving a node out leaves out all that hangs on it.
             if node.parent not in kept or foreign or node.key.startswith("edit/"):
                 continue
             kept.add(node.id)

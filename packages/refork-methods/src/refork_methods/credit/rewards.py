@@ -43,6 +43,7 @@ def round_advantages(
     given = np.full((len(earned), int(count.max(initial=0))), np.nan)
     for turn in range(given.shape[1]):
         rows = np.flatnonzero((count > turn) & np.isfinite(earned))
+        # Trajectories only drop out from turn to turn: where none is left, none comes back.
         if not len(rows):
             break
         centred = earned[rows] - earned[rows].mean()

@@ -73,6 +73,7 @@ def visit_counts(parents: ArrayLike, outcomes: ArrayLike) -> Int64:
     above, graded = _checked(parents, outcomes)
     counts = np.isfinite(graded).astype(np.int64)
     for level in reversed(levels(above)[1:]):
+        # Not counts[above[level]] += ...: that would add a parent that occurs twice only once.
         np.add.at(counts, above[level], counts[level])
     return counts
 

@@ -67,6 +67,7 @@ def exclusivity(model: CrossCoder, source: Source, side: Side = "A") -> Audit:
     """Audit what a crosscoder holds for one model alone, over held-out pairs."""
     share = relative_norm(model)
     own = "A only" if side == "A" else "B only"
+    # A feature that writes nothing is nobody's: one half keeps it out of both classes.
     mine = np.array([kind == own for kind in norm_classes(np.nan_to_num(share, nan=0.5))])
     fires, count = torch.zeros(model.dict_size), 0
     for z, values in encoded_chunks(model, source):
@@ -91,6 +92,7 @@ def exclusivity(model: CrossCoder, source: Source, side: Side = "A") -> Audit:
         block_size=block.stop - block.start,
         block_live=int((inside & live).sum()),
         capture=float(inside[chosen].mean()) if len(chosen) and block.stop > block.start else None,
+        # The size counts: a strongly negative ratio is no sign that the other model lacks the direction.
         exclusive=float((np.abs(known) < EXCLUSIVE).mean()) if len(known) else None,
         carried=float((known > CARRIED).mean()) if len(known) else None,
         rows=tuple(

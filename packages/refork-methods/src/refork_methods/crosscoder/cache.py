@@ -208,6 +208,7 @@ class Encoded:
             np.maximum.at(pooled, inverse, self.values)
         else:
             last = np.zeros(len(names), dtype=np.int64)
+            # What is written last to a repeated index stays, so this is each node's last row.
             last[inverse] = np.arange(len(inverse))
             pooled = self.values[last]
         return [str(names[i]) for i in order], pooled[order]

@@ -82,6 +82,7 @@ def _read(
 ) -> Iterator[Activations]:
     trajectories = [path.tokens for path in tree.paths(nodes)]
     prompts = [len(trajectory) - node.length for trajectory, node in zip(trajectories, nodes, strict=True)]
+    # A root's own first token counts as prompt: nothing stands before it that it could be drawn from.
     found = policy.hidden_states(trajectories, store.layers, [max(end, 1) for end in prompts], prompts)
     for node, states in zip(nodes, found, strict=True):
         assert node.tokens is not None

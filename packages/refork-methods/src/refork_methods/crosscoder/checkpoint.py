@@ -82,6 +82,7 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
         about = json.loads((place / STATE).read_text())
         tensors = load_file(place / "model.safetensors")
         moving: Any = torch.load(place / "moving.pt", weights_only=True)
+        # Assigned beforehand: a fresh model's buffer is empty, and load_state_dict refuses another shape.
         model.frozen = tensors["frozen"].to(model.W_dec.device)
         model.load_state_dict(tensors)
         state.optimizer.load_state_dict(moving["optimizer"])

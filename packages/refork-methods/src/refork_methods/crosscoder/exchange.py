@@ -50,6 +50,7 @@ def save(model: CrossCoder, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
     about = {"format": "refork-crosscoder", "version": VERSION, "digest": tensor_digest(model)}
+    # The config last: its digest vouches for tensors that lie there already.
     for name, write in (("model.safetensors", None), ("config.json", about | model.config())):
         scratch = folder / f".{name}.part"
         if write is None:
@@ -80,6 +81,7 @@ def load(folder: Path, device: str = "cpu") -> CrossCoder:
             about["activation"], Partition(**about["partition"]), scoring=about["scoring"],
             origin=about["origin"],
         )  # fmt: skip
+        # Assigned beforehand: a fresh model's buffer is empty, and load_state_dict refuses another shape.
         model.frozen = tensors["frozen"]
         model.load_state_dict(tensors)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -254,6 +256,7 @@ def _tensors(
     if sum(split) != width:
         raise ValueError(f"widths {split} do not add up to {width} channels")
     base = state["b_dec"] if "b_dec" in state else state["bias"]
+    # Their encoder reads its input less the decoder's bias; here the encoder's bias takes that in.
     inner = (bias.double() - reads.double() @ base.double()).float()
     return reads, inner, writes.T, base, split
 

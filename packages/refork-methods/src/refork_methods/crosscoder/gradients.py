@@ -57,6 +57,7 @@ def sparse_gradients(
     slopes = _sampled(active, slope, weights.W_dec)
     if penalty is not None:
         slopes = slopes + penalty[active.features]
+    # Stable, so that each feature's samples keep their order, and its float sums are the same in every run.
     order = torch.sort(active.features, stable=True)
     rows = active.rows[order.indices]
     starts = torch.searchsorted(order.values, torch.arange(features, device=rows.device))
@@ -117,6 +118,7 @@ def auxiliary_gradients(
         found = quiet.topk(most, dim=1, sorted=False)
         quiet = torch.zeros_like(quiet).scatter_(1, found.indices, found.values)
     spread = float((error - error.mean(dim=0)).square().sum())
+    # A perfect reconstruction leaves nothing to learn from, and would divide by 0.
     if spread <= 0:
         return Auxiliary(0.0, len(dead))
     missed = quiet @ weights.W_dec[dead] - error

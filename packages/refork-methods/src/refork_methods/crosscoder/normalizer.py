@@ -58,6 +58,7 @@ def fit_normalizer(
             continue
         if not np.isfinite(x).all():
             raise BadInput("activations hold values that are not finite", where="normalizer")
+        # Chunks are merged by their own means: a running sum of squares would cancel for channels far from 0.
         here, off = x.mean(axis=0), 0.0
         inner = ((x - here) ** 2).sum(axis=0)
         if count == 0:

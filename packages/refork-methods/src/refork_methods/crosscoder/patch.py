@@ -86,6 +86,7 @@ def mismatched(model: CrossCoder) -> CrossCoder:
         model.d_in, model.dict_size, model.k, model.activation, model.partition,
         scoring=model.scoring, origin=model.origin,
     )  # fmt: skip
+    # Before load_state_dict, which refuses a buffer of another length than the fresh model's empty one.
     copy.frozen = model.frozen.clone()
     copy.load_state_dict(model.state_dict())
     copy.set_normalizer(Normalizer.identity(sum(model.d_in)))

@@ -82,6 +82,7 @@ def cohens_d(positive: Float[Floats, "n f"], negative: Float[Floats, "m f"]) -> 
     gap = positive.mean(axis=0) - negative.mean(axis=0)
     pooled = np.sqrt((positive.var(axis=0, ddof=1) + negative.var(axis=0, ddof=1)) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # 0 / 0, of a feature that never fires, would be NaN and could not be ranked.
         return np.asarray(np.where(gap == 0, 0.0, gap / pooled))
 
 

@@ -34,6 +34,7 @@ def top_k(values: Float[Tensor, "n f"], weights: Float[Tensor, "f"] | None, k: i
     scores = values if weights is None else values * weights
     found = scores.topk(k, dim=-1, sorted=False)
     mask = torch.zeros_like(values, dtype=torch.bool)
+    # topk fills up with zeros where fewer than k are above 0; those must not fire.
     return mask.scatter_(1, found.indices, found.values > 0)
 
 
@@ -58,10 +59,12 @@ def batch_top_k(
     scores = found.values * weight[found.features]
     if len(scores) <= count:
         return found, float(scores.min()) if len(scores) else 0.0
+    # One value instead of a sort of the whole batch; ties at it are settled below.
     cut = torch.kthvalue(scores, len(scores) - count + 1).values
     keep = scores >= cut
     extra = int(keep.sum()) - count
     if extra > 0:
+        # Entries lie in row-major order, so dropping the last ties is the same choice on every device.
         ties = (scores == cut).nonzero().view(-1)
         keep[ties[len(ties) - extra :]] = False
     return Active(found.rows[keep], found.features[keep], found.values[keep]), float(cut)

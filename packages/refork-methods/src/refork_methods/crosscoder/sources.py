@@ -112,6 +112,8 @@ class StorePairs:
         same_tokenizer(a.meta["tokenizer"], b.meta["tokenizer"], "activation stores")
         require_paired((a.nodes, b.nodes), (a.index, b.index), (a.tokens, b.tokens))
         for store, wanted in zip(self.stores, self.layers, strict=True):
+            # Reads no row: it only asks the store for the layer, so that a wrong one is refused before
+            # training.
             store.states(wanted, np.zeros(0, dtype=np.int64))
         if chunk_rows < 1:
             raise BadInput("a chunk needs one row at least", where="activation stores")

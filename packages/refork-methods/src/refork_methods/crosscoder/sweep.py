@@ -96,6 +96,8 @@ class Sweep:
         )
         gains = [float((c.scores - self.clean)[chosen_on].mean()) for c in self.cells]
         cell = self.cells[int(np.argmax(gains))]
+        # Bonferroni for the interval, which must hold for all cells at once: Holm's steps give none of their
+        # own.
         level = 0.95 if selection == "split_half" else 1 - 0.05 / len(self.cells)
         base, other = self.clean[scored_on], cell.scores[scored_on]
         found = stats.paired_difference(base, other, level)
@@ -160,6 +162,7 @@ def above_random(
         raise BadInput(f"{len(randoms)} random directions have no 95% quantile", where="controls", hint="50")
     rng = np.random.default_rng(0)
     both = np.vstack([top[None], randoms])
+    # A resample as weights: one matrix product gives the means of all arms on the same prompts.
     weights = rng.multinomial(len(top), np.full(len(top), 1 / len(top)), size=4_000) / len(top)
     means = weights @ both.T
     drawn = means[:, 0] - np.quantile(means[:, 1:], 0.95, axis=1)

@@ -204,6 +204,7 @@ def train(
     )
     log: list[LogRow] = []
     if folder is not None:
+        # Before the statistics are taken: a resumed model brings the ones that its weights were trained with.
         log = [LogRow(**row) for row in checkpoint.restore(folder, model, state, plan, source)]
     model.origin = source.origin() | model.origin
     if not model.normalized:
@@ -320,6 +321,7 @@ def _l1_gradients(
     mass = values.sum(dim=0)
     for column, which in enumerate(("A", "B")):
         channels = model.side(which)  # type: ignore[arg-type]
+        # The gradient of a norm is w over the norm: undefined at 0, where an excluded side's weights lie.
         pull = price * mass / norms[:, column].clamp_min(1e-12)
         grads.W_dec[:, channels] += weights.W_dec[:, channels] * pull[:, None]
     return grads, float((mass * total).sum())

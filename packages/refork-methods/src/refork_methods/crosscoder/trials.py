@@ -58,6 +58,7 @@ class Trials:
     def run(self, policy: LocalPolicy) -> Outcomes:
         """What a policy scores on every prompt, at both caps."""
         requests = [
+            # The prompt's number in the whole: a part draws with the noise that it had there.
             Request(tokens, NoiseKey(self.seed, stream_of("trials", self.first + i), 0))
             for i, tokens in enumerate(self.prompts)
         ]

@@ -105,6 +105,7 @@ def fit_calibration(
     for low, high in blocks:
         chance = BetaRate(float(y[low:high].sum()), float(high - low)).mean
         ends = {float(x[low]), float(x[high - 1])} if method == "isotonic" else {float(x[low])}
+        # Both ends of a block carry its chance: the line between them is flat, only gaps are interpolated.
         for knot in sorted(ends):
             knots.append(knot)
             chances.append(chance)

@@ -67,6 +67,7 @@ def regret(
         place = np.unique(np.asarray(groups), return_inverse=True)[1]
         got, best_each = _group_means(got, place), _group_means(best_each, place)
         filled = np.stack([_group_means(column, place) for column in filled.T], axis=1)
+    # An option that some case lacks cannot be the fixed one; its mean with zeros filled in must not win.
     means = np.where(whole, filled.mean(axis=0), -np.inf)
     best = int(means.argmax())
     lost = paired_difference(got, best_each, level).interval  # never without width

@@ -154,6 +154,7 @@ def values_from(text: str) -> list[float]:
     parts = [_number(part, "the range") for part in text.split(":")]
     if len(parts) != 3 or parts[2] <= 0 or parts[1] < parts[0]:
         raise BadInput(f"{text!r} is no range", hint="LOW:HIGH:STEP, as in 0.1:0.9:0.05")
+    # (0.7 - 0.1) / 0.1 is a hair below 6: without the nudge the upper end would be missing.
     count = math.floor((parts[1] - parts[0]) / parts[2] + 1e-9) + 1
     if count > MOST_VALUES:
         raise BadInput(f"{text!r} has {count} values", hint=f"at most {MOST_VALUES}")

@@ -127,6 +127,8 @@ class BayesController:
             table = self.solution.q(state.belief, state.used, state.candidate)
         if state.rejected:  # wrong for certain: asking again, even for nothing, would go on for ever
             table = {action: table[action] for action in (STOP, GENERATE) if action in table}
+        # The lower bounds decide: a known plan attains each of them, while an upper bound may be out of
+        # reach.
         q = {action: low for action, (low, _) in table.items()}
         bracket = (max(q.values()), max(high for _, high in table.values())) if self.method == "dp" else None
         best = max(q.values())

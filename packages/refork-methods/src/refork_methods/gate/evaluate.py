@@ -46,6 +46,8 @@ class _PathState(Generic[Number]):
             self.policy.blind
         ):  # what it does depends on verdicts alone, so paths that differ in belief are one
             state = State(0.0, state.used, state.candidate, state.passed, state.rejected)
+        # The count matters only to those that may run into CAP. Rules never do, and without it their paths
+        # meet.
         place = (state, taken if not self.policy.blind else 0)
         if place not in self.known:
             self.known[place] = self._follow(state, taken)
@@ -80,6 +82,7 @@ class _PathState(Generic[Number]):
     def _check(self, check: Check[Number], state: State, taken: int) -> tuple[Number, Number]:
         cost = -check.price
         if check.name in self.policy.charged:
+            # By way of its decimal: a Fraction of the float itself would be 0.1 plus a rounding error.
             cost = -type(check.price)(repr(float(self.policy.charged[check.name])))
         if check.name in state.used:  # a critic says the same of the same candidate
             again = self.policy.update(state, check.name, check.name in state.passed)

@@ -84,6 +84,8 @@ def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> Ste
                 unchanged += 1
                 if changed_only:
                     continue
+            # An unchanged candidate counts, as neither fixed nor broken: without it both rates would be
+            # higher.
             found["right" if before.right else "wrong"] += 1
             found["broken"] += before.right and not then.right
             found["fixed"] += not before.right and then.right

@@ -140,12 +140,14 @@ def g_squared(table: Bool[Array, "cases critics"]) -> tuple[float, int, Float[np
     Every column must vary: a cell that cannot be reached has no expectation to compare with.
     """
     cases, critics = table.shape
+    # The first critic is the highest bit, which is the order in which np.outer lays out the expected counts.
     cells = table.astype(np.int64) @ (1 << np.arange(critics)[::-1])
     seen = np.bincount(cells, minlength=1 << critics).astype(np.float64)
     rates = table.mean(axis=0)
     expected = np.array([float(cases)])
     for passing in rates:
         expected = np.outer(expected, [1 - passing, passing]).reshape(-1)
+    # An empty cell adds 0 to G^2, as x log x does in the limit; computed, it would be NaN.
     held = seen > 0
     g2 = 2 * float((seen[held] * np.log(seen[held] / expected[held])).sum())
     return max(g2, 0.0), (1 << critics) - 1 - critics, expected
@@ -163,7 +165,10 @@ def _stratum(
     low = int((expected < FEWEST_EXPECTED).sum())
     shuffled = None
     if low:
+        # permuted shuffles every column apart, so the pass rates stay and only the dependence goes.
+        # permutation would move whole rows and change nothing.
         draws = [g_squared(rng.permuted(live, axis=0))[0] for _ in range(SHUFFLES)]
+        # The allowance lets a shuffle with the same table count as a tie, however its sum was rounded.
         shuffled = (1 + sum(draw >= g2 - 1e-9 for draw in draws)) / (SHUFFLES + 1)
     return Stratum(right, len(table), g2, df, _p(g2, df), shuffled, still, float(expected.min()), low)
 
@@ -191,6 +196,7 @@ def _pairs(
                 v_right,
                 v_wrong,
                 float((both[:, 0] == both[:, 1]).mean()),
+                # Two critics leave 4 - 1 - 2 = 1 degree of freedom in each stratum that counts.
                 _p(g2, len(moving)),
             )
         )

@@ -193,6 +193,7 @@ def _step(
     if action == GENERATE:
         fresh, cost = write(play.candidate, tuple(play.feedback))
         play.state = play.policy.refine(before)
+        # Verdicts are of one candidate: carried over, they would tell the writer of faults that are mended.
         play.candidate, play.feedback, play.belief = fresh, [], play.state.belief
         play.note(GENERATE, before, (cost, play.prices.generate), None, why)
         # Drawn and paid for, but beyond the horizon nothing is left to act on.
@@ -305,6 +306,7 @@ def collect_file(
     Raises: BadInput for a file of another source, or one that holds no records; ServerError as there.
     """
     kept = _whole_chains(path, source, unit, steps) if path.exists() else []
+    # The file is cut to whole chains first, so that what is appended from here on never doubles a candidate.
     write_jsonl(path, kept, unit, source)
 
     def keep(record: Record) -> None:

@@ -207,6 +207,7 @@ class Prices:
 def write_policy(path: Path, model: CriticModel, prices: Prices | None = None) -> None:
     """Write a policy file with its digest, whole or not at all; the prices go with it where given."""
     data = model.to_json() | ({} if prices is None else {"prices": to_json(prices)})
+    # The digest covers all but itself, and read_policy takes it out before it compares.
     data = {"digest": content_hash(data), **data}
     write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
@@ -287,6 +288,7 @@ def varied(model: CriticModel, prices: Prices, name: str, value: float) -> Setti
         return _with_critic(model, critic, lambda old: _changed(old, kind, value)), prices
     if name == "prior":
         fix, breaks = chance(model.kernel.fix), chance(model.kernel.breaks)
+        # By the numbers, since a model given on the command line has no meta that would say so.
         anew = abs(fix - model.start) < 1e-12 and abs(breaks - 1 + model.start) < 1e-12
         kernel = Kernel.resample(value) if anew else model.kernel
         return replace(model, prior=value, kernel=kernel), prices

@@ -119,6 +119,7 @@ class TreeWriter:
             talk = conversation(trajectory)
             before = [*talk.messages, {"role": "assistant", "content": talk.pending or ""}]
             rendered = self._policy.render(before, trajectory.tokens, [message])
+            # A template that rewrites the context leaves no tokens to append; the message alone is recorded.
             tokens = None if rendered.rewrites else rendered.tokens
         key = f"gate/{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
         draft = NewNode(

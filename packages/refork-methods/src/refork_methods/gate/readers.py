@@ -51,6 +51,7 @@ class SuiteRun:
         It does not where no test ran, or none failed but one ended in an error: a fixture, a collection or
         the machine. ``on_error="fail"`` holds errors against the candidate instead.
         """
+        # A failure tells even where the run broke off later: no test that did not run could make it pass.
         if self.failed or (on_error == "fail" and self.errors):
             return False
         if self.broken is not None or self.errors or not self.passed:
@@ -95,6 +96,7 @@ def parametrised(pattern: str) -> re.Pattern[str]:
         elif part.startswith("{") and part.endswith("}"):
             if name not in known:
                 raise BadInput(f"the pattern has {part}", hint="{" + "}, {".join(known) + "}")
+            # The same name twice must match the same text: the second place refers back to the first.
             repeated = f"(?P<{name}>" in made
             inside = r"\d+" if name == "step" else "[^/]+"
             made += f"(?P={name})" if repeated else f"(?P<{name}>{inside})"
@@ -123,6 +125,7 @@ def read_junit(path: Path) -> SuiteRun:
         root: Any = JUnitXml.fromroot(tree)
         suites = [root] if isinstance(root, TestSuite) else list(root)
         cases = [case for suite in suites for case in suite]
+        # Well-formed XML may still be cut short: only the declared count shows that tests are missing.
         declared = sum(suite.tests or 0 for suite in suites)
         times = [float(case.time) for case in cases if case.time is not None]
     except (JUnitXmlError, ElementTree.ParseError, ValueError) as error:

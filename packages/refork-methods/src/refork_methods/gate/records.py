@@ -129,6 +129,7 @@ def completed(records: Iterable[Record]) -> tuple[Record, ...]:
             raise BadInput("this candidate is recorded twice", where=record.location)
         seen.add(key)
     names = critic_names(found)
+    # Only here are all critics known: a record by itself knows just those that it was given.
     return tuple(replace(r, verdicts=dict.fromkeys(names, False)) if r.empty else r for r in found)
 
 
@@ -330,6 +331,7 @@ def read_jsonl(
     """
     limits = dict(thresholds or {})
     try:
+        # utf-8-sig drops the byte order mark that some editors write and that json refuses in the first line.
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
@@ -401,6 +403,7 @@ def _verdict(value: Any, threshold: float | None, name: str, where: str) -> bool
         value = None if value.get("error") else value.get("passed", value.get("score"))
     if value is None or isinstance(value, bool):
         return value
+    # With a threshold 0 and 1 are scores like any other; without one they are verdicts, see below.
     if isinstance(value, int | float) and threshold is not None:
         if math.isnan(value):
             raise BadInput(f"critic {name!r} gave NaN", where=where, hint="null, where its call failed")

@@ -266,6 +266,7 @@ class _ReplayPath:
             if action in (STOP, SHIP) or not self._goes_on(action):
                 break
         self._leave()
+        # An episode that stops on a right candidate has solved nothing: nobody ever knew.
         right = bool(self.record.right) and action in (VERIFY, SHIP)
         gained = self.rules.prices.reward if right else 0.0
         if action == SHIP:

@@ -148,6 +148,7 @@ def every_rule(model: CriticModel, horizon: int) -> dict[str, Rule]:
 
 def cascades(model: CriticModel, horizon: int) -> dict[str, Rule]:
     """Cascades over every ordered pair of critics and over all of them by gap for their price."""
+    # The floor keeps a free critic from a division by 0, and ranks one that tells anything before all others.
     ranked = sorted(model.critics, key=lambda c: (-abs(c.gap) / max(c.price, 1e-9), c.name))
     pairs = [[a.name, b.name] for a in ranked for b in ranked if a is not b]
     orders = pairs + ([[c.name for c in ranked]] if len(ranked) > 2 else [])

@@ -97,12 +97,14 @@ def rejection_area(
     cases = kept.size
     rejected = int(max_rejection * cases)
     sums = np.cumsum(kept)[-rejected:]
+    # Reversed, since lm-polygraph adds in this order and the numbers are to agree bit for bit.
     return float(np.sum((sums / np.arange(cases - rejected + 1, cases + 1))[::-1]) / rejected)
 
 
 def _scaled(quality: Float[Array, "cases"]) -> Float[np.ndarray, "cases"]:
     low, high = float(quality.min()), float(quality.max())
     if np.isclose(low, high):
+        # Equal qualities have no scale: they land on one half, and prr calls the ratio None.
         low, high = low - 1, high + 1
     return np.asarray((quality - low) / (high - low))
 

@@ -131,11 +131,13 @@ def envelope(lines: Float[np.ndarray, "lines 2"]) -> Envelope:
     for start, end in lines[order].tolist():
         while kept:
             steeper = (end - start) - (kept[-1][1] - kept[-1][0])
+            # Parallel lines: by the order above the later one is at least as high, and replaces the other.
             meet = (
                 (kept[-1][0] - start) / steeper
                 if steeper > 0
                 else (-np.inf if start >= kept[-1][0] else np.inf)
             )
+            # Met before the last line came on top, or below belief 0: that line is on top nowhere, and goes.
             if meet > (cuts[-1] if cuts else 0.0):
                 break
             kept.pop()
@@ -340,6 +342,7 @@ def _checked(check: Check[float], child: Bracket, at: Grid) -> Backup:
         possible = share > 0
         moved = np.where(possible, right * at / np.where(possible, share, 1.0), at)
         high += share * child.high(moved)
+        # The verdict's chance cancels against Bayes' divisor: the likelihoods alone weigh the value lines.
         line += child.below.top(moved) * np.array([wrong, right])
     return high, line
 

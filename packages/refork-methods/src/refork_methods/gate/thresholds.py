@@ -43,6 +43,7 @@ def critic_niche(critic: Critic, prices: Prices) -> Niche:
     run = (-critic.price - beta * verify, -critic.price + alpha * (reward - verify))
     low = crossing(run, (0.0, 0.0))
     high = crossing(run, (-verify, reward - verify))
+    # Without signal and price both crossings lie at one belief, where rounding alone could open a niche.
     if low is None or high is None or critic.gap == 0:
         return Niche(low if low is not None else 1.0, high if high is not None else 0.0, False, other_way)
     # Above stopping on its right, above verifying on its left: only lines that lean so leave a niche.

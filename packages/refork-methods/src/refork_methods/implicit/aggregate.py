@@ -94,6 +94,7 @@ def pair_logprobs(
     incomplete = np.zeros(count, dtype=bool) if cut is None else np.asarray(cut, dtype=bool).copy()
     if incomplete.shape != (count,):
         raise BadInput(f"{incomplete.size} cut marks for {count} steps", where=where)
+    # A step of which no token is left has no score; a sum over nothing would call it 0.
     incomplete[np.bincount(ids[chosen], minlength=count) == 0] = True
     return PairLogprobs(pol, ref, ids, incomplete)
 
@@ -135,8 +136,10 @@ def aggregate_tokens(values: Floats, step_id: Ints, steps: int, rule: TokenRule)
         total = np.bincount(ids, weights=inside, minlength=steps)
         found[some] = total[some] if rule == "sum" else total[some] / count[some]
     elif rule == "last":
+        # NumPy keeps what is written last to a repeated index: the step's last token.
         found[ids] = inside
     elif rule in ("min", "min-of-each"):
+        # fmin passes over the NaN that every place begins with; a step without tokens keeps it.
         np.fmin.at(found, ids, inside)
     elif rule in ("max", "max-of-each"):
         np.fmax.at(found, ids, inside)

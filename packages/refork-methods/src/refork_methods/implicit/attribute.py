@@ -72,6 +72,8 @@ def decisive_step(steps: ArrayLike, rule: AttributionRule = "lowest") -> Decisiv
     elif rule == "running-sum":
         criterion, nothing = np.cumsum(scored), False
     else:
+        # The first step falls from nothing. A difference of exactly 0 still counts as a fall, as in the
+        # released code.
         criterion = np.concatenate([[np.inf], np.diff(scored)])
         nothing = bool((criterion > 0).all())
     if nothing:

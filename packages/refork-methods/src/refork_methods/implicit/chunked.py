@@ -62,8 +62,11 @@ def chunked_logprobs(
             high = torch.maximum(peak, logits.amax(-1))
             inside = (wanted >= low) & (wanted < low + logits.shape[1])
             place = (wanted - low).clamp(0, logits.shape[1] - 1)
+            # Read before the line below, which overwrites the logits to save their memory.
             chosen = torch.where(inside, logits.gather(1, place[:, None])[:, 0], chosen)
             mass = logits.sub_(high[:, None]).exp_().sum(-1)
+            # What was summed under the old maximum is scaled to the new one; the first factor is exp(-inf),
+            # 0.
             total = total * torch.exp((peak - high).double()) + mass.double()
             peak = high
         out[top : top + rows] = chosen.double() - peak.double() - total.log()
@@ -80,6 +83,7 @@ def head_of(model: Any) -> Head:
     if not isinstance(layer, torch.nn.Linear):
         raise CannotDo(f"{type(model).__name__} has no linear head to read in chunks", hint="score without")
     config = model.config.get_text_config()
+    # Two families scale their logits: one multiplies by logit_scale, the other divides by logits_scaling.
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     scale /= float(getattr(config, "logits_scaling", None) or 1.0)
     return Head(layer.weight, layer.bias, scale, getattr(config, "final_logit_softcapping", None))

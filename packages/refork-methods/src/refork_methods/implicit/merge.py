@@ -45,6 +45,7 @@ def merged_tensor(
         )
     if alpha == 0.0 or not reference.dtype.is_floating_point:
         return reference.clone()
+    # Computed, r + (p - r) may miss p by rounding, and the ends should be the checkpoints themselves.
     if method == "linear" and alpha == 1.0:
         return policy.to(reference.dtype).clone()
     difference = policy.float() - reference.float()
@@ -88,6 +89,8 @@ def merged_model(
         )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
+        # Sorted, since one generator serves all tensors: what is kept must not depend on the order of the
+        # modules.
         for name in sorted(ours):
             own, other = ours[name], theirs[name].to(ours[name].device)
             try:

@@ -304,6 +304,7 @@ def implicit_advantages(
         if spread == "step":
             chosen = ids >= 0
             sums = np.bincount(ids[chosen], weights=dense[chosen])
+            # Tokens without a step read the last sum by their id of -1; the outer where drops it.
             dense = np.where(chosen, sums[ids] if len(sums) else np.nan, np.nan)
         found.append(base + coefficient * dense)
     return found

@@ -168,6 +168,7 @@ class ImplicitPair:
     def _file(self, model: LocalPolicy, tokens: IntArray) -> Path | None:
         if self.cache is None:
             return None
+        # The byte order is named, so that machines that share a cache agree on the key.
         text = hashlib.blake2b(np.asarray(tokens, dtype="<i4").tobytes(), digest_size=16).hexdigest()
         return self.cache / str(model.card.weights)[:32] / f"{text}.npy"
 

@@ -73,6 +73,7 @@ def bootstrap_auroc(
     x, y = _checked(scores, labels)
     if resamples < 100:
         raise BadInput(f"{resamples} resamples cannot carry an interval", hint="at least 100")
+    # Ranked once: a resample changes the weights only, so no resample has to sort.
     values, rank = np.unique(x, return_inverse=True)
     rng = np.random.default_rng(seed)
     names, member = (None, None) if groups is None else _members(groups, len(x))

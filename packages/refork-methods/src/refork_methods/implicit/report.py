@@ -34,6 +34,7 @@ def rules(token: str, step: str) -> tuple[TokenRule, StepRule]:
     Raises:
         BadInput: an unknown rule.
     """
+    # Looked up, not only tested: what comes out has the literal type that the rules ask for.
     tokens = {rule: rule for rule in TOKEN_RULES}
     steps = {rule: rule for rule in STEP_RULES}
     if token not in tokens:
@@ -138,6 +139,7 @@ def predict_report(
     scores = scores_of(items, token, step)
     groups = [item.facts.task for item in items] if by_task else None
     found = predict_success(scores, labels, groups, seed=seed)
+    # For the areas only: nothing is chosen here, so no trajectory counts as tuned on.
     _, grid = tune(_grid(items), labels, tuned_on=[], reported_on=digests)
     notes = warnings_of(items)
     if found.auroc.width == 0:

@@ -152,6 +152,7 @@ def soft_value_iteration(mdp: FiniteMdp, reference: ArrayLike, beta: float) -> S
     paid = (mdp.chances * mdp.rewards).sum(-1)
     for step in reversed(range(mdp.steps)):
         quality[step] = paid + mdp.chances @ values[step + 1]
+        # logsumexp, since exp(Q / beta) itself overflows for a small beta.
         values[step] = beta * logsumexp(quality[step] / beta, b=distribution[step], axis=-1)
     advantages = quality - values[:-1, :, None]
     return SoftOptimum(
@@ -207,6 +208,7 @@ def _draw(cumulative: Floats, rng: np.random.Generator) -> Ints:
 def along(table: ArrayLike, runs: Runs) -> Floats:
     """Entries of a table [H, S, A] at what each run did, [n, H]; NaN once it is over."""
     steps = np.arange(runs.actions.shape[1])
+    # An action of -1 reads the last entry; the line below blanks it.
     values = np.asarray(table, dtype=np.float64)[steps, runs.states[:, :-1], runs.actions]
     return np.where(runs.actions < 0, np.nan, values)
 

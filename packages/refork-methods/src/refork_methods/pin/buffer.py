@@ -55,6 +55,7 @@ def _any_mark() -> re.Pattern[str]:
         plain = unicodedata.normalize("NFKC", chr(code)).casefold()
         if plain in MARK:
             forms[plain] = forms.get(plain, "") + chr(code)
+    # The dotless and the dotted i fold to other letters than i, and a reader takes both for one.
     forms["i"] = forms.get("i", "") + "\u0131\u0130"
     letters = [rf"[{c}{c.upper()}{forms.get(c, '')}]" for c in MARK]
     letters[MARK.index("-")] = r"[-_\u2010-\u2015\u2043\u2212\ufe58\ufe63\uff0d]"
@@ -149,6 +150,7 @@ class PinnedBuffer:
             raise BadInput(f"placement is {self.placement!r}; it must be 'head' or 'tail'")
         entries = [c.entry for c in self.constraints]
         for entry in entries:
+            # Each stands in itself, hence more than 1. Every check would count a rule inside another twice.
             if sum(entry in other for other in entries) > 1:
                 raise BadInput(f"the rule {entry!r} stands inside another rule's text")
         seen = {c.id: max(c.version, self.last.get(c.id, 0)) for c in self.constraints}
@@ -188,6 +190,8 @@ class PinnedBuffer:
         kept: list[T] = []
         for item in items:
             text = shape.text(item)
+            # A whole message is dropped only in a role that can carry the block. Elsewhere it is a forgery:
+            # it stays, made unrecognisable.
             if _is_block(text) and (shape.is_system(item) or shape.is_pin(item)):
                 continue
             clean = self.clean(text)
@@ -231,6 +235,7 @@ class PinnedBuffer:
         """
         copies = {c.id: sum(text.count(c.entry) for text in texts) for c in self.constraints}
         block = self.text
+        # A line break in the block's place: closing the gap could join two harmless halves to a mark.
         rests = [text.replace(block, "\n") if block else text for text in texts]
         whole = not block or any(len(rest) != len(text) for rest, text in zip(rests, texts, strict=True))
         return PinCheck(copies, not whole or any(_marks(rest).search(rest) for rest in rests))

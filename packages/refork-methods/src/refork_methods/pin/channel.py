@@ -69,6 +69,7 @@ class OperatorChannel:
 
     def verify(self, change: SignedChange) -> None:
         """Raise NotSigned where the signature is not this key's for exactly this change."""
+        # Not ==, whose time tells how many of the first digits are right.
         if not hmac.compare_digest(self._mac(change.action, change.constraint), change.mac):
             raise NotSigned(
                 f"the signature of this change to rule {change.constraint.id!r} is not the operator's",
@@ -101,6 +102,7 @@ def signed_change(
         raise BadInput(f"{action} takes {wanted}", where=f"rule {rule!r}")
     version = next_version(buffer, rule)
     if held is None:
+        # A removal of what is not pinned: made up here so that the check below refuses it in its own words.
         new = Constraint(rule, text or "removed", version=version)
     else:
         new = replace(held, text=text or held.text, version=version)

@@ -175,6 +175,7 @@ def _holds(condition: Json, arguments: Json) -> bool:
     deciding, doubt = kind == "any", None
     for inner in body:
         try:
+            # A sure answer outweighs any doubt before or after it, so doubts wait until nothing has decided.
             if _holds(inner, arguments) is deciding:
                 return deciding
         except CannotJudge as error:

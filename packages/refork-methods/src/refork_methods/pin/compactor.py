@@ -42,6 +42,7 @@ class PinnedCompactor:
         result = self.inner.compact(bare)
         after = tuple(self.buffer.apply(result.messages))
         require(self.buffer, after)
+        # A pin that stood there before was put back, not added: the account must not list it every time.
         new = () if any(m.get("id") == MARK for m in messages) else (MARK,)
         pins = new if self.buffer.constraints else ()
         return replace(result, messages=after, inserted=(*result.inserted, *pins))

@@ -88,6 +88,7 @@ def read_changes(path: Path | str) -> list[SignedChange]:
         raise BadInput(f"the file of changes cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise BadInput("the file of changes is not text", where=str(path)) from error
+    # On the line feed alone: splitlines would also cut inside a rule that holds a Unicode line separator.
     return [_change(body, where) for where, body in json_objects(text.split("\n"), str(path))]
 
 

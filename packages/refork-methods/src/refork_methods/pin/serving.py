@@ -39,6 +39,7 @@ class Pins:
         """
         placed = self.buffer.apply([dict(message) for message in messages])
         require(self.buffer, placed)
+        # Ids are for the account of a compaction and no part of a chat request.
         return tuple({key: value for key, value in message.items() if key != "id"} for message in placed)
 
     def judged(self, message: Message) -> tuple[Message, Json]:

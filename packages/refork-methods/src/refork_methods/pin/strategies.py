@@ -98,6 +98,7 @@ class Truncate:
         start = 0
         while start < len(rest) - 1 and self.counter([*system, *rest[start:]]) > self.budget:
             start += 1
+            # A result whose call was just dropped goes too, even if it would fit.
             while start < len(rest) - 1 and rest[start].get("role") == "tool":
                 start += 1
         if start == 0:

@@ -23,6 +23,7 @@ def difference_of_means(
         raise BadInput(f"states of shapes {positive.shape} and {negative.shape}", hint="both are [n, width]")
     if not len(positive) or not len(negative):
         raise BadInput("a mean of no states", hint="give states of both kinds")
+    # float64: the two means may be close, and float32 sums would lose the digits in which they differ.
     difference = positive.mean(axis=0, dtype=np.float64) - negative.mean(axis=0, dtype=np.float64)
     if not np.linalg.norm(difference):
         raise BadInput("both means are equal, so there is no direction between them")

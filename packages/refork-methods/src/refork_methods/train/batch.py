@@ -222,6 +222,7 @@ def _sample(run: Sequence[Step], advantages: Floats, seen: set[tuple[str, int]])
     if not mask.any():
         return None
     ref = np.concatenate(reference)
+    # All learned tokens or none: a sample with gaps has no reference, and a KL term then refuses the batch.
     known = bool(np.isfinite(ref[mask]).all())
     return Sample(np.concatenate(tokens), mask, np.concatenate(logprobs), advantages, ref if known else None)
 

@@ -83,6 +83,8 @@ def write_checkpoint(folder: Path, step: int, fill: Callable[[Path], None]) -> N
             part = Path(scratch) / "checkpoint"
             part.mkdir()
             fill(part)
+            # A folder cannot be moved onto one that holds something. The step before is still there
+            # meanwhile.
             if target.exists():
                 shutil.rmtree(target)
             part.replace(target)
@@ -168,6 +170,7 @@ def restore_checkpoint(saved: Checkpoint, model: Any, optimizer: torch.optim.Opt
     with torch.no_grad():
         for name, part in own.items():
             part.copy_(tensors[name])
+    # The file holds the trained tensors only; this digest covers the frozen ones as well.
     actual = weights_digest(model)
     if actual != saved.weights:
         raise WrongWeights(

@@ -192,6 +192,7 @@ def verl_tensors(rows: Sequence[Json], pad_id: int) -> tuple[dict[str, Tensor], 
         "responses": responses,
         "input_ids": torch.cat([prompts, responses], 1),
         "attention_mask": attention,
+        # Left padding counts -1, which is no position.
         "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
         "response_mask": _padded([r["response_mask"] for r in rows], 0),
     }
@@ -207,6 +208,7 @@ def verl_tensors(rows: Sequence[Json], pad_id: int) -> tuple[dict[str, Tensor], 
 
 def _padded(rows: Sequence[Sequence[float]], value: float, *, left: bool = False) -> Tensor:
     width = max(len(row) for row in rows)
+    # The filler's type decides the tensor's: 0.0 for log-probs and scores, 0 for ids and masks.
     kind = torch.float32 if isinstance(value, float) else torch.long
     out = torch.full((len(rows), width), value, dtype=kind)
     for place, row in enumerate(rows):

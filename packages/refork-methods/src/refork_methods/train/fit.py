@@ -119,6 +119,7 @@ def run_steps(
             due = done == total or stop.asked or (every and done % every == 0)
             if folder is not None and due:
                 save_checkpoint(folder, done, model, optimizer, {"digest": digest, "log": log})
+            # After the save above, so that what was done is resumed and not repeated.
             if stop.asked and done < total:
                 raise KeyboardInterrupt
     return log
@@ -139,6 +140,7 @@ def gradient_step(
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
     sums: Json = {}
+    # One part at a time: its graph is freed by its own backward before the next forward pass begins.
     for loss, metrics in parts:
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())

@@ -106,6 +106,7 @@ def sequence_anchor(logprobs: Tensor, sampled: Tensor, mask: Tensor) -> Tensor:
     Source: GSPO (arXiv 2507.18071), equations 6 and 13-14.
     """
     fixed = logprobs.detach()
+    # torch.where and not a product with the mask: NaN times 0 stays NaN.
     difference = torch.where(mask, fixed - sampled, 0.0)
     mean = difference.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return fixed - mean

@@ -100,6 +100,7 @@ def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     Source: Schulman, Approximating KL divergence (2020); GRPO (arXiv 2402.03300), equation 4.
     """
     difference = reference.detach() - logprobs
+    # expm1, since exp(d) - 1 loses its digits where the two models nearly agree, which is the usual case.
     return torch.expm1(difference) - difference
 
 
@@ -163,6 +164,7 @@ def policy_gradient_step(
     """
     chosen = settings or PolicyGradientSettings()
     device = next(model.parameters()).device
+    # Counted over the whole batch, so that the parts of different sizes below add up to its loss.
     total, rows = int(batch.mask.sum()), int(batch.mask.any(1).sum())
     if total == 0:
         raise BadInput("no token of this batch is learned", where="policy gradient")

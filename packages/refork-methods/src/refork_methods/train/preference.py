@@ -126,6 +126,7 @@ def _sums(model: Any, pairs: Sequence[Pair]) -> Tensor:
         mask[row, len(prompt) : end] = True
     device = next(model.parameters()).device
     ids, learned = torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device)
+    # No attention mask: padding stands on the right, where a causal model's real tokens never look.
     found = token_logprobs(model(input_ids=ids, use_cache=False).logits, ids)
     return torch.where(learned, found, 0.0).sum(-1)
 
@@ -194,6 +195,7 @@ def prefer(
     if not pairs:
         raise BadInput("there is no preference pair to train on", where="dpo")
     digest = _digest(pairs, settings)
+    # Before fit() resumes: it puts trained weights into the very model that may be the reference.
     known = reference_scores(model if reference is None else reference, pairs)
     optimizer = adamw(model, settings.schedule, weight_decay=settings.weight_decay)
     sizes = [len(p.prompt) + max(len(p.chosen), len(p.rejected)) for p in pairs]
@@ -224,5 +226,7 @@ def _digest(pairs: Sequence[Pair], settings: PreferenceSettings) -> str:
     body = hashlib.blake2b(json.dumps(asdict(settings), sort_keys=True).encode(), digest_size=16)
     for pair in pairs:
         for part in (pair.prompt, pair.chosen, pair.rejected):
+            # The length stands before the tokens: else the same ids, cut at another place, would have one
+            # digest.
             body.update(np.int64(len(part)).tobytes() + np.asarray(part, dtype=np.int32).tobytes())
     return body.hexdigest()

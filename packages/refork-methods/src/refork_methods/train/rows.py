@@ -167,6 +167,8 @@ def sibling_pairs(
             below.setdefault(above, []).append(stretch)
     found: list[tuple[Pair, float]] = []
     for options in below.values():
+        # The value behind the whole node: its first stretch alone may be shared with branches that left it
+        # later.
         known = [(float(values[cut.of(int(owner[s]))][-1]), s) for s in options]
         best, worst = max(known), min(known)
         if best[0] - worst[0] < least:

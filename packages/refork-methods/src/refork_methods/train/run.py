@@ -269,6 +269,7 @@ class _Held:
         known = np.array([np.nanmean(v) for v in values if np.isfinite(v).any()])
         interval = stats.mean_interval(known)
         row = {"update": number, "success": interval.estimate, "low": interval.low, "high": interval.high}
+        # Later rows are of updates behind the last checkpoint, which a resumed run makes again.
         self.rows = [*(r for r in self.rows if r["update"] < number), row]
         part = self._file.with_suffix(".part")
         part.write_text(json.dumps(self.rows) + "\n")

@@ -58,6 +58,7 @@ def masked_cross_entropy(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor
     learned = mask[:, 1:]
     if not bool(learned.any()):
         raise BadInput("no token is marked to be learned", where="loss mask")
+    # Only learned places go to float32: a float32 copy of all logits would be the step's largest tensor.
     picked = logits[:, :-1][learned]
     return torch.nn.functional.cross_entropy(picked.float(), tokens[:, 1:][learned])
 

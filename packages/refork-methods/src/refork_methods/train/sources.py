@@ -85,6 +85,7 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
         try:
             credit = tree_credit(tree, task, score=score)
         except BadInput as error:
+            # The message is the only sign of a task without grades: every other refusal must come through.
             if not error.what.startswith("no rollout below"):
                 raise
             continue

@@ -128,6 +128,7 @@ def fit_weighted(
 def _parts(
     model: Any, chosen: Sequence[Weighted], settings: WeightedSettings, names: Sequence[str]
 ) -> Iterator[tuple[Tensor, Json]]:
+    # The weights of the whole step, not of a part: otherwise the split into parts would change the loss.
     total = sum(item.total for item in chosen)
     size = settings.micro_rows or len(chosen)
     device = next(model.parameters()).device
@@ -183,5 +184,6 @@ def examples_digest(examples: Sequence[Weighted], settings: WeightedSettings) ->
     body = hashlib.blake2b(digest_size=16)
     body.update(json.dumps(asdict(settings), sort_keys=True).encode())
     for item in examples:
+        # The length stands before the arrays, so that no other split of the same bytes has this digest.
         body.update(np.int64(len(item.tokens)).tobytes() + item.tokens.tobytes() + item.weights.tobytes())
     return body.hexdigest()

@@ -136,6 +136,8 @@ def _recurrence(added: Float64, passed: Float64) -> Float64:
     """
     sums, share, ahead = added.copy(), passed, 1
     while share.any():
+        # The right side is made whole before the addition, so the overlapping slices do not feed on each
+        # other.
         sums[:-ahead] += share * sums[ahead:]
         share = share[:-ahead] * share[ahead:]
         ahead *= 2
@@ -146,6 +148,7 @@ def end_values(graph: StateGraph, win: float | None = None) -> Float64:
     """Value of each end, [nodes]; NaN for states. See ``win`` in :class:`CreditSettings`."""
     if win is None:
         return graph.ends
+    # Not ==, as published code tests it: an outcome summed from parts may miss the win by rounding.
     won = graph.ends >= win - _ROUNDING * abs(win)
     return np.where(np.isnan(graph.ends), np.nan, np.where(won, win, 0.0))
 
@@ -173,6 +176,7 @@ def node_values(
     nodes = graph.nodes
     if visit == "first":
         key = graph.trajectories * len(graph.graphs) + nodes
+        # np.unique gives the first index of each key, and steps lie in order: the first visit.
         chosen = np.unique(key, return_index=True)[1]
         seen, nodes = seen[chosen], nodes[chosen]
     values = group_mean(seen, nodes, len(graph.graphs))
@@ -199,6 +203,8 @@ def episode_part(graph: StateGraph, settings: CreditSettings) -> Float64:
         return centred
     around = _centred(graph.outcomes, graph.groups, graph.outcomes)
     spread = _deviation(around, graph.groups, 1)[graph.step_groups]
+    # Equal outcomes have no spread: an invalid action's penalty over EPSILON alone would outweigh every other
+    # group.
     return np.divide(centred, spread + EPSILON, out=np.zeros(len(graph)), where=spread > 0)
 
 
@@ -256,6 +262,7 @@ def goal_distances(graph: StateGraph) -> Float64:
     if not len(goals):
         return np.full(count, np.inf)
     back = coo_matrix((np.ones(len(graph)), (graph.nexts, graph.nodes)), shape=(count, count)).tocsr()
+    # The matrix has summed repeated edges: its entries are counts and must not be read as lengths.
     found = dijkstra(back, indices=goals, unweighted=True, min_only=True)
     return np.asarray(found)
 
@@ -277,6 +284,7 @@ def graphgpo(graph: StateGraph, settings: CreditSettings) -> Float64:
     at hand, and the paper's weighting may differ.
     """
     far = goal_distances(graph)[graph.nexts]
+    # Asked for by itself: with gamma 1 the power of an infinite distance would be 1, a full score.
     score = np.where(np.isinf(far), 0.0, _best(graph)[graph.step_graphs] * settings.gamma**far)
     local = standardise(score, graph.nodes, settings.norm)
     return episode_part(graph, settings) + settings.step_weight * local
@@ -290,6 +298,7 @@ def sibling_part(graph: StateGraph, values: Float64, settings: CreditSettings) -
 
 def edge_part(graph: StateGraph, values: Float64, settings: CreditSettings) -> Float64:
     """A_edge of each step, [steps]: V(n') - V(n) against all steps of the graph."""
+    # A gain is a difference: whether it is mere rounding shows against the values, not against the gains.
     sizes = np.maximum(np.abs(values[graph.nexts]), np.abs(values[graph.nodes]))
     return standardise(edge_gains(graph, values), graph.step_graphs, settings.norm, sizes=sizes)
 

@@ -23,6 +23,8 @@ Named = Literal["exact", "normalised", "state"]
 #: More different observations than this are not compared with each other one by one.
 _MOST_FUZZY = 20_000
 
+# The order matters: whole dates before times, UUIDs before the hexadecimal words that they are made of. The
+# lookahead asks a hexadecimal word for a digit, so that words of the letters a to f stay as they are.
 _NOISE = (
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
     (re.compile(r"\b\d{1,2}:\d\d(:\d\d(\.\d+)?)?\b"), "<time>"),
@@ -115,6 +117,7 @@ def apply_anchor(observations: Sequence[Any], anchor: Anchor) -> tuple[Int64, li
     texts = [item if isinstance(item, str) else _as_json(item) for item in observations]
     numbers, different = codes(texts)
     first = np.full(len(different), -1, dtype=np.int64)
+    # NumPy keeps what is written last to a repeated index: written backwards, that is the first occurrence.
     first[numbers[::-1]] = np.arange(len(texts))[::-1]
     labels, names = codes([anchor(observations[i]) for i in first.tolist()])
     return labels[numbers], names
@@ -137,6 +140,8 @@ def last_states(labels: Int64, positions: Int64, depth: int) -> Int64:
     for back in range(1, depth):
         before = np.full(len(labels), -1, dtype=np.int64)
         before[back:] = labels[:-back]
+        # 0 stands for no state so far back; it must differ from every label, and _pairs takes no negative
+        # number.
         found = _pairs(found, np.where(positions >= back, before, -1) + 1)
     return found
 
@@ -170,6 +175,7 @@ def merge_similar(names: Sequence[str], least: float) -> Int64:
             where="fuzzy anchor",
             hint=f"at most {_MOST_FUZZY:,}; normalise them first",
         )
+    # CountVectorizer refuses a set of texts without a single word.
     if not names or not any(re.search(r"\S", name) for name in names):
         return np.arange(len(names), dtype=np.int64)
     words = CountVectorizer(token_pattern=r"\S+", lowercase=False, binary=True, dtype=np.float64)

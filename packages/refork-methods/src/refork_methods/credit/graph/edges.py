@@ -78,6 +78,7 @@ def gain_variance(
     whole = m if reached is None else np.asarray(reached)
     if (m < 1).any() or (m > n).any() or (m > whole).any() or (v < 0).any():
         raise BadInput("passing visits are at least 1 and at most those of both ends", where="gain variance")
+    # Cancellation may end a hair below 0, and the root of that would be NaN.
     return np.asarray(np.maximum(v * (1 / whole + 1 / n - 2 * m / (whole * n)), 0.0))
 
 

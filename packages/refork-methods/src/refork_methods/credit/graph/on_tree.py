@@ -60,6 +60,7 @@ def graph_advantages(
     """
     _known(method)
     earned = np.asarray(outcomes, dtype=np.float64).reshape(-1)
+    # A group in which nobody acted is no error to a trainer. Counts that differ are, and walk_steps says so.
     if len(earned) == len(trajectories) and not _acted(trajectories, earned):
         return [np.full(_length(trajectory), np.nan) for trajectory in trajectories]
     found = walk_steps(trajectories, earned, anchor=anchor, history=history, fuzzy=fuzzy)
@@ -205,6 +206,7 @@ def graded_trajectories(
         try:
             credit = tree_credit(tree, root, score=score, forks=forks)
         except BadInput as error:
+            # The message is the only sign of a task without grades: every other refusal must come through.
             if named or not error.what.startswith("no rollout below"):
                 raise
             continue

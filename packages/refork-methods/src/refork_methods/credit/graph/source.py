@@ -142,6 +142,7 @@ def write_rows(rows: Sequence[Json], path: Path) -> None:
         BadInput: another ending, or a file that cannot be written.
         MissingExtra: parquet without pyarrow.
     """
+    # The ending stays last: NumPy would add another .npz to any other name, and the move would miss the file.
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         if path.suffix == ".jsonl":

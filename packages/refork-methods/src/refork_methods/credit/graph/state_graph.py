@@ -132,6 +132,8 @@ class StateGraph:
         width = steps.max() + 1
         states, nodes = np.unique(owner[trajectories] * width + steps, return_inverse=True)
         finals, worth, end_node = _ends(owner, earned)
+        # Wrong at the end of each trajectory, where it names the next one's start: the line below puts the
+        # end there.
         nexts = np.roll(nodes, -1).astype(np.int64)
         nexts[begins + sizes - 1] = len(states) + end_node
         return cls(

@@ -208,9 +208,12 @@ def _divergences(taken: Any) -> dict[str, list[int]]:
                 longest[node.id] = max(longest.get(node.id, 0), kept)
                 last = (node.id, kept)
             if last is not None:
+                # The empty name is the end of the turn: it is one more way to go on from here.
                 follows.setdefault(last, set()).add("")
     cuts: dict[str, list[int]] = {}
     for (node_id, kept), after in follows.items():
+        # The rest of the node itself, where some trajectory keeps more of it, is a way on without a node of
+        # its own.
         if len(after) + (longest[node_id] > kept) > 1:
             cuts.setdefault(node_id, []).append(kept)
     return {node_id: sorted(places) for node_id, places in cuts.items()}

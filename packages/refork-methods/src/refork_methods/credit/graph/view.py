@@ -115,6 +115,8 @@ def layers(
     for source, target in edges:
         nexts[source].append(target)
         befores[target].append(source)
+    # Where no start is among the drawn states the first one stands in; the slice is empty for no state at
+    # all.
     columns = _distances(nexts, starts or [0][:count])
     last = max((columns[state] for state in range(count) if state not in ends), default=-1) + 1
     for state in ends:

@@ -34,6 +34,8 @@ def money(value: Any) -> Money:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise CannotJudge(f"{value!r} is no amount")
     if not isinstance(value, str):
+        # repr gives the digits that were written: Decimal(100.1) itself is 100.0999..., below a limit of
+        # 100.1.
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         if not number.is_finite():
             raise CannotJudge(f"{value!r} is no amount")

@@ -55,6 +55,7 @@ def _off(tokens: Sequence[Token]) -> bool:
     row = any("audit" in t.text.casefold() for t in tokens[where:])
     about = words[0] == "ALTER" and "AUDIT" in words
     off = False
+    # Only before WHERE: what stands behind it says which rows, and assigns nothing.
     for place in range(1, where - 1):
         if words[place] not in ("=", ":=", "TO"):
             continue

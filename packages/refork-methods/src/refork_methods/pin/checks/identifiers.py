@@ -18,6 +18,7 @@ def holds_ssn(text: str) -> bool:
 
     Separated by dashes, dots or spaces anywhere; nine digits in a row only where the text speaks of an SSN.
     """
+    # Again after NFKC, which turns further forms, such as the vertical dashes, into dashes of the table.
     seen = unicodedata.normalize("NFKC", text.translate(_DASHES)).translate(_DASHES)
     seen = "".join(c for c in seen if unicodedata.category(c) != "Cf")
     seen = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in seen)

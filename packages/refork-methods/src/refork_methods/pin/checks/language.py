@@ -67,6 +67,7 @@ def _judge(text: str, allowed: Collection[str], least: float) -> bool | None:
     letters = [c for c in text if c.isalpha()]
     if not letters:
         return None
+    # A letter without a name counts as Latin: it is no evidence of another script.
     other = sum("LATIN" not in unicodedata.name(c, "LATIN") for c in letters) / len(letters)
     if other >= FOREIGN and not set(allowed) & OTHER_SCRIPTS:
         return True

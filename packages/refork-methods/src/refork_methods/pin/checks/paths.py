@@ -25,6 +25,7 @@ def resolved(path: str) -> tuple[str, ...]:
         text = unquote(re.sub(r"^file:(?://(?:localhost)?)?", "", text))
     text = re.sub(r"/+", "/", text.replace("\\", "/"))
     text = _HOME.sub("~", text)
+    # Again after each step: /proc/self/root may lead to another such link, and .. may uncover one.
     while _PROC.match(text := _flat(text)):
         text = _PROC.sub("", text) or "/"
     return tuple(part for part in text.split("/") if part)

@@ -78,6 +78,7 @@ class AutoGenChatClient(ChatCompletionClient):
             asyncio.to_thread(self._model.reply, from_autogen(messages), tools=offered, draw=self._draw)
         )
         if cancellation_token is not None:
+            # The thread itself cannot be stopped: what is cancelled is the waiting for it.
             cancellation_token.link_future(asked)
         return self._result(await asked)
 

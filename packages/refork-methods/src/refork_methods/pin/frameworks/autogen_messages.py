@@ -168,6 +168,7 @@ class AutoGenShape:
         if isinstance(item, AssistantMessage):
             if isinstance(item.content, str) and not item.thought:
                 return item.model_copy(update={"content": text})
+            # As text() joined them: content and thought are cleaned as one text, so that no mark spans both.
             said, thought = split_seams(text, 2)
             content = said if isinstance(item.content, str) else item.content
             return item.model_copy(update={"content": content, "thought": thought or None})

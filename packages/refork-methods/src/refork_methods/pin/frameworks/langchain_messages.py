@@ -123,6 +123,7 @@ def _from_one(message: BaseMessage) -> list[Message]:
 
 def _same(message: BaseMessage, source: Message) -> bool:
     """Whether nothing that a model sees of a message differs from its source."""
+    # The source is converted once more: a framework may edit a message in place and leave its source alone.
     again = _to_one(source, "source")
     if type(again) is not type(message) or (again.id, again.content) != (message.id, message.content):
         return False

@@ -32,6 +32,7 @@ class _Background:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+        # run_forever has returned in the thread that was joined, so this thread may drive the loop now.
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
@@ -55,6 +56,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     Raises: RuntimeError where it is called by work that it runs itself, which would wait for ever.
     """
     background = _background()
+    # Waiting on the loop in its own thread would never end. Closed, the coroutine does not warn.
     if threading.get_ident() == background.ident:
         work.close()
         raise RuntimeError("a plain call inside asynchronous work of this package: await the work instead")

@@ -43,6 +43,7 @@ def groups(turns: Sequence[Turn]) -> tuple[Int[Array, "n"], list[Kind]]:
                 open_calls.setdefault(str(call["id"]), []).append(raw[-1])
         for message in turn if answer else ():
             callers = open_calls.get(str(message.get("tool_call_id") or ""), [])
+            # An id that several open calls carry joins nothing: it cannot tell whose result this is.
             if len(callers) == 1:
                 _join(root, callers.pop(), raw[-1])
     number = {one: at for at, one in enumerate(dict.fromkeys(_root(root, one) for one in raw))}
@@ -112,6 +113,7 @@ def selected(group: Int[Array, "n"], kind: Sequence[Kind], keep: int) -> Bool[Ar
     """
     tools = np.asarray([k == "tools" for k in kind], dtype=np.bool_)
     ordered = _ordered(group[tools])
+    # Not ordered[:-keep]: with keep 0 that would be empty, where all go.
     gone = ordered[: len(ordered) - keep] if keep < len(ordered) else []
     return ~np.isin(group, gone)
 

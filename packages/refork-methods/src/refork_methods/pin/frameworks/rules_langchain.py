@@ -145,6 +145,7 @@ def langmem_window(
     ends = [i for i, n in enumerate(counts) if n >= trigger and total - n <= room]
     if not ends:
         return Window(fired=False)
+    # langmem extends the span over the results of the call that it ends at, even past the count.
     stop = ends[0] + 1 + history.results[ends[0]]
     limit = max_tokens - summary
     if history.span(0, stop) <= limit:
