@@ -85,6 +85,7 @@ class RunningRequest:
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
             self.words[generated - 1] = token
             stop = stop or self.request.ends.check(self.words[:generated])
+        # A guide hears of tokens that did not end the turn; an end that is forced before its time is one.
         if self.guide is not None and not (token in self.request.ends.ids and generated >= self.forced):
             self.guide.take(token)
             stop = stop or self.guide.over
