@@ -206,6 +206,7 @@ class Worker:
 
 def _named(world: World, name: str) -> World:
     """A world of a file is opened by its place here and recorded by the name that the driver has for it."""
+    # Not a name around a name: a task is handed on under the world's own.
     return world if world.name == name else named(world.world if isinstance(world, Named) else world, name)
 
 
