@@ -228,6 +228,7 @@ class Draw:
 
 def unusable(logits: Tensor) -> dict[int, str]:
     """What is wrong with rows of logits [n, V] that are not finite."""
+    # The maximum is enough: NaN comes through it, and a single minus infinity is a token never drawn.
     peak = logits.amax(dim=-1)
     finite = torch.isfinite(peak)
     if bool(finite.all()):

@@ -178,6 +178,7 @@ def live_episode(tree: Tree, trajectory: Trajectory, world: World) -> tuple[Epis
     luck = turns[start - 1].world_rng if start else None
     if episode is None:
         seed = turns[0].seed if turns and turns[0].seed is not None else 0
+        # Rollouts begin under seed 0 and are reseeded at once, which is the same: no opening hangs on a seed.
         episode = world.start(task, seed)
         luck = turns[0].world_rng if turns else None
     try:

@@ -495,6 +495,7 @@ def _answers(branches: Sequence[Branch]) -> list[Observation | Exception]:
         actions = [_acted(branches[n]) for n in numbers]
         answers = batch.step_together([branches[n].episode for n in numbers], actions)
         found |= zip(numbers, answers, strict=True)
+    # A batch gives its errors back as answers, so those that a user can mend are raised only here.
     mine = next((answer for answer in found.values() if isinstance(answer, UserError)), None)
     if mine is not None:
         raise mine

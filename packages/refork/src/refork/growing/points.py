@@ -210,6 +210,7 @@ def candidates(
         leaves=np.bincount(group[graded], minlength=size).astype(np.int64),
         wins=np.bincount(group[graded], weights=value[graded], minlength=size).astype(np.float64),
         entropy=_first_known(group, part.entropy, size),
+        # Budgets and scores are divided by it.
         cost=np.maximum(np.bincount(group, weights=part.after, minlength=size) / through, 1.0),
         unseen=_unseen(group, part.generated, part.logprob, size),
         surprisal=-part.logprob[first],

@@ -286,6 +286,7 @@ def serve(threads: int, lines: IO[str], out: IO[str]) -> None:
             out.flush()
 
     worker = Worker(threads, report=lambda sign: say(SIGN + json.dumps(sign)))
+    # Said once all is imported: until then a death counts as one at the start.
     say(json.dumps(worker.hello()))
     for line in lines:
         say(worker.run(line))
