@@ -33,6 +33,7 @@ def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis, in place where the dtype is float32."""
     if scores.dtype == torch.float32:
         return torch.softmax(scores, dim=-1, out=scores)
+    # In float32 and back, as the models' own attention does.
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
 
 
@@ -116,6 +117,7 @@ class Alone:
         scores = whole[..., :width]
         self._score(layer, query, scores)
         if softcap is not None:
+            # Before the mask is added: tanh makes a hidden column's -inf a finite score, which would be seen.
             scores.div_(softcap).tanh_().mul_(softcap)
         scores[:, :rows].add_(mask)
         if bias is not None:

@@ -65,6 +65,7 @@ class Rule:
 
     def __getattr__(self, name: str) -> Any:
         """Refuse models that would read or change a mask. Raises CannotDo."""
+        # Python asks for such names itself to learn what an object can, and takes this error alone for a no.
         if name.startswith("__"):
             raise AttributeError(name)
         raise CannotDo("it works on its attention mask itself")
@@ -91,6 +92,7 @@ def _rule(function: Any) -> Rule:
     Raises:
         CannotDo: something else decides what is seen.
     """
+    # transformers hands over closures that say nothing of themselves but their names and free variables.
     name = getattr(function, "__qualname__", "") if getattr(function, "__module__", "") == _LIBRARY else ""
     cells = function.__closure__ or () if name else ()
     names = function.__code__.co_freevars if name else ()
@@ -188,6 +190,7 @@ class StackProduct:
     @staticmethod
     def _dense(out: Tensor, left: Tensor, right: Tensor) -> None:
         """Out [M, H, n] += left [M, H, k] @ right [heads, k, n], grouped heads one at a time."""
+        # Query heads of one key head lie side by side, so every group-th of them belongs to another key head.
         group = out.shape[1] // right.shape[0]
         for g in range(group):
             out[:, g::group].transpose(0, 1).baddbmm_(left[:, g::group].transpose(0, 1), right)
@@ -337,6 +340,7 @@ class AttentionPlan:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: How) -> Tensor:
         """Attention output [N, H, d] of packed query [N, H, d], key and value [N, heads, d]."""
+        # First of all, for a token attends to itself and to those before it in the same pass.
         for item in self.writes:
             item.stack.write(layer, item.items, item.offsets, key[item.rows], value[item.rows])
         if self.own is not None:
@@ -345,6 +349,7 @@ class AttentionPlan:
         size, columns = query.shape[:2], self.mask.shape[1]
         whole = self._buffer("scores", (*size, columns + with_sinks(how.sinks)), query)
         scores = whole[..., :columns]
+        # The products are added to the mask in one go; a softcap must not see it, so there it comes last.
         if how.softcap is None:
             scores.copy_(mask[:, None, :])
         else:

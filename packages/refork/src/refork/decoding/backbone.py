@@ -91,6 +91,7 @@ class Backbone:
         of every activation is a whole number of vectors, so no element's bits depend on the batch.
         """
         vectors = 32 * max(torch.get_num_threads(), 1)
+        # No product was seen to need more than 64 rows, whatever the number of threads asks for.
         return min(math.lcm(8, self.linears.unit, vectors // math.gcd(vectors, self._common)), 64)
 
     def padded(self, count: int) -> int:
@@ -150,6 +151,7 @@ class Backbone:
             given["position_ids"] = positions[None]
         keeps = "logits_to_keep" in self._takes
         if keeps:
+            # To transformers 0 means all of them.
             given["logits_to_keep"] = 0 if wanted is None else wanted
         with self._attending(), attention.passing(step), inside:
             logits = torch.as_tensor(self.model(**given).logits[0])
@@ -182,6 +184,7 @@ class Backbone:
                 self.run(tokens[:size], places[:size], self._nothing(places[:size], AttentionTrace()))
                 for size in sizes
             )
+            # NaN equals nothing, not even the same NaN.
             whole = most.nan_to_num()
             self._steady = all(torch.equal(few.nan_to_num(), whole[: len(few)]) for few in fewer)
         return self._steady

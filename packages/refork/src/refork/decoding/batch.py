@@ -190,6 +190,7 @@ class Batch:
         """Positions [N] and attention of the next pass, which feeds each row's newest token."""
         device, count = self.backbone.device, self.backbone.padded(len(self))
         lengths = np.zeros(count, dtype=np.int64)
+        # The newest token counts as said and is fed only now, so its column lies one before its number.
         lengths[: len(self)] = np.maximum(self.generated - 1 - self.base, 0)
         keep = np.zeros(count, dtype=np.int64)
         keep[: len(self)] = self.keep

@@ -94,6 +94,7 @@ class BlockCache:
                 block = _Block(self._next, stack, run, at - stack.start)
                 self._next += 1
                 self._index[key] = block
+                # An id names a stack only while it lives; held here, no other can take its id.
                 self._held.setdefault(id(stack), _Held(stack)).keys.append(key)
             parent = block.id
 
@@ -121,4 +122,5 @@ class BlockCache:
             _, held = self._held.popitem(last=False)
             total -= held.stack.bytes
             for key in held.keys:
+                # Blocks of other stacks that continue these stay out of reach until they fall out themselves.
                 del self._index[key]

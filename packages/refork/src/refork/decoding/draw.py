@@ -85,6 +85,7 @@ class RunningRequest:
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
             self.words[generated - 1] = token
             stop = stop or self.request.ends.check(self.words[:generated])
+        # A guide hears of tokens that did not end the turn; an end that is forced before its time is one.
         if self.guide is not None and not (token in self.request.ends.ids and generated >= self.forced):
             self.guide.take(token)
             stop = stop or self.guide.over
@@ -227,6 +228,7 @@ class Draw:
 
 def unusable(logits: Tensor) -> dict[int, str]:
     """What is wrong with rows of logits [n, V] that are not finite."""
+    # The maximum is enough: NaN comes through it, and a single minus infinity is a token never drawn.
     peak = logits.amax(dim=-1)
     finite = torch.isfinite(peak)
     if bool(finite.all()):

@@ -33,6 +33,7 @@ def _experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weig
     rows = hidden_states.repeat_interleave(slots, dim=0)
     # One sort says which rows each expert reads; a stable one keeps them in the order of the tokens.
     order = torch.sort(chosen, stable=True).indices
+    # A number beyond the last expert stands for none; sorted to the end, such rows are left at zero.
     counts = torch.bincount(chosen, minlength=module.num_experts)[: module.num_experts].tolist()
     reads = [
         (expert, mine) for expert, mine in enumerate(torch.split(order[: sum(counts)], counts)) if len(mine)
@@ -48,6 +49,7 @@ def _experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weig
     if module.has_post_expert_norm:
         found = module.post_expert_norm(found)
     found = (found * top_k_weights.reshape(-1, 1)).view(-1, slots, found.shape[-1])
+    # One slot after the other: a sum over the axis may add in another order in another batch.
     total = found[:, 0]
     for slot in range(1, slots):
         total = total + found[:, slot]

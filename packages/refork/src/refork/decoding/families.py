@@ -165,6 +165,7 @@ def _mpt(module: Any, biases: dict[str, Bias]) -> Mapping[str, Callable[..., Any
     from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
     device = module.out_proj.weight.device
+    # Of two positions the library's table holds -1 and 0 times the slope.
     slopes: Tensor = -build_mpt_alibi_tensor(module.n_heads, 2, device=device)[:, 0, 0]
 
     def relative(columns: Tensor, positions: Tensor) -> Tensor:

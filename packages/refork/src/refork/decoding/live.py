@@ -372,6 +372,7 @@ class Rounds:
         lengths[living] = spread
         logits, states = rows.spread(lengths, tokens)
         verified, refused = self._settled(living, branches, drafts, logits)
+        # Of a branch that was refused only the newest token, which is fed first, counts as said.
         kept = np.ones(len(living), dtype=np.int64)
         kept[[item.index for item in verified]] = [1 + item.settled.accepted for item in verified]
         self.speculator.fed(branches, spread, kept, _some(states, logits))

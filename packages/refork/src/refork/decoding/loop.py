@@ -168,6 +168,7 @@ class Decoder(ABC, Generic[B]):
         for part in self.sessions(folded, order):
             with torch.inference_mode():
                 session = self._session(folded, part, noise, settings, ends, capture, terms, so_far)
+            # Outside, or what a caller does between two continuations would run in inference mode too.
             yield from session.run()
 
     @abstractmethod
@@ -275,6 +276,7 @@ class BranchDecoder(Decoder[Backbone]):
         heads = max(s.heads * s.group for s in shape.layers)
         scores = heads * (align(prefix) + align(own, shape.own_unit)) * 4
         row = own * shape.bytes_per_token + scores + 24 * self.backbone.vocabulary
+        # Half of the memory, since prompts have the other (sessions); eight rows run in any case.
         rows = max(8, self.memory // (2 * row))
         most = self.max_branches
         if most is None:

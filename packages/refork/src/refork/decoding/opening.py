@@ -120,6 +120,7 @@ def open_decoder(
         began = time.monotonic()
         decoder, found = _Trial(inner, model, memory).choose(forward)
         fresh = time.monotonic() - began > _KEEP_FROM
+    # A verdict on logits that were not finite compared nothing, and the next weights may be sound.
     if found.compared:
         _KNOWN[name] = found
     if fresh and found.compared:
@@ -331,6 +332,7 @@ def _name(model: Any, forward: Forward) -> str:
     import transformers
 
     config = model.config.to_dict()
+    # Where a model lies says nothing about how it is computed.
     for key in ("_name_or_path", "name_or_path"):
         config.pop(key, None)
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]

@@ -256,6 +256,7 @@ class OwnDecoder(Decoder[OwnForward]):
     ) -> tuple[list[CachedContext], Ints, Iterator[ForwardOutput]]:
         """Logits and hidden states of numbered ``layers`` at wanted positions of some sequences."""
         span = max(len(tokens) for tokens in folded.tokens) + 1
+        # A pair as one number, so that what is asked for twice is read once.
         pairs, whose = np.unique(wanted.trace * span + wanted.position, return_inverse=True)
         lines: list[CachedContext] = []
 
@@ -265,6 +266,7 @@ class OwnDecoder(Decoder[OwnForward]):
                 tokens = torch.from_numpy(folded.tokens[owner].astype(np.int64)).to(self.backbone.device)
                 prompt = len(tokens) if folded.ends is None else int(folded.ends[owner])
                 positions = pairs[mine] % span
+                # Only the end is asked for: sampling goes on from there, so the cache of that pass is kept.
                 if len(positions) == 1 and positions[0] == len(tokens) - 1:
                     probe = self._look(len(tokens), prompt, layers)
                     line, found = self.backbone.begin(tokens, prompt, probe)

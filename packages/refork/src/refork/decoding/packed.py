@@ -43,6 +43,7 @@ class _Packed:
 
     def of(self, weight: Tensor) -> bool:
         """Whether the weight is still the one that was packed."""
+        # A layer may be given another tensor, the tensor other memory, or the memory other numbers.
         return (
             self.weight is weight and self.version == _version(weight) and self.pointer == weight.data_ptr()
         )

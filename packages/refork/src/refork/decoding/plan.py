@@ -63,6 +63,7 @@ def _traces(prefixes: Sequence[IntArray], ends: Sequence[int] | None) -> Traces:
     which = np.empty(len(prefixes), dtype=np.int64)
     for row, prefix in enumerate(prefixes):
         end = 0 if ends is None else int(ends[row])
+        # Requests of one fork share the array itself, which spares all but the first its bytes.
         found = place.get((id(prefix), end))
         if found is None:
             # Big-endian bytes of non-negative ids sort like the ids themselves.

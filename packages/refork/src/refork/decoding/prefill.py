@@ -200,6 +200,7 @@ class Forest:
         # Shared beginnings first, for leaves read them; then stack by stack, so that a pass writes to few.
         keys = keys[np.lexsort((positions, traces, stack, in_leaf))]
         traces, positions = keys // span, keys % span
+        # Positions below this lie there already: they are computed for their logits only, and not written.
         known = np.where(positions < starts[traces], 0, self.filled[traces])
         for first, count in self.shared_prefix_filled.items():
             known[(traces == first) & (positions < starts[first])] = count

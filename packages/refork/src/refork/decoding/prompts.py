@@ -225,6 +225,7 @@ class PrefixCache:
 
 
 def _name(shared_prefix: Stack | None, start: int, room: int) -> tuple[int, int, int]:
+    # The group that has this name keeps the stack alive, so that its id stays its own.
     return 0 if shared_prefix is None else id(shared_prefix), start, room
 
 
@@ -338,6 +339,7 @@ class Prompts:
 
     def advance(self, reading: Reading) -> list[Prompt] | None:
         """One more pass; the prompts once all are read, each held once, for the caller to release."""
+        # One pass is fetched ahead: only an iterator that gives no more says that this one was the last.
         item = reading.ahead if reading.ahead is not None else next(reading.passes)
         self._run(reading, item)
         reading.ahead = next(reading.passes, None)

@@ -56,6 +56,7 @@ class RowOutputs:
         for array in (self.tokens, self.logprobs, self.logprobs_t1, self.entropy, self.ties):
             if array is not None:
                 array[:count] = array[stay]
+        # All else is written before it is read, token by token.
         self.ties[count : count + len(arriving)] = 0
 
     def newest(self, generated: Ints) -> IntArray:

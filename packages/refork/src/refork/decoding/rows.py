@@ -100,6 +100,7 @@ class LiveRows:
         waiting = iter(arriving)
         self.branches = [self.branches[row] if row >= 0 else next(waiting) for row in source]
         self.where = {branch.request_id: row for row, branch in enumerate(self.branches)}
+        # The appended 0 is what -1 reads, also where no row was here before.
         self.newest = np.where(source >= 0, np.append(self.newest, 0)[source], 0)
         self.noises.move_rows(source)
         self.groups = groups(self.branches)

@@ -32,6 +32,7 @@ def score(
     counts = np.array([len(s) for s in sequences], dtype=np.int64) - begin
     out = [np.zeros(max(int(count), 0), dtype=np.float32) for count in counts]
     with torch.inference_mode():
+        # A token's log-prob stands in the logits of the place before it.
         for part, row, offset, picked, read in _read(decoder, sequences, begin - 1, counts, prompts):
             logits = read.logits
             targets = np.array(
@@ -163,6 +164,7 @@ def _session(
         answers = values.answers
         if not len(answers):
             continue
+        # Answers are numbered in the order of the passes, so those of one pass are a range.
         low, high = np.searchsorted(whose[order], [answers[0], answers[-1] + 1])
         mine = order[low:high]
         yield part, row[mine], offset[mine], whose[mine] - answers[0], values

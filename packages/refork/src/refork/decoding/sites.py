@@ -113,6 +113,7 @@ class Sites:
             return ((changed, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": changed})
 
         def after(_: nn.Module, args: Any, out: Any) -> Any:
+            # Blocks of some architectures give the states alone, others with what else they computed.
             changed = visit(out[0] if isinstance(out, tuple) else out)
             if changed is None:
                 return None

@@ -83,6 +83,7 @@ class Spread:
             self.reach = torch.cat(
                 [before.expand(len(self.kept_tokens), -1), self.kept_tokens[:, None] + mine], dim=1
             )
+        # Anew in every pass: a plan is kept for its lengths, while what the rows have said grows.
         self.mask[:count, prefix:] = causal_mask(mine, own + 1, shape)
 
 

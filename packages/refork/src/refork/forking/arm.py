@@ -204,6 +204,7 @@ def fork_id(
         "exclude_first": exclude_first,
         "simulator": simulator,
         "turn": [start.mid_turn, start.complete],
+        # What is drawn from, however it came about: another rendering of the same messages is another arm.
         "sees": hashlib.blake2b(start.tokens.tobytes(), digest_size=16).hexdigest()
         if len(start.tokens)
         else _digest(list(start.messages)),
@@ -243,6 +244,7 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         kind="rewrite",
         parent=plan.point.node.id,
         keep=keep,
+        # Named by its content, so that the same edit finds its node again and all its draws share one parent.
         key=f"edit/{digest}",
         text=rendered.text + pending,
         tokens=tokens,
@@ -308,6 +310,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     if not has_tokens(trajectory):
         return _untokenised(tree, plan, trajectory, talk)
     tokens = trajectory.tokens
+    # Behind the last token and at the end are one place, which must not become two parents.
     kept = None if keep == point.node.length else keep
     said = turn_begun(trajectory, plan.policy.encode) if mid_turn or len(plan.insert) else 0
     if not len(plan.insert):
@@ -420,6 +423,7 @@ def prepare(
         plan = change.apply(plan)
     check_policy(trajectory, policy, swapped=plan.swapped, any_weights=on.any_weights)
     start = _begin(tree, plan, answered=on.simulator is not None)
+    # A whole turn without token ids is rendered with its answer; until then there are none to check.
     if plan.policy.card.can("tokens") and not (start.complete and not len(start.tokens)):
         check_ids(start.tokens, plan.policy.card, plan.where)
     start, left = _within_limit(plan, start, room)
@@ -605,6 +609,7 @@ def _branches(
         noise = replace(template.noise, draw=draw)
         branch = replace(template, noise=noise, messages=list(template.messages))
         if episodes is not None:
+            # Of turn 0, whichever turn is next: a replay derives the same seed from any turn of this draw.
             branch.episode, branch.origin = episodes.fresh(noise.integer())
         if not paired:
             branch.attempt = _attempt(tree, branch)
@@ -641,6 +646,7 @@ def run_jobs(
         used = _run_here(jobs, judge, progress, stage)
     else:
         used = backend.run(jobs, judge=judge, progress=progress, stage=stage)
+        # A backend does not say how long each arm took, so the time is shared out by draws.
         each = (time.monotonic() - started) / max(sum(len(job.branches) for job in jobs), 1)
         used |= {j.record.id: replace(used[j.record.id], seconds=each * len(j.branches)) for j in jobs}
     forks = []
@@ -676,6 +682,7 @@ def _run_here(
     groups: dict[tuple[int, str, str | None], list[ReadyArm]] = {}
     for job in jobs:
         sampling = json.dumps(job.plan.settings.to_json(), sort_keys=True)
+        # By the object: policies of one name may hold other weights, and each samples for itself.
         groups.setdefault((id(job.plan.policy), sampling, job.record.world), []).append(job)
     used: dict[str, Used] = {}
     for group in groups.values():

@@ -249,6 +249,7 @@ class Ban(_Edit):
     kind: ClassVar[str] = "ban"
 
     def touches(self) -> frozenset[str]:  # noqa: D102
+        # Bans of different tokens go together, so what is banned is part of the claim.
         return frozenset({f"ban:{self.ids}{self.text}"})
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102

@@ -45,6 +45,7 @@ def conversation(trajectory: Trajectory) -> Conversation:
         return Conversation(tuple(messages), None, complete=False)
     end = last.steps[-1] if last.steps else None
     whole = end is not None and (end.keep is None or end.keep >= end.node.length)
+    # Inserted text ends no turn, whatever stood there: the policy goes on behind it.
     complete = whole and last.node.finish is not None and "edit" not in last.node.extra
     return Conversation(tuple(messages), last.text, complete)
 
@@ -113,6 +114,7 @@ def _turns(trajectory: Trajectory) -> tuple[list[_Turn], list[Turn]]:
     for part in parts_of(trajectory):
         if isinstance(part, Turn):
             said.append(part)
+        # What is seen before the first action, and a second answer to one turn, answer nothing that was done.
         elif said and part.step.node.kind == "observation" and not part.step.node.extra.get("scaffold"):
             turns.append(_acted(said, part.step))
             said = []
@@ -172,9 +174,11 @@ def live_episode(tree: Tree, trajectory: Trajectory, world: World) -> tuple[Epis
             start = i + 1
             break
     origin: Origin = "real" if episode is not None or not turns else "replayed"
+    # A snapshot holds the chance of the draw that it was taken of, so only another draw's turn reseeds it.
     luck = turns[start - 1].world_rng if start else None
     if episode is None:
         seed = turns[0].seed if turns and turns[0].seed is not None else 0
+        # Rollouts begin under seed 0 and are reseeded at once, which is the same: no opening hangs on a seed.
         episode = world.start(task, seed)
         luck = turns[0].world_rng if turns else None
     try:

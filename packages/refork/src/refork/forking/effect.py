@@ -112,6 +112,7 @@ def _pairs(base: Fork, other: Fork, score: ScoreOf) -> tuple[NDArray[np.float64]
     """Scores of draws present in both arms, NaN where ungraded, and how many of them failed."""
     left = {d.draw: (v, d.end) for d, v in zip(base.draws, base.values(score), strict=True)}
     right = {d.draw: (v, d.end) for d, v in zip(other.draws, other.values(score), strict=True)}
+    # A set has no order of its own, and sums of floats depend on theirs.
     both = sorted(left.keys() & right.keys())
     errors = sum("error" in (left[d][1], right[d][1]) for d in both)
     return graded([left[d][0] for d in both]), graded([right[d][0] for d in both]), errors

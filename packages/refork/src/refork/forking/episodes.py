@@ -63,6 +63,7 @@ class Episodes:
             return self._by.resume(
                 self._task(), self.world, transcript(self.trajectory, self.world), world_seed
             ), "simulated"
+        # The episode by which the world was tried is the first draw's: a replay may have taken long.
         episode, self._ready = self._ready or self._real(), None
         episode.reseed(world_seed)
         return episode, self.origin

@@ -70,9 +70,11 @@ def first_passage(
     gone = [0] * (length + 1)  # how many left at each boundary
     for boundary in range(length):
         if boundary:
+            # Who leaves at a boundary still serves it: the token that leaves is drawn from there.
             active -= gone[boundary - 1]
         if not wanted[boundary]:
             continue
+        # How many begin depends on where others left, never on how they ended, so it biases no value.
         for _ in range(draws - active):
             says = noise(len(start), length)[boundary:] < follow[boundary:]
             end = length if says.all() else boundary + int(np.argmin(says))
@@ -318,6 +320,7 @@ def plan_sweep(
     sampling = on.settings or recorded_settings(Point(steps[-1][0], 0, tree) if steps else end, trajectory)
     follow = _follow(policy, trajectory, sampling) if reuse else np.zeros(len(boundaries))
     if not bare and (on.simulator is not None or (on.world is not None and not on.world.deterministic)):
+        # At a turn's last token all draws leave: behind it the world's chance is each draw's own.
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
 
@@ -358,6 +361,7 @@ def run_sweep(
         values[whole] = plan.outcome
     for arm, mine in zip(forks, owners, strict=True):
         for record, value in zip(arm.draws, graded(arm.values(plan.score)), strict=True):
+            # The arm may hold draws of an earlier sweep, which left the trace here by another passage.
             if record.draw in mine:
                 values[record.draw] = value
     asked = np.flatnonzero(plan.wanted)
@@ -514,6 +518,7 @@ def pair_up(passage: Passage, wanted: Ints, values: Floats, outcome: float | Non
             left, begun = values[here & ~there], values[there & ~here]
             pairs = min(len(left), len(begun))
             stayed = values[here & there]
+            # Not zeros: where a draw is ungraded, NaN - NaN keeps its pair out of the count.
             difference = np.concatenate([stayed - stayed, left[:pairs] - begun[:pairs]])
         known = difference[~np.isnan(difference)]
         count[j], total[j], square[j] = len(known), known.sum(), (known**2).sum()

@@ -24,6 +24,7 @@ def arm_summary(arm: Fork, score: str = "success") -> Json:
     values = graded(arm.values(score))
     known = values[~np.isnan(values)]
     interval = stats.mean_interval(known) if len(known) else None
+    # Each first text is read with its whole trajectory, so of many draws only the first ones are.
     starts = Counter(_first_text(arm, index) for index in range(min(len(arm.draws), 512)))
     return {
         "fork": arm.record.id,

@@ -186,6 +186,7 @@ class _Runner:
             )
             self.end(writes, branch, "error", whole_text(f"world: {seen!r}"))
             return False
+        # Only an answered turn is a message; until then it is pending and may still be gone on with.
         branch.messages.append(branch.called or {"role": "assistant", "content": branch.pending})
         branch.pending, branch.complete = "", False
         if branch.turns_left is not None:
@@ -198,6 +199,7 @@ class _Runner:
         if over or full:
             self.verdict(writes, branch, seen, "context limit" if full else "turn limit")
             return False
+        # By turns and not by tokens said: arms stay paired after one of them was longer in a turn.
         branch.noise = branch.noise.at_turn(branch.noise.turn + 1)
         return True
 
@@ -352,6 +354,7 @@ def _storable(seen: Observation) -> Observation:
 
 def _is_whole(data: Any) -> bool:
     if isinstance(data, str):
+        # A text without such halves comes back as the same object, so that no second comparison is needed.
         return whole_text(data) is data
     if isinstance(data, dict):
         return all(_is_whole(key) and _is_whole(value) for key, value in data.items())
@@ -492,6 +495,7 @@ def _answers(branches: Sequence[Branch]) -> list[Observation | Exception]:
         actions = [_acted(branches[n]) for n in numbers]
         answers = batch.step_together([branches[n].episode for n in numbers], actions)
         found |= zip(numbers, answers, strict=True)
+    # A batch gives its errors back as answers, so those that a user can mend are raised only here.
     mine = next((answer for answer in found.values() if isinstance(answer, UserError)), None)
     if mine is not None:
         raise mine

@@ -103,6 +103,7 @@ def allot(
         raise BadInput("one chance in [0, 1] per task is needed", where="allocator")
     least = base // 2 if floor is None else floor
     given = [max(t.leaves, min(least, base)) for t in tasks]
+    # A product that is whole but for its rounding must not lose a leaf to the floor.
     room = math.floor(cap * base * len(tasks) + 1e-9) - sum(given)
     curves = [_curve(t, base, float(p), prior) for t, p in zip(tasks, chance, strict=True)]
     heap = [(-(curve(g) - curve(g + 1)), i) for i, (curve, g) in enumerate(zip(curves, given, strict=True))]
@@ -124,6 +125,7 @@ def allot(
 def _curve(task: WarmUp, base: int, chance: float, prior: float) -> Callable[[int], float]:
     """Chance of a uniform group by its number of leaves."""
     at_base = still_uniform(task.leaves, task.wins, max(base - task.leaves, 1), prior)
+    # A sure prediction has a power of 0, with which no leaf gains anything, or the log of 0.
     inside = min(max(chance, 1e-6), 1 - 1e-6)
     power = math.log(inside) / math.log(at_base) if 0 < at_base < 1 else 1.0
 
@@ -203,6 +205,7 @@ class AdaptiveBudgetAllocator:
         heights = known.entropy[np.isfinite(known.entropy)]
         past = [not t.uniform for t in self.log if t.task == one.task.id and t.uniform is not None]
         everyone = [not t.uniform for t in self.log if t.uniform is not None]
+        # The past of a task counts beside two groups of the run's own mean: once mixed is not always mixed.
         mean = (sum(everyone) + 1) / (len(everyone) + 2)
         return WarmUp(
             one.task.id,

@@ -229,6 +229,7 @@ class Growing:
     def job(self, plan: GrowSetup, point: Point, count: int) -> tuple[ReadyArm, list[int]]:
         """An arm with this task's next draws from a point, ready to run."""
         address = point.address
+        # Counted by this call alone: draws that the tree holds already are claimed again, and so found.
         first = self.claimed.get(address, 0)
         job = prepare(point, plan.policy, list(range(first, first + count)), **plan.on.options())
         return job, self.claim(job.record.id, address, count)
@@ -259,5 +260,6 @@ def own_turns(trajectory: Trajectory, fork: str, draw: int) -> list[int]:
     for node in (step.node for step in trajectory):
         own = node.fork == fork and node.noise is not None and node.noise.draw == draw
         if node.kind == "action" and own:
+            # Text without token ids has length 0; what it cost is then the server's own count.
             turns.append(node.length or node.cost.tokens_out or 0)
     return turns

@@ -43,6 +43,7 @@ def path_weights(trajectories: Sequence[Trajectory]) -> Float64:
             for keep in forks.get(step.node.id, ()):
                 passes_on = keep < _kept_tokens(step)
                 if passes_on or (after is not None and keep == _kept_tokens(step)):
+                    # Whatever goes on inside the node is one child more, by however many leaves.
                     others = len(hanging[step.node.id, keep]) + (keep < furthest[step.node.id])
                     weight /= others
         weights.append(weight)
@@ -157,10 +158,12 @@ def _row(trajectory: Trajectory) -> _Row:
             raise BadInput("a leaf has no log-probs", where=f"node {node.id[:12]}")
         said = node.logprobs[:size] if spoken and node.logprobs is not None else np.full(size, np.nan)
         drawn = np.isfinite(said)
+        # Forced tokens carry the policy's log-probs too, and were no choice of its.
         drawn[: len((node.settings or {}).get("forced", ()))] = False
         tokens.append(kept)
         masks.append(drawn)
         logprobs.append(np.asarray(said, dtype=np.float32))
+        # 15 hexadecimal digits are 60 bits, the most that int64 holds in whole digits.
         name = np.full(size, int(node.id[:15], 16), dtype=np.int64)
         units.append(np.stack([name, np.arange(size)], axis=1))
     return _Row(

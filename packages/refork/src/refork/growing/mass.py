@@ -80,6 +80,7 @@ def group_advantages(rewards: ArrayLike, norm: Norm = "std", *, graded: bool = F
     if norm == "none":
         return values
     if is_constant(values):
+        # Not centred / std: rounding would leave 1e-17 / 1e-17 where there is no signal.
         return np.zeros_like(values)
     centred = values - values.mean()
     return np.asarray(centred / values.std() if norm == "std" else centred, dtype=np.float64)

@@ -72,6 +72,7 @@ def _contents(step: Step, size: int) -> UInt64:
     node, tokens = step.node, step.tokens
     values = np.zeros(size, dtype=np.uint64)
     if tokens is not None:
+        # From 1: splitmix64 maps 0 to 0, so token 0 in the first place would leave no trace in the key.
         values[:] = tokens.astype(np.uint64) + np.uint64(1)
     elif size:
         values[0] = stream_of("text", node.text)
@@ -99,6 +100,7 @@ def _top(node: Node, inside: int) -> Int64:
         return np.arange(1, node.length)
     if node.entropy is None or inside == 0:
         return np.zeros(0, dtype=np.int64)
+    # Before a turn's first token stands the end of what came before, which is offered anyway.
     order = np.argsort(-node.entropy[1:], kind="stable")[:inside] + 1
     return np.asarray(order[node.entropy[order] > _SURE], dtype=np.int64)
 
@@ -208,6 +210,7 @@ def candidates(
         leaves=np.bincount(group[graded], minlength=size).astype(np.int64),
         wins=np.bincount(group[graded], weights=value[graded], minlength=size).astype(np.float64),
         entropy=_first_known(group, part.entropy, size),
+        # Budgets and scores are divided by it.
         cost=np.maximum(np.bincount(group, weights=part.after, minlength=size) / through, 1.0),
         unseen=_unseen(group, part.generated, part.logprob, size),
         surprisal=-part.logprob[first],

@@ -92,6 +92,7 @@ class _Recorder:
             (new_node,) = with_tokens(self.policy, [new_node])
         root = node_id(None, None, "task", new_node.key or "")
         self.pending.append(new_node)
+        # An episode that is there began with an action or broke before it, so one of two nodes tells.
         marks = {
             seed: (
                 node_id(root, None, "action", f"record/{seed}/0a"),

@@ -46,6 +46,7 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
         leaves = [n for n in tree.nodes(given) if n.fork is None or n.fork in plain]
         if not leaves:
             continue
+        # One producer must have graded all leaves of a task, or a difference may be one of scales.
         if not set.intersection(*(given[n.id] for n in leaves)):
             raise BadInput(
                 f"the {score!r} scores of one task come from different producers, on scales of their own",

@@ -170,6 +170,7 @@ def _recorded_tokens(group: Group) -> int:
 
 def _write_choices(path: Path, log: Sequence[Logged]) -> None:
     lines = [json.dumps(asdict(entry)) for entry in log]
+    # Replaced as a whole, so that a run which ends here leaves the former choices and not half of these.
     temporary = path.with_suffix(".tmp")
     temporary.write_text("\n".join(lines) + "\n")
     temporary.replace(path)
@@ -181,6 +182,7 @@ def _summary(groups: Sequence[Group], folder: Path) -> Json:
     arms = [arm for group in groups for arm in group.forks]
     rooted = [arm for group in groups for arm in group.forks if arm.point == group.root]
     everyone = graded([v for arm in arms for v in arm.values()])
+    # Leaves below a chosen point are many where the selector liked it, and say little of the task.
     values = graded([v for arm in rooted for v in arm.values()]) if trees else everyone
     known = values[~np.isnan(values)]
     if not len(known):

@@ -260,6 +260,7 @@ class Surprisal:
                 where=self.name,
                 hint="use a policy that returns log-probs, or --selector random",
             )
+        # One child is the recorded branch alone; a point with more was forked already.
         fresh = np.where(np.isfinite(known) & (candidates.children == 1), known, -np.inf)
         # As many points per rollout as asked for; the published sampler ranks them over the whole group.
         order = np.argsort(-fresh, kind="stable")[: self.top * self.roots]

@@ -148,6 +148,7 @@ class _Tower:
             flight.branch.cancelled = True
             end = flight.branch.at
         # What it said so far was paid for.
+        # Of a recorded draw only those turns that it would have said by now.
         said = own_turns(self.plan.tree.path(end), *flight.key)[: self.clock - flight.begun]
         one.spent[flight.key] = sum(said)
         one.dropped.add(flight.key)
@@ -160,6 +161,7 @@ class _Tower:
         fresh: list[Branch] = []
         while True:
             stale = sum(f.owner == owner for f in self.flights)
+            # After the roots a choice needs something to go by: the first of them has to end.
             if stale > self.how.staleness or (self.rounds[owner] and not one.trajectories and stale):
                 return fresh
             picks = one.choose(self.plan, self.rounds[owner])

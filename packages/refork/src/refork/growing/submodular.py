@@ -63,6 +63,7 @@ def greedy_submodular(
     total = sum(gains)
     if costs is not None:
         single = [(asked([i]), -i) for i in range(size) if price[i] <= budget]
+        # With the number negated, so that of equal values the lowest item wins.
         best, index = max(single)
         if best > total:
             return Greedy((-index,), (best,), best, float(price[-index]), asked.count, single=True)
@@ -113,6 +114,7 @@ def _lazy(value: _Asked, price: np.ndarray, budget: float) -> tuple[list[int], l
         bound, item, seen = heapq.heappop(heap)
         if price[item] > left:  # what is left only shrinks
             continue
+        # Gains only shrink: an item whose gain is of now and still on top beats every outdated bound.
         if seen == len(chosen):
             gain = float(-bound * price[item])
             chosen.append(item)

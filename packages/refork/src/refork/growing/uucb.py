@@ -211,6 +211,7 @@ class UUCB:
                 where=self.name,
                 hint="record entropy_top_k with the sampling settings, or set the candidates' note",
             )
+        # A point whose entropy nobody computed earns nothing by it, and may be chosen for the other terms.
         heights = np.nan_to_num(known.entropy, nan=0.0)
         scale = self.scale or float(heights.max())
         return np.minimum(heights / scale, 1.0) if scale > 0 else np.zeros(len(known))
@@ -245,6 +246,7 @@ class UUCB:
         size = len(known)
         plain = replace(self, per_token=False)
         gains = [plain.terms(known, known.children + i)["score"] for i in range(many)]
+        # mixed_gain is 0 without a child and rises with the first, which the greedy guarantee does not allow.
         stacked = np.minimum.accumulate(np.array(gains), axis=0)
 
         def value(items: Sequence[int]) -> float:

@@ -55,6 +55,7 @@ def mixed_probability(p: ArrayLike, n: int) -> Float64:
     rates = _rates(p)
     small = np.minimum(rates, 1.0 - rates)
     with np.errstate(divide="ignore"):
+        # 1 - (1 - p)^n has no digits left for a tiny p; the share is the same for p and 1 - p.
         some = -np.expm1(_size(n) * np.log1p(-small))
     return np.asarray(np.maximum(some - small**n, 0.0))
 

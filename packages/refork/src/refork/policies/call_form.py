@@ -114,6 +114,7 @@ def arguments_schema(tool: Json) -> Json:
     if not isinstance(given, dict) or given.get("type", "object") != "object":
         raise BadInput(f"the parameters of {tool.get('name')!r} are no JSON schema of an object"[:200])
     schema = {**given, "type": "object"}
+    # These may declare further properties, which a closed object would then forbid.
     composed = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"} & schema.keys()
     if "properties" in schema and not composed:
         schema.setdefault("additionalProperties", False)

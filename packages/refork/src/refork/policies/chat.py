@@ -79,6 +79,7 @@ class Codec:
         self._template: str | dict[str, str] | None = template or None
         self._frames: dict[str, tuple[str, str, str] | None] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
+        # all_special_ids leaves out added tokens that are marked as special one by one.
         self._special = {int(i) for i in tokenizer.all_special_ids} | {
             int(i) for i, token in added.items() if getattr(token, "special", False)
         }
@@ -194,6 +195,7 @@ class Codec:
         reader = codecs.getincrementaldecoder("utf-8")("replace")
         texts = []
         for row, part in enumerate(parts):
+            # Incomplete bytes wait for the rest of their character; at the very end they become U+FFFD.
             texts.append(reader.decode(part, final=row == len(parts) - 1))
             end += len(texts[-1])
             ends.append(end)
@@ -240,8 +242,10 @@ class Codec:
             ids = sample[start : start + 8]
             try:
                 text = b"".join(table[i] for i in ids).decode("utf-8")
+            # The sample cuts a character in two, which says nothing about the decoder.
             except UnicodeDecodeError:
                 continue
+            # A decoder may drop the space before the first word of what it is given.
             if self._decoded(ids, special=True).lstrip(" ") != text.lstrip(" "):
                 return False
         return True
@@ -445,6 +449,7 @@ def _token_bytes(name: str, steps: list[Json]) -> bytes:
             return bytes([int(found.group(1), 16)])
         elif kind == "ByteLevel":
             known = _byte_letters()
+            # Added tokens are spelled in plain letters, among them a space, which stands for no byte.
             return bytes(known[c] for c in name) if all(c in known for c in name) else name.encode()
     return name.encode()
 

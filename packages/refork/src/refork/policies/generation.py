@@ -60,5 +60,6 @@ def not_applied(model: Any) -> Json:
     config = getattr(model, "generation_config", None)
     if config is None:
         return {}
+    # Without the library's defaults, which nobody chose for this model.
     said: Json = config.to_diff_dict()
     return {name: said[name] for name in _TELLING if said.get(name) is not None}

@@ -148,6 +148,7 @@ class LocalPolicy:
                 kind="local",
                 weights=_edited_digest(weights, edits) if edits else weights,
                 tokenizer=self.codec.digest,
+                # Either may be the larger: embeddings are padded, and tokenizers list ids that have no row.
                 vocabulary=min(self.codec.vocabulary, backbone.vocabulary),
                 capabilities=frozenset({"tokens", "logprobs", "scores", "paired", "whitebox"}),
                 context=backbone.context,
@@ -298,6 +299,7 @@ class LocalPolicy:
             BadInput: as :meth:`logprobs`.
         """
         self.check(prefixes)
+        # Cut off and not renormalised: a padded row keeps what the model gave it, though no draw will.
         return [
             distribution[: self.codec.vocabulary]
             for distribution in next_distributions(self.decoder, prefixes)
@@ -408,6 +410,7 @@ class LocalPolicy:
             if not always and "\ufffd" not in piece and last.isdisjoint(piece):
                 return False
             text, offsets = self.codec.pieces(tokens[self._reaching(tokens, enough) :])
+            # Only stops that end within the newest token: an earlier one would have ended the turn then.
             before = int(offsets[-2]) if len(offsets) > 1 else 0
             return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
 
@@ -420,6 +423,7 @@ class LocalPolicy:
         if self._guides is None:
             codec = self.codec
             self._guides = guides_of(codec.token_bytes, codec.special_ids, self.decoder.backbone.vocabulary)
+        # A banned end can never be drawn, so a grammar must not leave a turn only that way out.
         return self._guides.factory(settings.grammar, ends.ids - set(settings.banned))
 
     def _reaching(self, tokens: IntArray, count: int) -> int:

@@ -43,6 +43,7 @@ def probe_policy(policy: Policy, prompt: str, *, seed: int = 0) -> Probed:
     one, two = (Request(prefix, NoiseKey(seed, 1, draw), (message,)) for draw in range(2))
     sampling = Sampling(max_tokens=_TOKENS)
     [first] = sample_all(policy, [one], sampling)
+    # Behind another draw and in another row: engines whose draws depend on the batch show it here.
     _, again = sample_all(policy, [two, one], sampling)
     checks = {"no error": first.error is None and again.error is None}
     if card.can("tokens"):

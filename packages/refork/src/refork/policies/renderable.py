@@ -145,6 +145,7 @@ def _tried(codec: Codec) -> TemplateAbilities:
         call=answered,
         calls=answered and shows([_ASK, two], "first_tool", "second_tool", "v1"),
         result=answered,
+        # A template that writes the list of parts as Python prints it shows 'type', and no picture.
         images=shows([picture], _RESULT) and not shows([picture], "'type'"),
     )
 
@@ -293,6 +294,7 @@ def render_delta(
     # Messages that were joined or rewritten no longer part where the old ones ended.
     same = before == whole.messages[: len(before)]
     place = len(before) if same else max(len(whole.messages) - len(new), 0)
+    # With tokens and no history a codec takes the context for bare text and renders every message behind it.
     if len(tokens) and not place:
         place = min(1, len(whole.messages) - 1)
     rendered = policy.render(list(whole.messages[:place]), tokens, list(whole.messages[place:]))

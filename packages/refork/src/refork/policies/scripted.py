@@ -200,6 +200,7 @@ def choose_inverse(distribution: Float64, uniform: float) -> tuple[int, bool]:
     ends = np.cumsum(np.exp(distribution))
     ends /= ends[-1]
     possible = np.flatnonzero(np.isfinite(distribution))
+    # Impossible tokens share their end with the possible one before them, so they are not searched.
     row = min(int(np.searchsorted(ends[possible], uniform, side="right")), len(possible) - 1)
     inner = ends[possible][:-1]
     near = bool(len(inner)) and float(np.abs(inner - uniform).min()) < TIE
@@ -461,6 +462,7 @@ class ScriptedPolicy:
 
 def _entropy(distribution: Float64, top_k: int) -> float:
     top = np.sort(distribution[np.isfinite(distribution)])[::-1][:top_k]
+    # The entropy of a sure token would be -0.
     return float(-(np.exp(top) * top).sum()) + 0.0
 
 

@@ -16,6 +16,7 @@ def weights_digest(model: torch.nn.Module) -> str:
     """
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters(), key=lambda pair: pair[0]):
+        # Separators that no name holds: else one parameter's end could pass for the next one's beginning.
         head = f"{name}\x1f{parameter.dtype}\x1f{tuple(parameter.shape)}\x1e"
         digest.update(head.encode())
         # By bytes, since numpy has no bfloat16.

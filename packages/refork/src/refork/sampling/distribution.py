@@ -146,6 +146,7 @@ def penalise(scores: Tensor, settings: Sampling, history: History | None) -> Ten
     repetition, frequency, presence = settings.penalties
     found = scores[history.rows, history.tokens]
     if repetition != 1.0:
+        # Dividing a negative logit would make its token likelier, and both kinds are to become rarer.
         found = torch.where(found > 0, found / repetition, found * repetition)
     if frequency:
         found = found - frequency * history.counts
@@ -266,6 +267,7 @@ def _invert(mass: _Mass, uniforms: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Index of the largest key [B] (the lowest of equals), and whether the second is within a tie."""
     top = keys.topk(min(2, keys.shape[1])).values
+    # topk promises no order among equals, so the lowest id with the largest key is looked for.
     tokens = (keys == top[:, :1]).to(torch.uint8).argmax(dim=1)
     near = top[:, :1] - top[:, 1:] < TIE  # of a vocabulary of one, nothing
     return tokens, near.any(dim=1)
@@ -328,6 +330,7 @@ def draw(
         tokens = torch.where(forced >= 0, forced, tokens)
     logprobs_t1 = log_probs_of(plain, logits, tokens)
     if settings.temperature == 0.0:
+        # All of a greedy distribution lies on its maximum, so any other forced token is outside it.
         logprobs = torch.where(tokens == law_choice, 0.0, -torch.inf)
     else:
         logprobs = logprobs_t1 if mass is plain else log_probs_of(mass, scores, tokens)

@@ -77,6 +77,7 @@ class Guide:
             raise BadInput(f"nothing may follow: {_first(self._matcher.get_error())}", where="grammar")
         mask = np.zeros(self._width, dtype=np.bool_)
         mask[: self._vocabulary] = bits[:-1]
+        # The matcher knows one made-up end behind the vocabulary; every id that ends a turn stands for it.
         mask[self._ends] = bits[-1]
         if not mask.any():
             raise BadInput("nothing may follow, and no token ends the turn", where="grammar")
@@ -136,6 +137,7 @@ class Guides:
             self._compiled[grammar] = matcher
 
         def make(said: IntArray) -> Guide:
+            # A matcher is moved by every token it takes; the compiled one has to stay at the beginning.
             guide = Guide(matcher.deep_copy(), self._width, self._vocabulary, ends)
             for token in said.tolist():
                 guide.take(token)

@@ -107,6 +107,7 @@ def _keys(noise: list[NoiseKey]) -> tuple[UInt32, UInt32, UInt32]:
 def _open_interval(high: UInt32, low: UInt32) -> Float64:
     """53-bit doubles strictly between 0 and 1 from two words."""
     mantissa = (high >> np.uint32(5)).astype(np.float64) * 67108864.0 + (low >> np.uint32(6))
+    # Half a step above the grid, so that 0, whose Gumbel is minus infinity, never comes.
     return np.asarray((mantissa + 0.5) / 9007199254740992.0, dtype=np.float64)
 
 

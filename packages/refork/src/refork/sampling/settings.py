@@ -80,6 +80,7 @@ class Sampling:
 
     def to_json(self) -> Json:
         """Fields that differ from the defaults, as plain JSON data."""
+        # Defaults stay out, so that a new field does not change the ids of arms that were recorded before it.
         plain = Sampling()
         return {
             f.name: _plain(value)

@@ -36,6 +36,7 @@ def paired_bootstrap(
     x, y = paired(base, other)
     d, name = y - x, f"bootstrap {method}"
     mean = float(d.mean())
+    # BCa is not defined here: its acceleration divides by the spread of the jackknife means, which is 0.
     if np.ptp(d) == 0:
         return Interval(mean, mean, mean, check_level(level), name)
     found = bootstrap(

@@ -47,6 +47,7 @@ def cluster_values(values: Shaped[Array, "outcomes"], clusters: Sequence[object]
     sizes = np.bincount(which).astype(np.float64)
     means = np.bincount(which, weights=y) / sizes
     overall = float(y.mean())
+    # Linearised: a large cluster moves the mean of all outcomes further, so its distance counts by its size.
     found: NDArray[np.float64] = overall + sizes / sizes.mean() * (means - overall)
     return found
 
@@ -86,12 +87,15 @@ def _effective(
     count = len(sizes)
     if count == outcomes:
         return float(outcomes)
+    # No spread can be measured: the number of outcomes as if those of one cluster were always alike (Kish).
     if not 0 < mean < 1:
         return outcomes**2 / sum(size**2 for size in sizes.values())
     if count < 2:
         return 1.0
     spread = float(inside.var(ddof=1)) / count
+    # Never more than were drawn, though clusters that differ less than chance would have it.
     trials = min(float(outcomes), mean * (1 - mean) / spread) if spread > 0 else float(outcomes)
+    # The spread of few clusters is itself uncertain: Wilson's normal quantile is stretched to Student's.
     return max(1.0, trials * (normal_quantile(level) / float(stdtrit(count - 1, 0.5 + level / 2))) ** 2)
 
 

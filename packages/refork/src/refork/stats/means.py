@@ -82,6 +82,7 @@ def span(*arms: NDArray[np.float64]) -> float:
     """How far two outcomes can lie apart: 1 where all are in [0, 1], else their range with 0 counted in."""
     values = np.concatenate(arms)
     low, high = float(values.min()), float(values.max())
+    # Scores of [0, 1] that lie close together could still have been 0 and 1: their range will not do.
     return max(high, 1.0 if low >= 0 else 0.0) - min(low, 0.0)
 
 
@@ -137,6 +138,7 @@ def adjusted_paired_t(x: NDArray[np.float64], y: NDArray[np.float64], level: flo
         level=level,
         method="adjusted paired t",
     )
+    # The two added pairs may push a bound further out than two outcomes can lie apart.
     reach, interval = span(x, y), found.interval
     clipped = Interval(
         interval.estimate, max(interval.low, -reach), min(interval.high, reach), level, interval.method

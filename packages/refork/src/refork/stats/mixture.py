@@ -22,7 +22,9 @@ def binomial_likelihood(
     if k.shape != n.shape or not k.size or not ((n >= 1) & (k >= 0) & (k <= n)).all():
         raise BadInput("every count needs 0 .. n successes of n >= 1 trials")
     grid = np.asarray(logits, dtype=np.float64)
+    # From logits: 1 - p would be 0 at the upper end of the grid, and the log of a failure minus infinity.
     logs = k * log_expit(grid) + (n - k) * log_expit(-grid)
+    # A factor per row cancels in every EM step; without it a row of many trials underflows to 0 everywhere.
     return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 

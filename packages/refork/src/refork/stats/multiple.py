@@ -32,6 +32,7 @@ def holm(p: Shaped[Array, "tests"], rate: float = 0.05) -> Adjusted:
     order = np.argsort(values)
     adjusted = np.empty_like(values)
     steps = values[order] * np.arange(values.size, 0, -1)
+    # A running maximum: a larger p must not be adjusted to less than a smaller one.
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return Adjusted(adjusted, adjusted <= rate, rate, "Holm")
 

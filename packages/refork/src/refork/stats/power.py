@@ -77,6 +77,7 @@ def paired_power(gain: float, loss: float, pairs: int, level: float = 0.95) -> f
     if pairs < 1:
         raise BadInput(f"{pairs} pairs show nothing")
     z = normal_quantile(level)
+    # From one discordant pair on: without any the test never rejects.
     discordant = np.arange(pairs) + 1
     weights = binom.pmf(discordant, pairs, gain + loss)
     share = gain / (gain + loss) if gain + loss > 0 else 0.5

@@ -22,6 +22,7 @@ def wilson_bounds(successes: float | int, trials: float | int, z: float) -> tupl
     p, z2 = successes / trials, z * z
     centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
     half = z / (1 + z2 / trials) * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2))
+    # Said outright at both ends, where centre and half cancel but for a rounding that may leave [0, 1].
     return 0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half
 
 
@@ -122,6 +123,7 @@ def _tango_z(gains: int, losses: int, pairs: int, delta: float) -> float:
     loss_rate = (math.sqrt(max(b * b - 8 * pairs * c, 0.0)) - b) / (4 * pairs)
     variance = pairs * (2 * loss_rate + delta * (1 - delta))
     distance = gains - losses - pairs * delta
+    # At the estimate; with no discordant pair the variance is 0 there too, and 0 / 0 would be NaN.
     if not distance:
         return 0.0
     return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
@@ -150,6 +152,7 @@ def tango(gains: int, losses: int, pairs: int, level: float = 0.95) -> Differenc
             return sign
 
         def excess(delta: float) -> float:
+            # The statistic is infinite at -1 and 1, and a root finder interpolates between finite ends only.
             return max(min(_tango_z(gains, losses, pairs, delta), 1e6), -1e6) + sign * z
 
         return float(brentq(excess, *sorted((estimate, sign))))

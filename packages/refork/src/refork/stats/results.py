@@ -62,6 +62,7 @@ class Difference:
 
 def check_level(level: float) -> float:
     """``level`` itself, refused outside (0, 1)."""
+    # Turned round, so that NaN is refused as well.
     if not 0 < level < 1:
         raise BadInput(f"the level is {level!r}; it must lie strictly between 0 and 1", hint="0.95")
     return level

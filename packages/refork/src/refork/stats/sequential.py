@@ -41,6 +41,7 @@ def _bounded(differences: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 def _log_capital(values: NDArray[np.float64], counts: NDArray[np.float64], null: float) -> float:
     """Natural log of the mixture's capital against ``null``; infinite where ``null`` is ruled out."""
+    # Scaled to be 0 or more with mean 1 under the claim, so that a stake below 1 never loses all.
     up = (1 + values) / (1 + null) if null > -1 else np.where(values > -1, np.inf, 1.0)
     down = (1 - values) / (1 - null) if null < 1 else np.where(values < 1, np.inf, 1.0)
     stakes = _STAKES[:, None]

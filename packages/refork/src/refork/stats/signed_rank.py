@@ -30,6 +30,7 @@ def wilcoxon(
     differences = (y - x)[y != x]
     if not differences.size:
         return Test(0.0, 1.0, "Wilcoxon signed-rank")
+    # The exact null distribution is that of distinct ranks.
     tied = np.unique(np.abs(differences)).size < differences.size
     method = "approx" if tied or differences.size > 50 else "exact"
     found = stats.wilcoxon(differences, method=method, alternative=alternative)

@@ -64,6 +64,7 @@ def cochran_armitage(
     spread = float((n * (x - np.average(x, weights=n)) ** 2).sum())
     if spread == 0:
         raise BadInput("all doses are equal: there is no trend to test")
+    # The variance below is 0, and so is every deviation: no group differs from another.
     if p in (0.0, 1.0):
         return Test(0.0, 1.0, "Cochran-Armitage")
     z = float((x * (k - n * p)).sum() / math.sqrt(p * (1 - p) * spread))

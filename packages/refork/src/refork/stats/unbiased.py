@@ -17,6 +17,7 @@ def pass_at_k(successes: int, draws: int, k: int) -> float:
     check_count(successes, draws)
     if not 1 <= k <= draws:
         raise BadInput(f"pass@{k} cannot be estimated from {draws} draws", hint=f"k in 1 .. {draws}")
+    # Whole numbers of any size, divided once; comb is 0 where fewer than k draws failed.
     return 1.0 - math.comb(draws - successes, k) / math.comb(draws, k)
 
 

@@ -133,6 +133,7 @@ class EnvTrajectory:
         for number, turn in enumerate(turns, start=1):
             if not isinstance(turn.action, str) or not isinstance(turn.observation, str):
                 raise BadInput(f"turn {number} lacks the text of its action or observation", where=where)
+        # JSON may spell half of a surrogate pair, which Python reads and no file in UTF-8 can hold.
         try:
             f"{found.id} {found.source} {found.brief.text}".encode()
             for turn in turns:

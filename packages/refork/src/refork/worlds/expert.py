@@ -102,6 +102,7 @@ def demonstrate(
         # A slip leads elsewhere than the plan says: the expert plans anew from where it is.
         if not plan or episode.state != expected:
             plan = shortest(episode.game, episode.state) or ()
+        # None where no way leads to the goal any more: from there on every action is drawn.
         best = plan[0] if plan else None
         others = [a for a in episode.game.actions(episode.state) if a != best]
         err = best is None or (bool(others) and rng.random() < mistakes)

@@ -82,6 +82,7 @@ def check_answer(
         got = "the end of the episode"
     elif observation.text != expected:
         got = repr(observation.text)
+    # Two states may look alike, and what follows would then differ without a word.
     elif key is not None and observation.state_key is not None and key != observation.state_key:
         got = "the same text from another state"
     else:

@@ -131,6 +131,7 @@ class GameEpisode(Generic[S]):
     @property
     def first(self) -> Observation:
         """What is seen before any action."""
+        # Of the beginning, also where the episode was restored in the middle.
         return self._see(self.game.begin, 0)
 
     @property

@@ -56,6 +56,7 @@ class LockWorld:
         Raises:
             BadInput: more locks than there are serial numbers.
         """
+        # A quarter of the serials is held out; drawing half of those still ends soon, drawing all would not.
         if count > _SERIALS // 8:
             raise BadInput(f"{count} locks are too many", where="lock", hint=f"at most {_SERIALS // 8}")
         dice, found = Dice("lock", seed), dict[int, Task]()

@@ -81,6 +81,7 @@ def _opened(thing: Any, spec: Spec) -> Any:
 
 def _opens(name: str, wanted: str) -> bool:
     """Whether a world's own name opens it again."""
+    # `maze` does not open `maze2`: only an argument or options may follow the name.
     return name.startswith(wanted) and name[len(wanted) : len(wanted) + 1] in ("", ":", "?")
 
 

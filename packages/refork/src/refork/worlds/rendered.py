@@ -28,6 +28,7 @@ def with_tokens(policy: Policy, new_nodes: Sequence[NewNode]) -> list[NewNode]:
             found.append(new_node)
             continue
         if new_node.kind == "action":
+            # Without its end of turn, which the rendering of the next message writes.
             tokens = policy.encode(new_node.text)
         else:
             rendered = policy.render(history, context, told)

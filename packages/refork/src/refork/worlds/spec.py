@@ -77,6 +77,7 @@ def family(name: str) -> str:
 
 
 def _value(text: str) -> Any:
+    # JSON knows truth values in lower case only, and people write True.
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"

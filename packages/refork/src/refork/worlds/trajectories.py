@@ -65,6 +65,7 @@ class _Reader:
             if step.node.kind == "observation":
                 self.see(step)
             self.graded = self.graded or step.node.kind == "verdict"
+        # A last word, whole and without calls, needs no answer; it is not even read for an action.
         if self.actions and not (_whole(self.actions[-1]) and not _tools(self.actions[-1])):
             self.act()
         self.end()
@@ -116,6 +117,7 @@ class _Reader:
             return
         by_id = {str(one.get("tool_call_id")): one for one in answers if one.get("tool_call_id")}
         loose = [one for one in answers if not one.get("tool_call_id")]
+        # Some logs keep one answer to all calls of a turn; then the calls are one action.
         if len(loose) == 1 and len(self.open) > 1 and loose[0].get("answers") == len(self.open):
             whole = _Call("\n".join(call.action for call in self.open))
             self.open = []

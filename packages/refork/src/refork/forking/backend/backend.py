@@ -75,6 +75,7 @@ class Backend:
 
     def open(self, spec: str) -> Policy:
         """The policy that a name stands for, here and on the workers."""
+        # By the absolute name, under which workers hold it too: one model is opened once.
         if absolute(spec) not in self.opened:
             self.know(open_policy(spec), spec)
         return self.opened[absolute(spec)]

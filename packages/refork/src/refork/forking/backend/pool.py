@@ -136,6 +136,7 @@ class SerialPool:
         """Do the unit."""
         if self._worker is None or not self._given:
             return []
+        # The worker sets a number of its own, and this process may compute between two units.
         before = _torch_threads()
         try:
             return [UnitAnswer(0, self._worker.run(self._given.pop()))]

@@ -41,6 +41,7 @@ class Unit:
     @property
     def text(self) -> str:
         """What a worker is sent."""
+        # The arm is JSON already and most of the text: it is written once for all of its units.
         return f'{{"format": {FORMAT}, "draws": {json.dumps(self.draws)}, "arm": {self.arm}}}'
 
     def singles(self) -> list[Unit]:

@@ -33,6 +33,7 @@ def unpack_bytes(text: str) -> bytes:
 
 def pack_array(values: Any) -> list[Any]:
     """An array as its type, shape and bytes: not a bit is lost."""
+    # An array may be a view of another one, whose bytes lie apart.
     array = np.ascontiguousarray(values)
     return [array.dtype.str, list(array.shape), pack_bytes(array.tobytes())]
 

@@ -206,6 +206,7 @@ class Worker:
 
 def _named(world: World, name: str) -> World:
     """A world of a file is opened by its place here and recorded by the name that the driver has for it."""
+    # Not a name around a name: a task is handed on under the world's own.
     return world if world.name == name else named(world.world if isinstance(world, Named) else world, name)
 
 
@@ -285,6 +286,7 @@ def serve(threads: int, lines: IO[str], out: IO[str]) -> None:
             out.flush()
 
     worker = Worker(threads, report=lambda sign: say(SIGN + json.dumps(sign)))
+    # Said once all is imported: until then a death counts as one at the start.
     say(json.dumps(worker.hello()))
     for line in lines:
         say(worker.run(line))

@@ -99,6 +99,7 @@ def finish_of(reason: str | None) -> tuple[Finish, str | None]:
 
 
 def _integers(values: Any) -> list[int] | None:
+    # Python takes JSON's true for a whole number.
     if isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) for v in values):
         return list(values)
     return None

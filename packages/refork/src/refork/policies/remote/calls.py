@@ -129,6 +129,7 @@ class Caller:
         self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
         self._on_wait = on_wait or (lambda reason: None)
         self._halted = threading.Event()
+        # A wait that ends as soon as the calls are halted, not when the pause is over.
         self._sleep = sleep or self._halted.wait
         self._clock = clock
         self._lock = threading.Lock()
@@ -233,4 +234,5 @@ class Caller:
         """Let nobody call for a while."""
         self._on_wait(f"{self._server}: {reason}")
         with self._lock:
+            # Another thread may have been told to wait for longer.
             self._open_at = max(self._open_at, self._clock() + wait)

@@ -145,6 +145,7 @@ class Asker:
         prefix = [int(t) for t in request.tokens]
         turn = PartialTurn(ids=list(settings.forced[:limit]))
         if turn.ids and self.able.scores:
+            # An echo begins with the second token, so the first forced one stands one place earlier in it.
             turn.forced = self.echo(prefix + turn.ids)[len(prefix) - 1 :]
         eos = self.codec.eos_ids if self.codec and not settings.ignore_eos else ()
         if turn.ids and turn.ids[-1] in (*settings.stop_ids, *eos):
@@ -257,6 +258,7 @@ class Asker:
         turn.ids += said.ids or []
         turn.parts.append(said)
         turn.finish, turn.error = said.finish, said.error
+        # A call for one token ends by its length, the turn does not; after an empty answer it would never.
         return cut or (bool(ids) and call.room == 1)
 
     def _refuse_barred(

@@ -270,6 +270,7 @@ def _logprob_kind(hot: ServerCompletion, cold: ServerCompletion) -> LogprobKind 
     if hot.top_first is None or cold.top_first is None or len(shared) < 2:
         return None
     values = [cold.top_first[name] for name in shared]
+    # What is nearly even stays so at any temperature, and tells nothing.
     if max(values) - min(values) < 0.2:
         return None
     moved = max(abs(hot.top_first[name] - cold.top_first[name]) for name in shared)
