@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from refork.errors import BadInput
 from refork.growing import ForkChoice, Independent, RandomNode, candidates, grow, grow_trees, plant
+from refork.growing.run import _summary
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
@@ -199,3 +201,16 @@ def test_selectors_are_deterministic():
     assert chooser.select(Fake(), 10, 0) == [ForkChoice(0, 3, {})]
     assert chooser.select(Fake(), 10, 2) == chooser.select(Fake(), 10, 2)
     assert len(chooser.select(Fake(), 2, 1)) == 2
+
+
+def test_the_interval_of_a_run_counts_its_tasks(tmp_path):
+    """Ten tasks, half of them always solved: the 64 rollouts of a task say little more than one."""
+
+    def group(value):
+        arm = SimpleNamespace(values=lambda: [value] * 63 + [None], point="task", draws=())
+        return SimpleNamespace(forks=[arm], root="task", tokens=5)
+
+    found = _summary([group(float(number % 2)) for number in range(10)], tmp_path)
+    assert (found["tasks"], found["rollouts"], found["graded"], found["tokens"]) == (10, 640, 630, 50)
+    assert found["rate"] == 0.5
+    assert (found["low"], found["high"]) == pytest.approx((0.2, 0.8), abs=0.05)

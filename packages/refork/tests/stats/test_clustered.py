@@ -159,6 +159,20 @@ def test_a_clustered_difference_by_hand(level):
     assert clustered_difference(base[:4], other[:4], [0, 0, 1, 1]).interval.estimate == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("sizes", [[2] * 8, [1, 2, 3, 10]])
+def test_which_arm_is_named_first_changes_the_sign_alone(sizes, level):
+    clusters = np.repeat(range(len(sizes)), sizes).tolist()
+    for place in (0, len(clusters) - 1):
+        base, other = np.zeros(len(clusters)), np.zeros(len(clusters))
+        other[place] = 1
+        one = clustered_difference(base, other, clusters, level)
+        two = clustered_difference(other, base, clusters, level)
+        assert (two.interval.low, two.interval.high) == (-one.interval.high, -one.interval.low)
+        assert two.interval.estimate == -one.interval.estimate
+        assert two.p == one.p
+
+
 def exact_coverage(interval, truth, outcomes, chances, clusters):
     """The chance that an interval of so many independent clusters holds the truth: all tables are counted."""
     covered = 0.0

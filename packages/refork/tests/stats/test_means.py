@@ -106,7 +106,7 @@ def test_the_adjusted_paired_interval_by_hand(differ, reach, level):
     all_of_them = [*d, more, -more]
     centre = math.fsum(all_of_them) / 11
     error = math.sqrt(math.fsum((one - centre) ** 2 for one in all_of_them) / 10 / 11)
-    for found, sign in ((adjusted_paired_t(x, y, level), 1), (adjusted_paired_t(y, x, level), -1)):
+    for found, sign in ((adjusted_paired_t(d, reach, level), 1), (adjusted_paired_t(-d, reach, level), -1)):
         half = t.ppf(0.5 + level / 2, 10) * error
         ends = max(sign * centre - half, -reach), min(sign * centre + half, reach)
         assert (found.interval.low, found.interval.high) == pytest.approx(ends)
@@ -115,8 +115,16 @@ def test_the_adjusted_paired_interval_by_hand(differ, reach, level):
         assert found.test.statistic == pytest.approx(sign * centre / error)
     wide, narrow = np.array([2.0, 0.0]), np.array([0.5, 0.5])
     for arms in ((wide, narrow), (narrow, wide)):
-        held = adjusted_paired_t(*arms, 0.999).interval
+        held = stats.paired_difference(*arms, 0.999).interval
         assert (held.low, held.high) == (-2.0, 2.0), "within the span of both arms"
+
+
+@pytest.mark.parametrize("values", [[0.01, 0.0, 0.0, 0.02], [0.99, 1.0, 1.0, 0.98]])
+def test_the_mean_of_scores_between_0_and_1_lies_there(values):
+    found = stats.mean_interval(np.array(values))
+    assert 0 <= found.low < found.estimate < found.high <= 1
+    wide = stats.mean_interval(np.array(values) * 2)
+    assert min(wide.low, 2 - wide.high) < 0 or wide.high > 1, "other scores have no such bounds"
 
 
 def test_binary_and_graded_take_their_methods():

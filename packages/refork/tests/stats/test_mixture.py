@@ -63,6 +63,14 @@ def test_the_law_climbs_to_the_chances_behind_the_counts():
     assert distribution[1][4] == pytest.approx(1.0, abs=0.01)
 
 
+def test_a_count_that_a_sample_does_not_have_says_nothing_of_it():
+    like = binomial_likelihood(np.array([0, 1800]), np.array([2000, 2000]), np.linspace(-8, 8, 161))
+    alone = mixture_distributions(like[:1], np.ones((1, 1)))
+    both = mixture_distributions(like, np.array([[1.0, 0.0], [1.0, 1.0]]))
+    assert np.isfinite(both).all()
+    np.testing.assert_array_equal(both[0], alone[0])
+
+
 def test_impossible_counts_are_refused():
     for k, n in ((3, 2), (-1, 2), (0, 0)):
         with pytest.raises(BadInput, match="every count"):

@@ -36,7 +36,7 @@ NAMES = [
     (lambda: stats.paired_t(X, Y).test.method, "paired t"),
     (lambda: stats.welch(X, Y).interval.method, "Welch t"),
     (lambda: adjusted_welch(X, Y, 0.9).interval.method, "adjusted Welch t"),
-    (lambda: adjusted_paired_t(X, Y, 0.9).interval.method, "adjusted paired t"),
+    (lambda: adjusted_paired_t(Y - X, 1.0, 0.9).interval.method, "adjusted paired t"),
     (lambda: stats.mean_interval(X).method, "adjusted t"),
     (lambda: stats.mean_interval(B).method, "Wilson"),
     (lambda: stats.paired_difference(B, C).interval.method, "Tango score"),

@@ -180,18 +180,24 @@ def _summary(groups: Sequence[Group], folder: Path) -> Json:
     """Counts and the mean success; of trees, over rollouts that began at the task."""
     trees = any(arm.point != group.root for group in groups for arm in group.forks)
     arms = [arm for group in groups for arm in group.forks]
-    rooted = [arm for group in groups for arm in group.forks if arm.point == group.root]
     everyone = graded([v for arm in arms for v in arm.values()])
     # Leaves below a chosen point are many where the selector liked it, and say little of the task.
-    values = graded([v for arm in rooted for v in arm.values()]) if trees else everyone
-    known = values[~np.isnan(values)]
-    if not len(known):
+    known = [
+        (number, value)
+        for number, group in enumerate(groups)
+        for arm in group.forks
+        if not trees or arm.point == group.root
+        for value in arm.values()
+        if value is not None
+    ]
+    if not known:
         raise BadInput(
             f"none of the {len(everyone)} rollouts was graded",
             where=str(folder),
             hint="see `refork tree show`: the draws' errors are recorded there",
         )
-    interval = stats.mean_interval(known)
+    # Rollouts of one task are alike: what the interval counts is tasks.
+    interval = stats.clustered_mean(np.array([value for _, value in known]), [task for task, _ in known])
     return {
         "tasks": len(groups),
         "rollouts": len(everyone),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from refork.errors import BadInput
 from refork.stats.difference import paired_difference
-from refork.stats.means import adjusted_paired_t, mean_interval
+from refork.stats.means import adjusted_paired_t, mean_interval, span
 from refork.stats.proportions import wilson_bounds
 from refork.stats.results import (
     Array,
@@ -117,7 +117,9 @@ def clustered_difference(
     d = cluster_values(y - x, clusters)
     if d.size < 2:
         raise BadInput("one cluster cannot show a difference", hint="compare on at least two")
-    found = adjusted_paired_t(np.zeros_like(d), d, level)
+    # By size alone, so that it does not matter which arm is named first; a large cluster may pass the span.
+    reach = max(span(x, y), float(np.abs(d).max()))
+    found = adjusted_paired_t(d, reach, level)
     return replace(found, interval=replace(found.interval, method="adjusted paired t, clustered"))
 
 

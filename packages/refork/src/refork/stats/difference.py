@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from jaxtyping import Shaped
 
-from refork.stats.means import adjusted_paired_t, adjusted_welch
+from refork.stats.means import adjusted_paired_t, adjusted_welch, span
 from refork.stats.proportions import newcombe, tango
 from refork.stats.results import Array, Difference, finite, is_binary, paired
 
@@ -34,7 +34,7 @@ def paired_difference(
     x, y = paired(base, other)
     if is_binary(x) and is_binary(y):
         return tango(int((y > x).sum()), int((y < x).sum()), x.size, level)
-    return adjusted_paired_t(x, y, level)
+    return adjusted_paired_t(y - x, span(x, y), level)
 
 
 def unpaired_difference(

@@ -113,8 +113,10 @@ def adjusted_welch(x: NDArray[np.float64], y: NDArray[np.float64], level: float)
 FEW = 6
 
 
-def adjusted_paired_t(x: NDArray[np.float64], y: NDArray[np.float64], level: float) -> Difference:
-    """Student's interval of the paired differences after one more pair each way, for graded outcomes.
+def adjusted_paired_t(d: NDArray[np.float64], reach: float, level: float) -> Difference:
+    """Student's interval of paired differences ``d`` after one more pair each way, for graded outcomes.
+
+    ``reach`` is how far two outcomes can lie apart (:func:`span`).
 
     The two lie at plus and minus the geometric mean of the largest difference and of the root mean
     square of those that are not 0; or, where fewer than six pairs differ, of the outcomes' span.
@@ -124,8 +126,7 @@ def adjusted_paired_t(x: NDArray[np.float64], y: NDArray[np.float64], level: flo
     Source: Bonett and Price, Confidence intervals for a ratio (and difference) of binomial
     proportions based on paired data (2012); deviates in taking graded outcomes and t quantiles.
     """
-    d = y - x
-    size, apart = span(x, y), np.abs(d[d != 0])
+    size, apart = reach, np.abs(d[d != 0])
     if apart.size >= FEW:
         size = math.sqrt(float(apart.max()) * math.sqrt(float((apart**2).mean())))
     more = np.concatenate([d, [size, -size]])
@@ -139,7 +140,7 @@ def adjusted_paired_t(x: NDArray[np.float64], y: NDArray[np.float64], level: flo
         method="adjusted paired t",
     )
     # The two added pairs may push a bound further out than two outcomes can lie apart.
-    reach, interval = span(x, y), found.interval
+    interval = found.interval
     clipped = Interval(
         interval.estimate, max(interval.low, -reach), min(interval.high, reach), level, interval.method
     )
@@ -147,12 +148,18 @@ def adjusted_paired_t(x: NDArray[np.float64], y: NDArray[np.float64], level: flo
 
 
 def mean_interval(values: Shaped[Array, "draws"], level: float = 0.95) -> Interval:
-    """Mean of one arm's outcomes: Wilson where all are 0 or 1, else Student's t with the ends added."""
+    """Mean of one arm's outcomes: Wilson where all are 0 or 1, else Student's t with the ends added.
+
+    Within [0, 1] where all outcomes are.
+    """
     x = finite(values, "outcomes")
     if is_binary(x):
         return wilson(int(x.sum()), x.size, level)
     more = with_ends(x)
     error = float(more.std(ddof=1)) / math.sqrt(more.size)
-    return t_difference(
+    found = t_difference(
         float(x.mean()), float(more.mean()), error, float(more.size - 1), level=level, method="adjusted t"
     ).interval
+    if x.min() < 0 or x.max() > 1:
+        return found
+    return Interval(found.estimate, max(found.low, 0.0), min(found.high, 1.0), level, found.method)

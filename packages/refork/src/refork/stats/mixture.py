@@ -38,5 +38,8 @@ def mixture_distributions(
     share = weights / weights.sum(axis=1, keepdims=True)
     distribution = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
     for _ in range(steps):
-        distribution = distribution * ((share / (distribution @ likelihood.T)) @ likelihood)
+        fit = distribution @ likelihood.T
+        # A pattern that a sample does not have may fit its distribution so badly that the fit is 0.
+        pull = np.divide(share, fit, out=np.zeros_like(share), where=share > 0)
+        distribution = distribution * (pull @ likelihood)
     return distribution
