@@ -79,6 +79,7 @@ class OpenSpan:
                 self._span.set_attribute("error.type", kind)
                 self._span.set_status(StatusCode.ERROR, broken[0] if broken else kind)
         with harmless("a span could not be kept"):
+            # On its own: a span that could not be described has to be ended all the same, or is never sent.
             self._span.end()
 
 
