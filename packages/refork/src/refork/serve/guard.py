@@ -201,7 +201,7 @@ class _Out:
         await self._send(event)
 
     def _with_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        # Ours replace the application's: two policies in one answer would leave the choice to the browser.
+        # Ours replace the application's, so that no route sends the browser another policy than the gate's.
         ours = {name for name, _ in self._headers}
         return [*((name, value) for name, value in headers if name.lower() not in ours), *self._headers]
 
