@@ -63,6 +63,7 @@ def observed(
             raise
         finally:
             wrong, status = _outcome(failed)
+            # Before the record's own end, which names the profile that is written here.
             finish(wrong)
             run.end(wrong, status)
             _run = None
