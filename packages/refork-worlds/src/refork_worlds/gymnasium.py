@@ -176,6 +176,7 @@ class GymnasiumEpisode:
         said, toy = clean(action), self._world.toy
         if toy is not None and said in toy.actions:
             return toy.actions.index(said)
+        # Short ones only: `int` raises where a number has thousands of digits.
         number = int(said) if said.isdecimal() and len(said) < 10 else None
         return number if number is not None and space.contains(number) else None
 

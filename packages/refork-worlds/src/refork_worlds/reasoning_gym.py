@@ -179,6 +179,7 @@ class ReasoningGymWorld:
     def _dataset(self, settings: Json, seed: int) -> Any:
         key = digest(settings, seed)
         if key not in self._built:
+            # A task that was recorded as JSON has lists where its settings had tuples.
             plain = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
             try:
                 self._built[key] = _library().create_dataset(self.dataset, **plain, seed=seed, size=_SIZE)

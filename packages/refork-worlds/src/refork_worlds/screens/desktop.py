@@ -137,6 +137,7 @@ class Desktop:
             elif one.kind not in ("icon", "table-cell"):
                 found += uses(one)
             elif name in about or name == "files":
+                # Without the plain click, which only chooses: the menu of an element chooses it as well.
                 found += uses(replace(one, click=()))
         return tuple(found)
 

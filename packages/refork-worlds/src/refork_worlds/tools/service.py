@@ -164,6 +164,7 @@ class Service:
         given = {key: value for key, value in checked.model_dump().items() if value is not None}
         if not self.labels:
             return self._run(tool, given)
+        # Before the call runs: what decided the answer are the rows as they were.
         note = self._labelled(tool, given)
         return replace(self._run(tool, given), note=note)
 
