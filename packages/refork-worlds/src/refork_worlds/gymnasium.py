@@ -117,6 +117,7 @@ class GymnasiumEpisode:
         if chosen is None:
             info["invalid"] = True
         else:
+            # A generator for each turn: a snapshot then needs no state of it, and a new seed holds at once.
             bits = np.random.Philox(key=stream_of("gymnasium", self._seed, self._turn))
             self._env.unwrapped.np_random = np.random.Generator(bits)
             seen, reward, ended, cut, _ = self._env.step(chosen)

@@ -107,6 +107,7 @@ class ReasoningGymWorld:
         inner = stream_of("reasoning-gym", self.dataset, seed) >> 33
         dataset = self._dataset(self.settings, inner)
         found: dict[str, Task] = {}
+        # Questions repeat, and a dataset may not hold so many different ones: the search has an end.
         for index in range(50 * count + 200):
             if len(found) == count:
                 break

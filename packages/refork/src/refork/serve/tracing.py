@@ -134,6 +134,7 @@ def _asked(call: ActiveRequest, asked: Asked) -> Json:
     }
     if asked.seed is not None:
         found["gen_ai.request.seed"] = asked.seed
+    # The conventions have a double for each of these, for top_k too.
     for name in ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"):
         if (value := getattr(settings, name)) is not None:
             found[f"gen_ai.request.{name}"] = float(value)
@@ -173,6 +174,7 @@ def _contents(exchange: Exchange) -> Json:
     answers = []
     for choice in exchange.choices:
         message = choice.message or {"role": "assistant", "content": choice.text}
+        # The conventions' word for it is in the singular.
         finish = "tool_call" if choice.finish == "tool_calls" else choice.finish
         answers.append(parts_of_message(message) | {"finish_reason": finish})
     return {INPUT: json.dumps([parts_of_message(one) for one in asked]), OUTPUT: json.dumps(answers)}
