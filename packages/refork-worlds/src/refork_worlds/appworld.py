@@ -96,6 +96,7 @@ class AppWorldEpisode:
         info: Json = {"ending": "completed" if over else "turns"}
         reward = None
         if report is not None:
+            # Tests may all pass before the agent has said that the task is complete: that is no success.
             reward = float(bool(report["success"]) and over)
             info |= {"passed": len(report["passes"]), "tests": report["num_tests"]}
             info["failed"] = [str(one["requirement"]) for one in report["failures"]]
@@ -120,6 +121,7 @@ class AppWorldEpisode:
 
     def _take_seat(self) -> None:
         """Open the task anew and go through all turns so far; AppWorld itself closes whoever was there."""
+        # Nobody's until the replay is through: one that fails half way must not pass for this turn.
         self._world.seat.holder = None
         self._world.service.open(self._name, self._world.experiment)
         for turn, (code, expected) in enumerate(self._said, 1):

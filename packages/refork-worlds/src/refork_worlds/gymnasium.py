@@ -117,6 +117,7 @@ class GymnasiumEpisode:
         if chosen is None:
             info["invalid"] = True
         else:
+            # A generator for each turn: a snapshot then needs no state of it, and a new seed holds at once.
             bits = np.random.Philox(key=stream_of("gymnasium", self._seed, self._turn))
             self._env.unwrapped.np_random = np.random.Generator(bits)
             seen, reward, ended, cut, _ = self._env.step(chosen)
@@ -176,6 +177,7 @@ class GymnasiumEpisode:
         said, toy = clean(action), self._world.toy
         if toy is not None and said in toy.actions:
             return toy.actions.index(said)
+        # Short ones only: `int` raises where a number has thousands of digits.
         number = int(said) if said.isdecimal() and len(said) < 10 else None
         return number if number is not None and space.contains(number) else None
 

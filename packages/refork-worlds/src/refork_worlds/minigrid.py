@@ -139,6 +139,7 @@ class MiniGridEpisode:
         """Let the environment act; its reward, and whether it ended."""
         bits = np.random.Philox(key=stream_of("minigrid", self._seed, self._turn))
         self.env.np_random = np.random.Generator(bits)
+        # That it was cut off is left aside: the limit is kept here.
         _, reward, ended, _, _ = self.env.step(self.env.actions[said])
         return float(reward), bool(ended)
 
@@ -337,6 +338,7 @@ def open_minigrid(spec: Spec) -> MiniGridWorld:
     env = make_env(spec.argument, options)
     with _refusals(spec.argument):
         begin(env, 0)
+    # Some environments have fewer actions than there are names.
     names = tuple(action.name for action in env.actions)[: int(env.action_space.n)]
     limit = turns or _most_turns(env)
     env.close()
@@ -478,6 +480,7 @@ class _Writer:
             case dict():
                 return ["dict", [[self.write(key), self.write(item)] for key, item in value.items()]]
             case set():
+                # A set has no order of its own, and equal states must give equal texts.
                 return ["set", [self.write(item) for item in sorted(value, key=repr)]]
             case np.ndarray() if value.dtype.kind in "biuf":
                 return ["array", value.dtype.str, list(value.shape), value.reshape(-1).tolist()]
@@ -502,6 +505,7 @@ class _Reader:
     def __init__(self, env: Any, parts: list[Any]) -> None:
         self._env = env
         self._modules = _modules(env)
+        # All are made before any is filled: they refer to each other in circles.
         self._made = [self._empty(part) for part in parts]
         for part, made in zip(parts, self._made, strict=True):
             self._fill(part, made)
@@ -556,6 +560,7 @@ class _Reader:
 
     def _class(self, name: Any) -> Any:
         module, _, path = str(name).partition(":")
+        # Only what a module itself defines: a path could lead on through attributes to anything.
         if not _own(module, self._modules) or module not in sys.modules or "." in path:
             raise ValueError(f"{name!r} is no class of this environment")
         kind = getattr(sys.modules[module], path)

@@ -98,6 +98,7 @@ class Adviser:
 
     def _at(self, world: MiniGridWorld, task: Task, key: tuple[str, tuple[str, ...]]) -> _Bot:
         name, said = key
+        # Taken out: the bot goes on, and is not where it was for whoever asks for those turns again.
         before = self._alive.pop((name, said[:-1]), None) if said else None
         bot = before or _Bot(world, task)
         for action in said[len(bot.texts) - 1 :]:

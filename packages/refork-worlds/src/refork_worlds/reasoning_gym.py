@@ -107,6 +107,7 @@ class ReasoningGymWorld:
         inner = stream_of("reasoning-gym", self.dataset, seed) >> 33
         dataset = self._dataset(self.settings, inner)
         found: dict[str, Task] = {}
+        # Questions repeat, and a dataset may not hold so many different ones: the search has an end.
         for index in range(50 * count + 200):
             if len(found) == count:
                 break
@@ -179,6 +180,7 @@ class ReasoningGymWorld:
     def _dataset(self, settings: Json, seed: int) -> Any:
         key = digest(settings, seed)
         if key not in self._built:
+            # A task that was recorded as JSON has lists where its settings had tuples.
             plain = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
             try:
                 self._built[key] = _library().create_dataset(self.dataset, **plain, seed=seed, size=_SIZE)

@@ -75,6 +75,7 @@ class ScienceWorldEpisode:
             return replace(last, info={})
         try:
             seen = self._act(self._seat(), action)
+        # Once more on a new simulator: a crash may be chance, a second one at the same action is none.
         except SimulatorBroken:
             seen = self._act(self._seat(), action)
         self._said.append((action, self._seed, seen))
@@ -384,6 +385,7 @@ def start() -> Any:
     before, module.launch_gateway = module.launch_gateway, lambda **_: found
     try:
         with _quiet():
+            # Turns are counted here; the package's own limit is never to end an episode.
             env = package.ScienceWorldEnv("", envStepLimit=2**30)
     except BaseException as error:
         found[1].kill()
@@ -414,6 +416,7 @@ class Simulator:
     def seed(self, *parts: object) -> None:
         """Draw its chance from here on by an address."""
         number = stream_of("scienceworld", *parts)
+        # An address is unsigned, Java's long is signed.
         self._asked(lambda: self._chance.setSeed(number - 2**63))
 
     def load(self, task: str, variation: int, simplify: str, gold: bool = False) -> None:
@@ -425,6 +428,7 @@ class Simulator:
         """
         self.seed("load", task, variation)
         self._asked(lambda: self._env.load(task, variation, simplify, gold))
+        # The reset draws, too, and is to find the same chance in every episode.
         self.seed("reset", task, variation)
         self._asked(self._env.server.reset)
 
@@ -572,6 +576,7 @@ class Seats:
 
     def used(self, episode: Holder) -> None:
         """Note that an episode has just used its simulator."""
+        # A stable sort by yes or no: the used one goes to the end, and the others keep their order.
         self.held.sort(key=lambda seat: seat[0]() is episode)
 
     def give(self, episode: Holder) -> None:

@@ -141,6 +141,7 @@ class TextArenaEpisode:
             moves = legal_moves(self.game, self._world.game)
             if self._world.opponent == "random":
                 random.shuffle(moves)
+            # Where it takes none, a wrong move: the game then ends as its rules have it.
             move = next((m for m in moves if _allowed(self.game, m)), "[none]")
             self.game.step(move)
         return bool(state.done)
@@ -165,6 +166,7 @@ class TextArenaEpisode:
 def _allowed(game: Any, move: str) -> bool:
     """Whether a copy of the game takes a move of its present player."""
     trial = copy.deepcopy(game)
+    # A trial may draw, and the true move after it is to meet the same chance.
     player, luck = trial.state.current_player_id, random.getstate()
     try:
         trial.step(move)

@@ -202,6 +202,7 @@ class VerifiersWorld:
         """
         rows, own = self._split(split)
         found: dict[str, Task] = {}
+        # Without an evaluation dataset both splits come from one order, and the marks part them.
         for place in Dice("verifiers", self.id, split if own else "", seed).sample(
             range(len(rows)), len(rows)
         ):
@@ -305,6 +306,7 @@ def _quiet() -> Iterator[None]:
 
     An environment takes over Ctrl-C when it is made: a run could no longer stop where it can be resumed.
     """
+    # Handlers can be set in the main thread alone.
     log, main = logging.getLogger("verifiers"), threading.current_thread() is threading.main_thread()
     held = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if main else {}
     bars = os.environ.get("HF_DATASETS_DISABLE_PROGRESS_BARS")

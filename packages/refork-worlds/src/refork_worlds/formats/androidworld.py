@@ -113,12 +113,14 @@ def _screen(data: Json, step: int, keys: Sequence[str], prompt: str) -> str | No
     if not isinstance(asked, str):
         return None
     if prompt == "summary_prompt":
+        # This prompt shows two screens; the later one stands behind the mark.
         asked = asked.rpartition(_AFTER_MARK)[2]
     found = [(int(index), _dictionary(body)) for index, body in _LISTED.findall(asked)]
     return "\n".join(_lines(found)) if found else None
 
 
 def _dictionary(text: str) -> Json:
+    # Elements are printed as Python writes dictionaries, which is no JSON.
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):

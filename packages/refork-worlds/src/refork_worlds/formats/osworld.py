@@ -118,6 +118,7 @@ def _trajectory(path: Path) -> Iterator[Record]:
     last = len(turns) > 1 and turns[-1].screen is None
     if len(bare) > last:
         raise BadInput("this step has no accessibility tree", where=bare[0], hint=_HINT)
+    # The tree of step 0 is the screen before any action.
     start = next(iter(sorted(path.parent.glob("step_0*.xml"))), None)
     yield from drafts(
         source="osworld",
@@ -175,6 +176,7 @@ def _text(raw: str, where: str) -> str:
     """A tree as lines of elements; text that is no XML was linearised when it was recorded."""
     if not raw.lstrip().startswith("<"):
         return raw.strip()
+    # Entities can make any amount of text out of a small file.
     if "<!DOCTYPE" in raw or "<!ENTITY" in raw:
         raise BadInput("the accessibility tree defines entities", where=where)
     try:

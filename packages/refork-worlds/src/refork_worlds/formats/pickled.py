@@ -62,6 +62,7 @@ class PickledObject:
         self.state = None if self.name.startswith("numpy.") and "_reconstruct" in self.name else state
 
     def __hash__(self) -> int:
+        # What it stands for may be a key or a member of a set.
         return id(self)
 
 
@@ -89,6 +90,7 @@ def unpickled(path: Path) -> Any:
     """
     try:
         with gzip.open(path, "rb") as file:
+            # Once through all of it before anything is built: a bad index asks for memory while it is read.
             _opcodes(_Bounded(file))
             file.seek(0)
             found = _Reader(_Bounded(file)).load()
@@ -145,6 +147,7 @@ def _countable(found: Any) -> None:
                 raise BadInput("the pickle holds a value that holds itself")
             continue
         if not seen:
+            # 0 while its parts are counted: whoever meets that again is inside itself.
             sizes[id(value)] = 0
             todo.append((value, True))
             todo.extend((one, False) for one in inner if _inside(one))

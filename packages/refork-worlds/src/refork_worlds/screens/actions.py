@@ -51,6 +51,7 @@ def action_in(turn: str) -> str:
 def phone_action(turn: str) -> Json | None:
     """The JSON action of a turn, ``{"action_type": "click", "index": 3}``; None where there is none."""
     text = action_in(turn)
+    # Agents write words around their JSON.
     found = _object(text[text.find("{") : text.rfind("}") + 1])
     if found is None or found.get("action_type") not in PHONE_ACTIONS:
         return None

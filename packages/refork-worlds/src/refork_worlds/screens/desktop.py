@@ -129,6 +129,7 @@ class Desktop:
         typed = [want[path] for path in paths if path in want] if state.front == "editor" else []
         typed += sorted(about) if state.dialog in ("rename", "new-folder", "new-file") else []
         found: list[str] = []
+        # What is there has to be marked before anything is typed, or the new word is added to it.
         marks = bool(state.entry or state.text) and not state.fresh
         for one in elements(state):
             name = one.fields[0][1]
@@ -137,6 +138,7 @@ class Desktop:
             elif one.kind not in ("icon", "table-cell"):
                 found += uses(one)
             elif name in about or name == "files":
+                # Without the plain click, which only chooses: the menu of an element chooses it as well.
                 found += uses(replace(one, click=()))
         return tuple(found)
 

@@ -113,6 +113,7 @@ class Phone:
             "navigate_home": ("home",),
             "open_app": ("app", str(said.get("app_name", "")).lower()),
             "scroll": ("scroll", str(said.get("direction"))),
+            # A finger that goes up moves the list down.
             "swipe": ("scroll", {"up": "down", "down": "up"}.get(str(said.get("direction")), "")),
             "answer": ("answer", str(said.get("text", ""))),
         }.get(kind, ())

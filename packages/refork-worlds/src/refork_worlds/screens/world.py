@@ -54,6 +54,7 @@ class ScreenAgent:
         if self._dice.uniform() < ERRS[self.kind]:
             self._plan = ()
             return self._strayed(state)
+        # A plan is for one state: an error in between has led to another.
         if not self._plan or self._at != state:
             found = plan(self._device, state)
             # An agent that sees no way gives up, and says that it is done.

@@ -136,6 +136,7 @@ class Scripted:
         for turn, (_, observation) in enumerate(seen):
             slipped = slips < _SLIPS and self._slips(turn)
             slips += slipped
+            # A slip is no part of the plan, so its answer does not reach the plan.
             if slipped:
                 continue
             try:

@@ -196,6 +196,7 @@ def _most(database: Database, rows: Rows, dice: Dice) -> Part | None:
     table = dice.choice(tables)
     column = dice.choice(table.of("number"))
     best = sorted(rows[table.name], key=lambda row: -int(row[column.name]))
+    # Two rows with the most would be two right answers.
     if table.key is None or len(best) < 2 or best[0][column.name] == best[1][column.name]:
         return None
     text = f"tell the {table.one} with the most {column.name}"
@@ -290,4 +291,5 @@ def draw_goal(database: Database, split: Split, dice: Dice) -> Goal | None:
         parts.append(part)
         now = after(now, part)
     goal = Goal(database, rows, tuple(parts), now)
+    # Two changes may undo each other: then nothing would have to be done.
     return None if goal.answer is None and goal.reached(rows) else goal

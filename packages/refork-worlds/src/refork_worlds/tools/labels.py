@@ -195,6 +195,7 @@ def _added(goal: Goal, rows: Rows, table: Table) -> list[str]:
         if alike is None:
             rest.append(one)
         else:
+            # Each row that is there stands for one wanted row only.
             now.remove(alike)
             lines.append(_compared(goal, table, "new", one, alike, True))
     for place in range(max(len(rest), len(now))):

@@ -119,6 +119,7 @@ class McpAgent:
     ) -> None:
         self._tools, self._submit, self._parts = tools, submit, parts
         self._solution = None if solution is None else list(solution)
+        # One turn is kept for the submission.
         self._length = min(turns - 1, 4 + Dice("mcp actor", *parts).below(5))
 
     def act(self, history: Sequence[ActionObservation]) -> str | None:
@@ -277,6 +278,7 @@ class McpEpisode:
             return ""
         before = self._told if self._told is not None else {tool.name: tool for tool in self._listed()}
         now = self._told = {tool.name: tool for tool in self._connection.tools()}
+        # Those that went earlier stay refused until they are listed again.
         self._gone = (self._gone | set(before)) - set(now)
         return describe_changes(before, now)
 
@@ -385,6 +387,7 @@ class McpWorld:
             BadInput: the file does not hold that many.
         """
         if not self.goals:
+            # Apart by seed, so that the tasks of one do not run into those of the next.
             return [self._task({"explore": seed * 100_000 + n, "in": split}, split) for n in range(count)]
         held = [body for body in read_goals(Path(self.goals)) if _split(body) == split]
         if count > len(held):

@@ -188,6 +188,7 @@ class Server:
     def hidden(self, text: str) -> str:
         """A text of the server without the values of the variables that it was given."""
         names = [*self.env, *(header.rpartition(":")[2].rpartition(" ")[2] for header in self.headers)]
+        # The longest value first: a shorter one may be part of it.
         for name in sorted(names, key=lambda one: -len(os.environ.get(one, ""))):
             value = os.environ.get(name, "")
             # What is shorter is no secret, and would be found in any text.

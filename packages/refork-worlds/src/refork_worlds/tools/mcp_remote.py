@@ -84,6 +84,7 @@ class _Counted(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         length = ends = 0
         async for part in self._inner:
+            # Lines of an event stream may end in one character or in two.
             lines = part.replace(b"\r", b"").split(b"\n\n")
             ends += len(lines) - 1
             if max(length + len(lines[0]), *map(len, lines)) > LONGEST:

@@ -88,6 +88,7 @@ def _typed(column: Column) -> Any:
         return Annotated[str, Field(min_length=1, max_length=_LONGEST)]
     if column.kind == "choice":
         return Literal[column.choices]
+    # What is no number is a reference here: an id, and ids begin at 1.
     low = column.low if column.kind == "number" else 1
     return Annotated[int, Field(ge=low, le=MOST)]
 
@@ -164,6 +165,7 @@ class Service:
         given = {key: value for key, value in checked.model_dump().items() if value is not None}
         if not self.labels:
             return self._run(tool, given)
+        # Before the call runs: what decided the answer are the rows as they were.
         note = self._labelled(tool, given)
         return replace(self._run(tool, given), note=note)
 
@@ -226,6 +228,7 @@ class Service:
     def _write(self, table: Table, given: dict[str, Value], number: int | None) -> Answer:
         """Insert or change; the database decides, and the words name what forbade it."""
         rows = self.store.find(table)
+        # Rows come in the order of their ids.
         last = rows[-1]["id"] if rows else 0
         if number is None and int(last) >= MOST:
             return refusal("the table is full")
@@ -243,6 +246,7 @@ class Service:
     def _forbidden(self, table: Table, given: dict[str, Value], error: str) -> str:
         if error.startswith("UNIQUE") and table.key is not None:
             return f"{table.key.name} {given[table.key.name]} is taken"
+        # SQLite does not say which reference it was.
         for column in table.of("ref"):
             target = self.store.database.table(column.to)
             if column.name in given and self.store.get(target, int(given[column.name])) is None:

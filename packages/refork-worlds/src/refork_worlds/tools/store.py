@@ -30,6 +30,7 @@ class Store:
 
     def __init__(self, database: Database, rows: Rows) -> None:
         self.database = database
+        # Every statement is a transaction of its own: what a constraint refuses leaves nothing behind.
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
         self._db.execute("PRAGMA foreign_keys = ON")

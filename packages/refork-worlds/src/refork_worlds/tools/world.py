@@ -179,6 +179,7 @@ class ToolsWorld:
             if goal is None:
                 return None
             data = {"database": made.name, "rows": goal.rows, "parts": [asdict(part) for part in goal.parts]}
+            # As a tree gives it back: its lists were tuples, and one task must not have two digests.
             data = json.loads(json.dumps(data))
             return Task(f"tools/{digest(data)[:16]}", self.name, split, _prompt(goal), data)
 

@@ -98,6 +98,7 @@ class Tab:
     def _body(self, path: str) -> str | bytes | None:
         if not isinstance(self._site, Path):
             return (self._site or {}).get(path)
+        # Where a path leads in the end decides: a link, too, may go out of the folder.
         file = (self._site / path).resolve()
         inside = file.is_relative_to(self._site.resolve())
         return file.read_bytes() if inside and file.is_file() else None
@@ -152,6 +153,7 @@ class Tab:
         """The element of a node, for one action."""
         backend = {"backendNodeId": node.backend}
         found = self._session.send("DOM.resolveNode", backend)["object"]["objectId"]
+        # The tree knows Chromium's number of a node, Playwright only selectors: an attribute joins them.
         every = f"document.querySelectorAll('[{_MARK}]')"
         old = f"{every}.forEach(e => e.removeAttribute('{_MARK}'));"
         code = f"function() {{ {old} (this.nodeType === 1 ? this : this.parentElement)"

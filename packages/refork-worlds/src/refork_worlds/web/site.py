@@ -214,6 +214,7 @@ def describe(data: Json) -> str:
 def in_words(state: Any) -> dict[str, str]:
     """A state in words, by its part."""
     rows = {
+        # The page keeps the order in which things came into the cart; equal carts must read equally.
         "cart": [f"{name} {many}" for name, many in sorted(state["cart"].items())],
         "list": [f"{name} {'ticked' if done else 'open'}" for name, done in state["list"]],
         "settings": [

@@ -61,6 +61,7 @@ def lines(text: str) -> list[Line]:
         name = ""
         if rest.startswith("name "):
             name = re.split(r" (?:value|of) ", rest[5:])[0]
+            # States stand right behind the name, and nothing marks where it ends.
             while name.rpartition(" ")[2] in _STATES:
                 name = name.rpartition(" ")[0]
         found.append(Line(int(number), role, name, rest))
@@ -421,6 +422,7 @@ class WebEpisode:
 
         if self._tab is None:
             return "no page"
+        # For the note: the element that was acted on may be gone afterwards.
         self._before = self._nodes
         try:
             why = self._tried(self._tab, action)

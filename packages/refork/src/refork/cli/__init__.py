@@ -61,7 +61,9 @@ def _root(
 
 def main() -> None:
     """Run the command line: exit status 0 done, 1 found something, 2 usage, 130 interrupted."""
+    # Before anything can print: nothing foreign is to reach a terminal as it is.
     show_only()
+    # Tokenizers that have run in threads warn in every process that is forked off this one afterwards.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     begin()
     try:

@@ -88,6 +88,7 @@ def _arms(data: EffectData, plot: int) -> Table:
     ends = [v for arm in (data.base, data.other) for v in (arm.rate, arm.low, arm.high) if v is not None]
     axis = (0.0, 1.0) if unit == "rate" else (min(ends, default=0.0), max(ends, default=1.0))
     known = [v for v in (data.difference, data.low, data.high) if v is not None]
+    # With no difference, or one of 0, the axis must still have a length.
     reach = max([abs(v) for v in known], default=0.0) or 1.0
     reach = min(1.0, reach * 1.1) if unit == "rate" else reach * 1.1
     table = Table.grid(padding=(0, 2))

@@ -125,6 +125,7 @@ def _refusing(name: str, error: UserError) -> Any:
 
     command = _made(name, refuse)
     command.help = "Cannot be used: " + "; ".join(line.strip() for line in str(error).splitlines())
+    # Whatever is typed behind the name, --help included, brings the reason and no complaint about options.
     command.params = []
     command.add_help_option = False
     command.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -235,5 +235,6 @@ def settings_for(base: Sampling, items: list[str]) -> Sampling | None:
     sampling = base.to_json() | {
         k: v for k, v in resolve(TurnSampling, overrides=items, environment={}) if v is not None
     }
+    # Reading the items fills in defaults, too; only what was named may replace what the record says.
     given = {item.partition("=")[0].partition(".")[0] for item in items}
     return Sampling.from_json(base.to_json() | {k: v for k, v in sampling.items() if k in given})

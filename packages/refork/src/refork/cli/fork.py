@@ -95,6 +95,8 @@ def fork_command(
         trajectory = store.path(point)
         place = world_for(trajectory, world, simulated=simulator is not None)
         grader = judge_for(success_regex, judge)
+        # Stopping when it is clear needs a score; without, two ungraded arms are compared by what they
+        # generated.
         if until_clear and change:
             place, grader = ask_for_grading(place, grader, as_json=as_json)
         with LiveProgress() as live:
@@ -109,6 +111,7 @@ def fork_command(
             }  # fmt: skip
             if what is None:
                 base = fork(point, actor, draws, **more)
+                # Before the answer is printed: bars that are still drawn would run into it.
                 live.close()
                 _print_arm(base, as_json)
                 return
@@ -342,6 +345,7 @@ def _check_one_change(store: Tree, held: list[Pair]) -> None:
     """Whether all pairs of a tree are of one change, so that one effect may stand for them."""
     if not held:
         raise BadInput("this tree holds no changed arm with its control", hint="draw some with `refork fork`")
+    # By what is recorded: two different changes may read alike in words.
     kinds = sorted({json.dumps(pair.changed.change, sort_keys=True) for pair in held})
     if len(kinds) > 1:
         what = sorted({_in_words(store, pair).what for pair in held})

@@ -107,12 +107,14 @@ class LiveProgress:
             run(stage, done, total, tokens=tokens, waiting=waiting)
         with self._lock:
             now = self._clock()
+            # A wait may be told without a stage: it is the last one's.
             if not stage:
                 stage = next(reversed(self._stages), "working")
                 if stage in self._stages:
                     done, total = self._stages[stage].done, self._stages[stage].total
             known = self._stages.get(stage)
             news = known is None
+            # A stage that counts less than before has begun again: its clock starts anew, its bar stays.
             if known is None or done < known.done:
                 known = _Stage(began=now, row=None if known is None else known.row)
                 self._stages[stage] = known
@@ -121,6 +123,7 @@ class LiveProgress:
             known.done, known.total, known.waiting = done, total, waiting
             if tokens is not None:
                 known.tokens = tokens
+                # Counts may begin with earlier work: the speed is of what came since.
                 known.first_tokens = tokens if known.first_tokens is None else known.first_tokens
             if self._bars is not None:
                 self._draw(self._bars, stage, known, now)

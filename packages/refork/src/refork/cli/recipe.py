@@ -153,6 +153,7 @@ class _Recipe:
     def visible_keys(self) -> set[str]:
         """Keys of the options that the help shows: needed and daily ones, then the first declared."""
         daily = (*_ALWAYS, *_DAILY)
+        # A stable sort: among equals the order of the declaration stays.
         ranked = sorted(self.options, key=lambda key: not (self.options[key].needed or key in daily))
         return set(ranked[: MOST - 1])
 
@@ -165,6 +166,7 @@ class _Recipe:
             if name in hidden:
                 more = {"hidden": True}
             elif name == self.set:
+                # Eager: what it sets is the default of other options, so it is read before any of these.
                 more = {"hidden": True, "is_eager": True, "callback": self._on_set}
             elif name == self.file:
                 more = {"is_eager": True, "callback": self._on_file}
@@ -264,6 +266,7 @@ class _Recipe:
             given.rest[key] = value
         else:
             into[option.parameter.name] = _valid(option, value, where)
+        # A --set may have been read first, and wins.
         given.given.setdefault(key, value)
 
     def _option(self, key: str, value: Any) -> _Option | None:
@@ -295,6 +298,7 @@ def add_recipes(app: typer.Typer) -> None:
         if info.callback is not None and not hasattr(info.callback, "recipe"):
             recipe = _Recipe(info.callback)
             if recipe.long:
+                # The partial takes the attributes that are set below; a bound method would refuse them.
                 run: Any = functools.wraps(info.callback)(functools.partial(recipe.run))
                 run.__signature__ = recipe.signature_with_recipe()
                 run.recipe = recipe
@@ -420,6 +424,7 @@ def _typed(option: _Option, text: str, where: str) -> Any:
     """The value of an option that was typed as text: as it stands, else as TOML reads it."""
     if isinstance(_from_toml(text), list):
         return _valid(option, _from_toml(text), where)
+    # As text first: an option of text may hold `007` or `true`, which TOML would read as something else.
     try:
         return _valid(option, text, where)
     except BadInput:
@@ -468,6 +473,7 @@ def _is_model(kind: Any) -> bool:
 def _comments(kind: type[Any]) -> dict[str, str]:
     """By field, the ``#:`` comment above it, in the class and in those that it is made from."""
     found: dict[str, str] = {}
+    # From the bases down: a field that is declared again keeps the old comment unless it brings one.
     for one in reversed(kind.__mro__):
         if one is object or one.__module__.partition(".")[0] == "pydantic":
             continue

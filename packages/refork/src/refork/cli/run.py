@@ -141,6 +141,7 @@ def _until_ended(record: RunRecord, show: Any) -> RunRecord:
     while True:
         state = record.state_at(time.time())
         crew = [(one["worker"], one["state"], one["task"], one["done"]) for one in record.workers]
+        # No times and no rates in it: they change at every look and are no news.
         now = (state, record.stage, record.done, record.total, record.waiting, record.rollouts, crew)
         if now != last:
             show(record)
@@ -148,6 +149,7 @@ def _until_ended(record: RunRecord, show: Any) -> RunRecord:
         if state in ENDED:
             return record
         time.sleep(0.5)
+        # What cannot be read at this moment leaves the last record standing.
         record = read_record(file_of(record)) or record
 
 

@@ -130,6 +130,7 @@ def _worker_row(one: Json, host: str, now: float) -> tuple[str, ...]:
 
 def _age(seconds: float) -> str:
     """A time in its largest unit."""
+    # From 59.5 s on a span is rounded to a minute or more, and then has two units.
     return span(seconds).rpartition(" ")[0].rpartition(" ")[0] if seconds >= 59.5 else span(seconds)
 
 

@@ -187,6 +187,7 @@ def _policies(specs: list[str]) -> dict[str, Policy]:
     from refork.policies.open import open_policy
 
     found = {}
+    # A specification may hold '=' too, but only behind its colon.
     for item in specs:
         name, given, spec = item.partition("=")
         named = bool(given) and ":" not in name
@@ -240,11 +241,13 @@ def _written(target: str, force: bool, *, binary: bool = False) -> Iterator[Any]
     file = Path(target)
     if file.exists() and not force:
         raise BadInput("the file exists already", where=target, hint="--force replaces it")
+    # In the same folder, so that taking the file's place is one step of the file system.
     part = file.with_name(f".{file.name}.part")
     try:
         with part.open("wb") if binary else part.open("w", encoding="utf-8") as out:
             yield out
             out.flush()
+            # On the disk before it gets its name: a crash would else leave an empty file that looks whole.
             os.fsync(out.fileno())
         part.replace(file)
     except OSError as error:
@@ -377,6 +380,7 @@ def merge(
     from refork.errors import BadInput
     from refork.tree import Tree
 
+    # All are checked before the first is copied, so that a slip in the last leaves the tree as it was.
     for other in others:
         if tree_name(other) == tree_name(tree) or (tree.exists() and other.exists() and other.samefile(tree)):
             raise BadInput("a tree cannot be merged into itself", where=tree_name(other))

@@ -150,6 +150,7 @@ def _run(command: str, given: dict[str, Any], profile: bool, track: str | None) 
     run: Run | None = None
     try:
         with observed(command, typed, out=None if out is None else str(out), profile=profile) as run:
+            # By way of its text, so that passwords deep inside a value go, too.
             told = json.dumps(CHOSEN.get({}), default=str)
             run.record.recipe = json.loads(_PASSWORD.sub("***@", told))
             if track is None:

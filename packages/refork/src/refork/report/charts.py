@@ -191,6 +191,7 @@ def _tidy(text: str, name: str) -> str:
 def _short(tag: str) -> str:
     """A tag without what only scripts and the one name of the picture replace, its numbers rounded."""
     bare = re.sub(r' (?:aria-\w+|role|class|pointer-events)="[^"]*"| opacity="1"', "", tag)
+    # One decimal is right for places; an opacity of 0.16 would become 0.2.
     return re.sub(r"(?<!opacity=\")-?\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), bare)
 
 
@@ -428,6 +429,7 @@ def _curves(lines: Sequence[Line], plane: Plane, last: bool, width: int) -> Any:
     layers.append(area.encode(detail="run:N", **span))
     whisker = base.transform_filter("datum.whisker").mark_rule(strokeWidth=1.5, aria=False)
     layers.append(whisker.encode(**span))
+    # The faint ones first, so that they lie behind their mean.
     for style in sorted({row["style"] for row in rows if row["style"]}, key=lambda text: text[1] == "0"):
         step, faint, dashed = (mark == "1" for mark in style)
         line = base.transform_filter(f"datum.style == '{style}'").mark_line(

@@ -61,11 +61,13 @@ def _steps(old: list[str], new: list[str]) -> list[_Op]:
     """How the words differ; equal ends are set aside first, and very long middles are not aligned."""
     short = min(len(old), len(new))
     begin = next((i for i in range(short) if old[i] != new[i]), short)
+    # Within what the common beginning has left: the two equal ends must not overlap.
     end = next((i for i in range(short - begin) if old[-1 - i] != new[-1 - i]), short - begin)
     was, now = old[begin : len(old) - end], new[begin : len(new) - end]
     middle: list[_Op] = [("replace", 0, len(was), 0, len(now))]
     # Alignment takes the product of both lengths: a page that waits minutes shows nothing.
     if len(was) * len(now) <= ALIGNED:
+        # Without difflib's guess, by which in long texts the words that come often are never matched.
         middle = list(SequenceMatcher(None, was, now, autojunk=False).get_opcodes())
     middle = [_joined(op, was, at, len(middle)) for at, op in enumerate(middle)]
     found: list[_Op] = [("equal", 0, begin, 0, begin)] if begin else []

@@ -12,6 +12,7 @@ Number = float | int
 def num(value: Number) -> str:
     """A coordinate with at most one decimal, so that equal data give equal bytes."""
     text = f"{value:.1f}".removesuffix(".0")
+    # Of two texts for the same place one: equal pictures are equal bytes.
     return "0" if text == "-0" else text
 
 

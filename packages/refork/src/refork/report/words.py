@@ -25,6 +25,7 @@ def rate(value: float | None) -> str:
 
 def _number(value: float, sign: bool = False) -> str:
     text = f"{abs(value):.{decimals(value)}f}"
+    # By the text: a small negative number that is written as 0 has no sign.
     zero = float(text) == 0
     mark = "" if zero else MINUS if value < 0 else "+" if sign else ""
     return mark + text
@@ -91,6 +92,7 @@ def duration(seconds: float | None) -> str:
         return DASH
     if seconds < 10:
         return f"{seconds:.1f}{NBSP}s"
+    # By the rounded number: 59.6 s are a minute, not 60 s.
     if round(seconds) < 60:
         return f"{seconds:.0f}{NBSP}s"
     minutes, rest = divmod(round(seconds), 60)

@@ -60,6 +60,7 @@ class Attachment:
 
     def attach(self) -> None:
         """Begin."""
+        # A copy of the list: what is put around a method may load modules itself.
         for name, module in list(sys.modules.items()):
             if self.wanted(name) and isinstance(module, ModuleType):
                 self.module(name, module)
@@ -105,6 +106,7 @@ class Attachment:
             of_class = isinstance(before, classmethod)
             watched = classmethod(wrap(before.__func__)) if of_class else wrap(before)
             setattr(kind, name, watched)
+            # What was inherited comes back by taking ours away: a copy of it would hide later changes above.
             self._undo.append(partial(setattr, kind, name, before) if own else partial(delattr, kind, name))
 
 
@@ -145,6 +147,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             else:
                 with keeper.section(IMPORTS):
                     execute(module)
+            # It may have been found while this was attached, and be loaded after that has ended.
             if self._owner._finder is self and self._owner.wanted(name):
                 self._owner.module(name, module)
 

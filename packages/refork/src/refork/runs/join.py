@@ -38,6 +38,7 @@ class _Joined:
         if self.telemetry is not None:
             self.telemetry.flush()
         begun = time.monotonic()
+        # The file grows with the run: at most a tenth of the time is to go into writing it.
         if self.profile is None or self.parts is None or begun - self.last < 10 * self.cost:
             return
         write_json(self.parts / f"{os.getpid()}.json", self.profile.to_json())

@@ -63,6 +63,7 @@ def observed(
             raise
         finally:
             wrong, status = _outcome(failed)
+            # Before the record's own end, which names the profile that is written here.
             finish(wrong)
             run.end(wrong, status)
             _run = None
@@ -72,6 +73,7 @@ def _outcome(error: BaseException | None) -> tuple[BaseException | None, int]:
     """What went wrong, and the exit status; an exit that is asked for is no error."""
     if error is None:
         return None, 0
+    # By its name: no module of the command line is imported here.
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return error, 130
     if isinstance(error, UserError):
@@ -143,6 +145,7 @@ def _watch(run: Run, profile: Path | bool, stack: ExitStack) -> Callable[[BaseEx
     keeper.enter(whole)
     parts = Path(tempfile.mkdtemp(prefix="refork-profile-")) if timing is not None else None
     given = run.telemetry.headers(whole) if run.telemetry is not None else {}
+    # Worker processes find the trace and the folder of the profile in their environment.
     stack.callback(_with_environment(given | ({PARTS: str(parts)} if parts is not None else {})))
 
     def finish(error: BaseException | None) -> None:

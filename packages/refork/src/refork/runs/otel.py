@@ -308,6 +308,8 @@ def _providers(
     ends: list[Any] = []
     tracers: TracerProvider = trace.NoOpTracerProvider()
     if traces:
+        # Ended by us, within a bound: at the exit of the process it would wait for a collector that is
+        # silent.
         spans = sdk_trace.TracerProvider(resource=resource, shutdown_on_exit=False)
         for name in traces:
             spans.add_span_processor(BatchSpanProcessor(_exporter("traces", name, environment)))

@@ -74,6 +74,7 @@ class Profile:
 
     def _thin(self) -> None:
         lengths = sorted(ended - began for began, ended, *_ in self._ran)
+        # Above the median: were equal ones kept, a full list could stay full and be thinned for each new one.
         self._least = lengths[len(lengths) // 2] + 1
         kept = [item for item in self._ran if item[1] - item[0] >= self._least]
         self.left_out += len(self._ran) - len(kept)
@@ -96,6 +97,7 @@ class Profile:
         process = os.getpid()
         threads = {self._home: 0}
         found: list[Json] = []
+        # The outer one first where both begin at once: viewers nest what comes later.
         for began, ended, name, thread, section in sorted(self._ran, key=lambda item: (item[0], -item[1])):
             number = threads.setdefault(thread, len(threads))
             event: Json = {

@@ -219,6 +219,7 @@ def resolve(
     """
     data: Json = {}
     if isinstance(file, RecipeText):
+        # A copy: the overrides are written into it, and the command may read its own again.
         data, file = copy.deepcopy(file.data), file.file
     elif file is not None:
         data = read_toml(file)

@@ -129,6 +129,7 @@ def _birth(pid: int) -> str:
         return _exists(pid)
     except OSError:
         return ""
+    # The name before the bracket may hold spaces and brackets itself; field 22 of the line is the beginning.
     state, *rest = text.rpartition(")")[2].split()
     return "" if state in "ZX" else rest[18]  # a zombie runs no more
 

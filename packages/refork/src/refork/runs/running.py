@@ -118,6 +118,7 @@ class Run:
                 record.tokens_per_second = new / spent if spent > 0 and new > 0 else None
             self._gauges()
             self._news = True
+        # Outside the lock: a tracker may take seconds, and the record is to be written meanwhile.
         if self._follower is not None and now - self._polled >= _TICK:
             self._polled = now
             self._poll(self._follower)
@@ -300,6 +301,7 @@ class Run:
 def _state(error: BaseException | None, status: int | None) -> Any:
     if isinstance(error, KeyboardInterrupt) or status == 130:
         return "interrupted"
+    # With status 1 a command ends that has found something: it has not failed.
     return "failed" if error is not None or status not in (None, 0, 1) else "done"
 
 

@@ -187,12 +187,15 @@ class SectionStack:
             failed = error
             raise
         finally:
+            # Whoever reads may leave early: the work is to end with its section, and not when it is
+            # collected.
             close = getattr(source, "close", None)
             if close is not None:
                 close()
             self.close(section, failed)
 
     def _tell(self, what: Callable[[Watcher], None]) -> None:
+        # A copy: whoever raises is taken out of the list.
         for one in tuple(self._watchers):
             try:
                 what(one)

@@ -294,6 +294,7 @@ class Follower:
         self._keep()
 
     def _file(self, file: Path) -> None:
+        # Before it is read: what is written in between makes the next poll read again.
         size = file.stat().st_size
         if size == self._read.get(file.name):
             return
@@ -301,6 +302,7 @@ class Follower:
         rows, damaged = _rows(file)
         if damaged and (note := f"{file}: lines that are no JSON are not shown: {damaged}") not in self.notes:
             self.notes.append(note)
+        # A file that now ends earlier was cut by a resumed run, whose steps are told from there on.
         told = min(self._told.get(file.name, -1), max((row["step"] for row in rows), default=-1))
         for row in rows:  # a resumed run takes back steps, and tells them again
             if row["step"] > told:

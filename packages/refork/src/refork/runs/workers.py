@@ -153,6 +153,7 @@ def seen_json(record: RunRecord, now: float) -> Json:
     workers = [
         one if one["state"] in ("lost", "ended") else one | {"state": "gone"} for one in record.workers
     ]
+    # What the record counts beyond the workers that it lists: those that were lost long ago.
     forgotten = Counter(record.workers_together) - Counter(together(record.workers))
     return data | {"workers": workers, "workers_together": together(workers, dict(forgotten))}
 

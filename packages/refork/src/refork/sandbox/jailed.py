@@ -82,6 +82,7 @@ def exposed(paths: Iterable[str | Path]) -> ExposedPaths:
     links: set[str] = set()
     for path in paths:
         todo, at, hops = list(Path(path).absolute().parts[1:]), "", 0
+        # As many links as Linux follows before it takes them for a circle.
         while todo and hops < 40:
             part = todo.pop(0)
             if part == "..":
@@ -230,6 +231,7 @@ class _Server:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, self._lock:
+                # A message of no bytes would not carry the descriptor.
                 socket.send_fds(self._socket, [b"x"], [theirs.fileno()])
             yield ours
 

@@ -43,6 +43,7 @@ def start(
     with theirs:
         number = theirs.fileno()
         code = ["-I", "-S", "-B", "-X", "utf8", "-c", BOOT, str(Path(inside.__file__).parent), module]
+        # A session of its own: a Ctrl-C at the terminal is for us, who end it in our own time.
         process = subprocess.Popen(
             [sys.executable, *code, "0" if as_input else str(number), *arguments],
             env={}, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -204,6 +204,7 @@ class Sandbox:
             try:
                 pid = zygote.ask({"do": "run", "plan": self._plan()}, theirs)["pid"]
             finally:
+                # While a copy of them is open here, the end of the run is never seen.
                 for fd in theirs:
                     os.close(fd)
         except EndedError:
@@ -228,6 +229,7 @@ class Sandbox:
         """What a run's process is to apply."""
         on = {layer.name: layer.on for layer in self._layers or ()}
         wanted = {name: on.get(name, name not in self._off) for name in LAYERS}
+        # Above the limit of the clock, so that this one is met first and names what was set.
         return {**wanted, "cpu": math.ceil(self.limits.seconds) + 1, "memory": self.limits.memory}
 
     def _process(self) -> Zygote:

@@ -166,6 +166,7 @@ def _plain_format(value: ast.expr) -> bool:
         fields = list(string.Formatter().parse(value.value))
     except ValueError:
         return False
+    # A field may stand within another's width, where attributes are looked up as well.
     return not any(
         "." in (name or "") or "[" in (name or "") or "{" in (spec or "") for _, name, spec, _ in fields
     )

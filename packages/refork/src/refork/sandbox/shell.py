@@ -170,6 +170,7 @@ class Shell:
             self._begin()
         with self._lock:
             try:
+                # By identity: only who holds this very state has the folder that is there now.
                 if self._held is not state:
                     self._held = None
                     self._ask({"do": "load", "entries": state.to_json()["entries"]})
@@ -314,4 +315,5 @@ def shared_shell(
     Raises:
         CannotDo: as :class:`Shell`.
     """
+    # The process is in the key: a fork must not talk through the socket of its parent.
     return _shared(os.getpid(), limits, tuple(exposed), json.dumps([unconfined, environment]))

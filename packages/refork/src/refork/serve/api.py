@@ -30,6 +30,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 
 #: Names that one header holds; clients refuse long ones.
 _TOLD = 50
+# JSON's numbers hold 48 bits exactly in every client.
 Seed = Annotated[int, Field(ge=0, lt=1 << 48)]
 Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 

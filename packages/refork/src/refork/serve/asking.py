@@ -59,6 +59,7 @@ def _banned(bias: dict[str, float]) -> tuple[int, ...]:
     for token, value in bias.items():
         if value == 0:
             continue
+        # Nine digits are more than a vocabulary needs, and keep `int` from reading a number of any length.
         if value != _NEVER or not (token.isascii() and token.isdigit()) or len(token) > 9:
             raise BadParameter("logit_bias", "logit_bias: only token ids with -100 (never) can be had here")
         banned.append(int(token))

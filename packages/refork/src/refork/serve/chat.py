@@ -171,6 +171,7 @@ class ChatChoices:
     def put(self, number: int, delta: Delta) -> str:
         """Add what is new to its choice; the text that may be sent now."""
         choice = self.choices[delta.choice]
+        # A stream writes them with their chunks and keeps none of them.
         if self._body.logprobs and not self._body.stream:
             choice.logprobs += chat_logprobs(delta, self._spell)
         return choice.put(delta)

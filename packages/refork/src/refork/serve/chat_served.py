@@ -94,6 +94,7 @@ class ChatAnswer:
     async def parts(self) -> AsyncIterator[list[Delta]]:
         """One part per reply, in their order, once all are there."""
         await asyncio.wait(self._replies, return_when=asyncio.FIRST_EXCEPTION)
+        # The first failure ends the wait: it is told before slower replies are there.
         for future in self._replies:
             if future.done():
                 future.result()  # raises what went wrong

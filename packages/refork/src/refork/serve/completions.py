@@ -145,6 +145,7 @@ class _Page:
     def put(self, number: int, delta: Delta) -> str:
         """Add what is new to a choice of prompt ``number``; the text that may be sent now."""
         choice = self._choices[number * self._body.n + delta.choice]
+        # Before the text moves on: its first token begins where the last part ended.
         logprobs = self._logprobs(number, choice, delta)
         choice.text.append(delta.text)
         choice.tokens += delta.tokens

@@ -260,6 +260,7 @@ class Engine:
 
     def _end(self, error: UserError, *, stay: bool = False) -> None:
         """Tell everybody who still waits that nothing more will come; ``stay``: new commands are taken."""
+        # By listener: one failure each, however many of its choices are open.
         left = {questions.listener: questions.loop for questions, _ in self._open.values()}
         # A decoder that failed is asked for nothing more; one that stays was cleared before.
         if self.failed is None and not stay:

@@ -119,6 +119,7 @@ class EngineModel:
 
     def _key(self, seed: int | None, number: int) -> NoiseKey:
         if seed is None:
+            # The draw of a noise key has 32 bits; a larger number would not fit its counter.
             return NoiseKey(0, FRESH, next(self._draws) % 2**32)
         return NoiseKey(seed, SEEDED, number)
 
@@ -148,6 +149,7 @@ class EngineModel:
 
     async def _beside(self, size: int, do: Callable[[], IntArray]) -> IntArray:
         """Run the tokenizer; in a thread where that takes long, or where another one uses it."""
+        # Where the lock is held, waiting for it here would stop the event loop.
         if size > _LONG or self._encoding.locked():
             return await asyncio.to_thread(do)
         return do()
@@ -218,6 +220,7 @@ class EngineModel:
 
 def likeliest(distribution: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
     """The ``top`` likeliest tokens of a law and their log-probs, best first, equal ones by their ids."""
+    # A full stable sort: a partial one would order tokens of equal log-prob as it happens to meet them.
     best = np.argsort(-distribution, kind="stable")[:top]
     return best.astype(np.int32), distribution[best]
 
@@ -272,6 +275,7 @@ class EngineAnswer:
         while True:
             await self._news.wait()
             self._news.clear()
+            # Read before the yield: what ends while the reader is away brings a part of its own.
             ended = self._open == 0
             fresh = [voice.take() for voice in self._voices if voice.fresh]
             if fresh:

@@ -155,6 +155,7 @@ def _action(exchange: Exchange, number: int, choice: Choice, above: str) -> NewN
         weights=None if card is None else card.weights,
         settings=None if exchange.settings is None else exchange.settings.to_json(),
         noise=choice.noise,
+        # A tree knows no such finish: that the policy called a tool stands in the message.
         finish="stop" if choice.finish == "tool_calls" else choice.finish,
         error=choice.error,
         cost=_cost(exchange, choice),
@@ -196,6 +197,7 @@ def _content(message: Message) -> str:
 
 
 def _name(exchange: Exchange, messages: Sequence[Message]) -> str:
+    # Without what is empty: clients send null, an empty text or nothing for the same message.
     said = [{key: message[key] for key in _SAID if message.get(key)} for message in messages]
     # The same words to another model, or with other tools, are another conversation.
     return _digest([exchange.model, list(exchange.tools), said])

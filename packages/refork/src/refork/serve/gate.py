@@ -121,6 +121,7 @@ class Gate:
         address = _address(name)
         if address is None:
             return name == self.host.lower()
+        # An empty host listens on every address, as 0.0.0.0 does.
         bound = _address(self.host) if self.host else ipaddress.IPv4Address(0)
         return bound is not None and (bound.is_unspecified or address == bound)
 
@@ -129,6 +130,7 @@ class Gate:
         sites, origins = told.get(b"sec-fetch-site", []), told.get(b"origin", [])
         if len(sites) > 1 or len(origins) > 1:
             return False
+        # Asked first: by the browser's own word an allowed page of another site is cross-site, too.
         origin = _origin(origins[0]) if origins else None
         if origin is not None and origin in {_origin(one) for one in self.origins}:
             return True
@@ -136,6 +138,7 @@ class Gate:
             return False
         if not origins or sites == ["same-origin"]:
             return True
+        # A Host header has no scheme, and a proxy in front may speak TLS: either scheme will do.
         return origin is not None and any(origin == _origin(f"{scheme}://{host}") for scheme in _PORTS)
 
 

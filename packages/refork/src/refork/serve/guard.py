@@ -130,6 +130,8 @@ class Guard:
             await asyncio.wait(
                 (work, leaving), timeout=self._settings.timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
+            # Both may be done at once: an answer that is complete counts, also where its client has just
+            # left.
             if work.done():
                 return
             # From here on nothing of the application may follow the error that is sent.
@@ -199,6 +201,7 @@ class _Out:
         await self._send(event)
 
     def _with_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        # Ours replace the application's, so that no route sends the browser another policy than the gate's.
         ours = {name for name, _ in self._headers}
         return [*((name, value) for name, value in headers if name.lower() not in ours), *self._headers]
 
@@ -213,6 +216,8 @@ class _Out:
         elif self._stream:
             with contextlib.suppress(TimeoutError):  # the client reads too slowly for that, too
                 async with asyncio.timeout(_PARTING_S):
+                    # Without `more_body` the event is the stream's last one, so the server ends the answer
+                    # with it.
                     await self._send({"type": "http.response.body", "body": refusal.event})
 
     async def refuse(self, refusal: Refused) -> None:

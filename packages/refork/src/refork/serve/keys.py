@@ -98,5 +98,6 @@ class ApiKeys:
         scheme, _, sent = (authorization or "").partition(" ")
         # Headers come decoded as Latin-1; these are the bytes that were sent.
         digest = hashlib.sha256(sent.strip().encode("latin-1", "replace")).digest()
+        # A list: `any` over a generator would stop at the match, and its time would tell which key it was.
         known = [hmac.compare_digest(digest, one) for one in self._digests]
         return f"key-{digest.hex()[:12]}" if any(known) and scheme.lower() == "bearer" else None

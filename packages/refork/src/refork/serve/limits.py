@@ -36,6 +36,7 @@ class Admission:
         self.slots = slots
         self.capacity = waiting
         self._clock = clock
+        # A dict for its order: slots go to whoever came first, and anybody may leave from the middle.
         self._entries: dict[_Entry, None] = {}
         self._inside = 0
         self._seconds = 1.0
@@ -89,6 +90,7 @@ class Admission:
             if before >= self.slots:
                 return
             before += entry.choices
+            # Told once: whoever stays is met here again each time that somebody else leaves.
             told, entry.started = entry.started, None
             if told is not None:
                 told()

@@ -168,6 +168,7 @@ def running(server: uvicorn.Server, host: str, port: int, path: str = "/") -> It
         thread = threading.Thread(target=server.run, kwargs={"sockets": [open_]}, daemon=True)
         thread.start()
         try:
+            # A server that cannot begin ends its thread and never says that it has started.
             while not server.started and thread.is_alive():
                 time.sleep(0.005)
             yield address_of(host, open_, path)

@@ -40,6 +40,7 @@ class _Job:
         """Let whoever waits go on; he may have gone, and his loop too."""
 
         def settle() -> None:
+            # A wait that timed out has cancelled it; a result would then raise in the reader's loop.
             if not self.done.done():
                 self.done.set_result(written)
 
@@ -150,6 +151,7 @@ class ExchangeRecorder:
                 leaves.append(nodes)
             self._tree.append(new_nodes)
         except Exception as error:
+            # A tree that cannot be written fails for every exchange alike; only a bad one is worth finding.
             if len(jobs) > 1 and not isinstance(error, TreeError):
                 for job in jobs:
                     self._commit([job])

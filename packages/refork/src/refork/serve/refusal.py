@@ -40,6 +40,7 @@ class Refused(UserError):
     @property
     def headers(self) -> dict[str, str]:
         """Headers beside the body."""
+        # The header has whole seconds, and 0 would bring the client back at once.
         told = {} if self.retry_s is None else {"retry-after": str(max(1, round(self.retry_s)))}
         if self.status == 401:
             told["www-authenticate"] = "Bearer"

@@ -56,6 +56,7 @@ def messages_of(given: str | Sequence[Json], instructions: str | None) -> tuple[
         if message is None:
             continue
         calls = message.get("tool_calls")
+        # Parallel calls come as items of their own, but a chat template wants them in one message.
         if calls and messages and messages[-1].get("tool_calls"):
             messages[-1]["tool_calls"] += calls
         elif calls and messages and messages[-1]["role"] == "assistant":

@@ -129,6 +129,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
         """What is served."""
         return ModelList(data=[row(name) for name in sorted(service.models)])
 
+    # Names may hold slashes (`world/NAME`), so all the rest of the path is the name.
     @app.get("/v1/models/{name:path}", responses=_ERRORS)
     async def model(name: str) -> ModelRow:
         """One of the models."""

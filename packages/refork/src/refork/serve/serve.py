@@ -116,6 +116,7 @@ def _server(
         lambda: create_app(models, settings, worlds=worlds),
         head_s=settings.body_s,
         connections=settings.connections,
+        # uvicorn takes whole seconds; half a second rounded down to 0 would cut every running answer at once.
         drain_s=math.ceil(settings.drain_s),
         level=level,
     )

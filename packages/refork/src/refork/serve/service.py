@@ -76,6 +76,7 @@ class Service:
             for asked in call.asked:
                 running.answers.append(await model.complete(asked))
             await running.begin()
+        # BaseException: a client that leaves before the answer has begun cancels this task, and holds places.
         except BaseException as error:
             await running.close(error)
             raise
@@ -194,6 +195,7 @@ class Running:
         try:
             stack.__exit__(type(error), error, error.__traceback__)
         except BaseException as raised:
+            # Watchers raise again what they are shown; whoever closes with an error raises it himself.
             if raised is not error:
                 raise
 

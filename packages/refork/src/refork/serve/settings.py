@@ -79,6 +79,7 @@ class ServerSettings:
             value = getattr(self, name)
             if value is None and name == "max_tokens":
                 continue
+            # True is an int to Python: without the first test `lanes=True` would pass as one lane.
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise _refuse(name, value, f"a whole number, {least} or more")
         if self.port > 65535:
@@ -133,6 +134,7 @@ def changed(settings: ServerSettings, items: Sequence[str]) -> ServerSettings:
 
 def _value(text: str) -> Any:
     try:
+        # Lower case first: True and None, as Python spells them, are no JSON.
         return json.loads({"none": "null"}.get(text.lower(), text.lower()))
     except ValueError:
         return text

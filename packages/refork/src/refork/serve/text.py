@@ -119,6 +119,7 @@ class Speech:
         for token in tokens:
             sent.append(self._offer(self._reader.put(token)))
             self.ends.append(self._read)
+        # What the reader still holds when all is said belongs to the last token.
         if last:
             sent.append(self._offer(self._reader.end()))
             if self.ends:
@@ -137,6 +138,7 @@ class Speech:
         text = self._held + text
         found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
+            # Of those that begin together the longest, so that the answer does not hang on their order.
             at, self.stopped = min(found, key=lambda pair: (pair[0], -len(pair[1])))
             return text[: at + len(self.stopped) if self._keep else at]
         kept = max(begun(text, stop) for stop in self._stops)

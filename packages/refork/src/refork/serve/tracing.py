@@ -79,6 +79,7 @@ class OpenSpan:
                 self._span.set_attribute("error.type", kind)
                 self._span.set_status(StatusCode.ERROR, broken[0] if broken else kind)
         with harmless("a span could not be kept"):
+            # On its own: a span that could not be described has to be ended all the same, or is never sent.
             self._span.end()
 
 
@@ -133,6 +134,7 @@ def _asked(call: ActiveRequest, asked: Asked) -> Json:
     }
     if asked.seed is not None:
         found["gen_ai.request.seed"] = asked.seed
+    # The conventions have a double for each of these, for top_k too.
     for name in ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"):
         if (value := getattr(settings, name)) is not None:
             found[f"gen_ai.request.{name}"] = float(value)
@@ -172,6 +174,7 @@ def _contents(exchange: Exchange) -> Json:
     answers = []
     for choice in exchange.choices:
         message = choice.message or {"role": "assistant", "content": choice.text}
+        # The conventions' word for it is in the singular.
         finish = "tool_call" if choice.finish == "tool_calls" else choice.finish
         answers.append(parts_of_message(message) | {"finish_reason": finish})
     return {INPUT: json.dumps([parts_of_message(one) for one in asked]), OUTPUT: json.dumps(answers)}

@@ -59,13 +59,16 @@ class TurnText:
     def _safe(self) -> int:
         """Where a call begins or may begin."""
         if self._start is None:
+            # All that has come may still become the mark of a thought; no text at all may, too.
             if _THINKS.startswith(self._text.lstrip()):
                 return 0
+            # The mark that ends a thought may lie across what was searched and what is new.
             self._start = self._spoken(max(self._searched - len(_THOUGHT), 0))
         if self._start is None:
             # While it thinks nothing is a call; the end of the thought may be half there.
             self._searched = len(self._text)
             return len(self._text) - begun(self._text, _THOUGHT)
+        # A position in place of a slice: `^` then still means where a line truly begins.
         begins = self._begins.search(self._text, max(self._start, self._searched))
         if begins is not None:
             self._found = begins.start()

@@ -27,6 +27,7 @@ def detach(reads: int, writes: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), NONE, NONE, NONE)
     high = os.dup(reads), os.dup(writes)
+    # Both above the two numbers first: else one could be put where the other still lies.
     while min(high) <= WRITES:
         high = os.dup(high[0]), os.dup(high[1])
     os.dup2(high[0], READS)
@@ -50,6 +51,7 @@ def restrict(plan: dict[str, Any], base: int) -> dict[str, str]:
         vital = [name for name in ("RLIMIT_CPU", "RLIMIT_CORE", "RLIMIT_FSIZE") if name in refused]
         if vital:
             failed["rlimits"] = f"the system did not take {', '.join(vital)}"
+    # The filter last: it leaves none of the calls by which the other layers are applied.
     machine = seccomp.here()
     if plan["seccomp"] and machine is None:
         failed["seccomp"] = "no filter for this system and processor"

@@ -50,6 +50,7 @@ def serve(control: int, arguments: list[str]) -> None:
     """Fork a guard for each connection that comes, to the end; ``arguments``: an empty folder of ours."""
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
+    # Nobody waits for the guards, so the kernel is to reap them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     filtered.ready(sockets=False, signals=False)  # made once, for all that are forked
     while True:
@@ -71,6 +72,7 @@ def serve(control: int, arguments: list[str]) -> None:
 def guard(connection: int, spot: str) -> NoReturn:
     """Answer one request, then end."""
     try:
+        # As usual again: a child that the kernel reaped could not be asked for its status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if sys.platform == "linux":
             jail.call("prctl", jail.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -51,9 +51,11 @@ def apart(folder: str, spaces: int = NEW_UTS | NEW_IPC | NEW_PID | NEW_NET) -> N
     root, user, group = os.geteuid() == 0, os.geteuid(), os.getegid()
     call("unshare", ctypes.c_int(NEW_NS | spaces | (0 if root else NEW_USER)))
     if not root:
+        # Before the groups' map: without it the kernel lets no plain user write one.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{USER} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{USER} {group} 1")
+    # Private first: what is mounted below would else appear outside, too.
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
 
@@ -145,6 +147,7 @@ def remove(names: list[str], top: int) -> None:
         try:
             os.unlink(name, dir_fd=top)
             continue
+        # Of a folder Linux says EISDIR, and other systems EPERM.
         except (IsADirectoryError, PermissionError):
             place = _taken(name, top)
         try:
@@ -213,7 +216,9 @@ def ruleset(rights: dict[str, int], least: int = 6, newest: int = 99) -> int:
     for path, right in rights.items():
         with suppress(FileNotFoundError):
             fd = os.open(path, os.O_PATH)
+            # Of a file the kernel takes no right that only folders have: to run, write and read it are left.
             kept = files & (right if Path(path).is_dir() else right & 7)
+            # The kernel's struct is packed, so nothing lies between its two fields.
             rule = struct.pack("=Qi", kept, fd)
             if libc.syscall(LANDLOCK_ADD, rules, BENEATH, rule, 0):
                 raise RefusedError(f"the kernel refused a Landlock rule for {path}")
@@ -243,6 +248,7 @@ def own(wanted: dict[str, int], user: int = USER) -> None:
     """What every way of confinement ends with; an administrator becomes a user who owns nothing else."""
     if os.geteuid() == 0:
         os.setgroups([])
+        # The groups first: once the user is changed they cannot be any more.
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     if sys.platform == "linux":
@@ -301,6 +307,7 @@ def call(name: str, *arguments: Any) -> None:
         RefusedError: it failed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    # These functions read whole registers; ctypes passes a plain int as 32 bits of one.
     plain = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in arguments]
     if name == "prctl":
         plain[0] = ctypes.c_int(arguments[0])

@@ -27,6 +27,7 @@ def rules(known: int) -> bytes:
     files = (1 << _FILE_RIGHTS.get(known, _LATER)) - 1
     network = 0b11 if known >= 4 else 0
     scoped = 0b11 if known >= 6 else 0
+    # As long as this version knows it: an older kernel refuses fields that are set beyond its own.
     fields = [files, network, scoped][: 1 + (known >= 4) + (known >= 6)]
     return struct.pack(f"={len(fields)}Q", *fields)
 

@@ -28,6 +28,7 @@ def wanted(seconds: int, memory: int, base: int) -> dict[str, int]:
         "RLIMIT_DATA": base + memory,
         "RLIMIT_NPROC": 0,
         "RLIMIT_FSIZE": 0,
+        # Descriptors 0 to 4: the null device and the two pipe ends.
         "RLIMIT_NOFILE": 5,
         "RLIMIT_CORE": 0,
         "RLIMIT_MEMLOCK": 0,

@@ -115,6 +115,7 @@ class Runner:
         kept: dict[int, bytearray] = {out[0]: bytearray(), told[0]: bytearray(), report[0]: bytearray()}
         ended = _watched(process, kept, asked["seconds"], asked["output"], out[0])
         self.way.end(process, _number(kept[report[0]], b"began "))
+        # All is ended by now: what the pipes still hold is the whole rest, and nobody keeps them open.
         for fd, data in kept.items():
             while _drain(fd, data, asked["output"]):
                 pass
@@ -264,6 +265,7 @@ def _open_up(place: str, wanted: int, opened: list[tuple[str, int]]) -> None:
 
 def _file(place: str, most: int) -> bytes:
     """A file's bytes; one that has more is cut, so that the folder is as it is told."""
+    # Whatever lies there: a link is not followed, and a pipe without a writer makes nobody wait.
     with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         data = file.read(most)
         longer = bool(file.read(1))

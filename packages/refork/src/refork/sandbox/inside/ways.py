@@ -212,6 +212,7 @@ class Spaces(Way):
         try:
             return os.fork() or self.stand(command)
         finally:
+            # Back: later processes would else be born where the first one, and with it all, is gone.
             call("setns", ctypes.c_int(self._own), ctypes.c_int(jail.NEW_PID))
 
     def confine(self) -> None:
@@ -220,6 +221,7 @@ class Spaces(Way):
         jail.mount("tmpfs", "/tmp", "tmpfs", jail.MS_NOSUID | jail.MS_NODEV, self._data)
         with suppress(RefusedError):  # some containers forbid it; few tools look there
             jail.mount("proc", "/proc", "proc", jail.MS_NOSUID | jail.MS_NODEV | jail.MS_NOEXEC)
+        # Version 3 of the call; 24 zeros are no capability in any of its three sets.
         call("capset", struct.pack("=2I", 0x20080522, 0), bytes(24))
         super().confine()
         _filtered(sockets=True)

@@ -85,6 +85,7 @@ def _end(pid: int, others: set[int]) -> dict[str, Any]:
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
+    # An end to it: what forks faster than it is killed must not hold up all later runs.
     for _ in range(1000):
         left = [one for one in _children() if one not in others]
         if not left:

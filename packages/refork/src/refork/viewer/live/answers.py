@@ -143,6 +143,7 @@ def _node(view: TreeView, node: Node, branches: dict[int | None, int]) -> Json:
 
 
 def _keep(item: tuple[int | None, int]) -> float:
+    # What goes on behind the whole node comes after what leaves it inside.
     return math.inf if item[0] is None else item[0]
 
 

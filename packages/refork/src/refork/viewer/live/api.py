@@ -78,6 +78,7 @@ def create_viewer_app(
         handlers=error_handlers(),
         openapi_url=None,
     )
+    # Before any route is made: each has the class that is set at that moment.
     app.router.route_class = _reading(shelf)
     _add_page(app, shelf, forking)
     _add_lists(app, shelf)

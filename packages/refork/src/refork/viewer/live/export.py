@@ -58,6 +58,7 @@ def _check_target(file: Path) -> None:
         return
     try:
         with file.open("rb") as old:
+            # An empty file holds nothing that a page could take away.
             page = old.read(len(_HTML)).lower() in (_HTML, b"")
     except OSError as error:
         raise CannotDo(f"the target cannot be read: {error.strerror}", where=str(file)) from error

@@ -132,6 +132,7 @@ class Forking:
                 raise CannotDo("another fork is under way", hint="wait for it to end, or stop it")
             job = Job(str(next(self._numbers)), wish)
             self._jobs[job.id] = job
+            # The oldest go; whichever is under way is the newest.
             for old in list(self._jobs)[:-KEPT_JOBS]:
                 del self._jobs[old]
         release_workers()  # the policy was read in another thread

@@ -89,6 +89,7 @@ def shared_page(start: Json) -> str:
     )
     style = asset("page.css").decode()
     head = f'<meta http-equiv="content-security-policy" content="{policy}">\n<style>\n{style}</style>'
+    # Two hyphens may end the comment that these stand in.
     notices = asset("vendor/LICENSES.txt").decode().replace("--", "- -")
     return _document(
         head, f"{_data(start)}\n<script>{script}</script>\n<!-- Parts of other projects:\n{notices}-->"

@@ -116,6 +116,7 @@ def _below(folder: Path) -> Iterator[tuple[str, Path]]:
     """Trees below a folder, by path, :data:`LISTED` at most; what is hidden is left out."""
     count = 0
     for top, folders, names in os.walk(folder):
+        # In place: `os.walk` goes down into whatever is left of this very list.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             file = Path(top, name)
