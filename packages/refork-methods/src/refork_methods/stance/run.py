@@ -298,6 +298,7 @@ def _rates(cases: Sequence[Case], counts: dict[str, tuple[int, int]]) -> list[Ra
     times = Counter(texts)
     return [
         Rate(
+            # Two runs are matched by this name and none may come twice, yet two cases may share a text.
             text if times[text] == 1 else f"{text} [{case.id[:8]}]",
             case.intent,
             *counts[case.id],
