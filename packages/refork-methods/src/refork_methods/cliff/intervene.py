@@ -51,6 +51,7 @@ def _job(
     before: Point, policy: Policy, mode: Mode, draws: int, world: World | None, seed: int, token: int | None
 ) -> ReadyArm:
     assert before.tree is not None
+    # Also to delete, the arm begins behind the token: arms share noise only where they begin at one point.
     behind = before.tree.at(before.node, before.keep + 1)
     return prepare(behind, policy, draws, change=_change(mode, token), world=world, seed=seed)
 

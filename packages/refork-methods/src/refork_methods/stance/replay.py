@@ -174,8 +174,8 @@ def causal_cuts(
     wanted = {(t.node.id, keep): t for t, turn in turns for keep in _keeps(t, turn)}
     jobs = _jobs(wanted, policy, marker, k, answer_tokens, seed)
     arms = run_batches(jobs, len(wanted), "answering around turns", progress)
+    # An earlier run that asked for more answers may have left them on the tree.
     leaves = {
-        # An earlier run that asked for more answers may have left them on the tree.
         name: [d.leaf for d in arm.draws if d.end != "error" and d.draw < k] for name, arm in arms.items()
     }
     asked = [leaf for mine in leaves.values() for leaf in mine]
