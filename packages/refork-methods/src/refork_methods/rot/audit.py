@@ -181,6 +181,7 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall
     shown: bool | None = None
     done = call.compaction
     if done is not None and done.fired:
+        # An inferred compaction whose summariser's calls are not in the log does not tell what was shown.
         known = call.prompted or bool(done.calls)
         shown = any(rule.text in text_of(m) for c in done.calls for m in c.prompt) if known else None
     before = calls[number - 1].context if number else ()

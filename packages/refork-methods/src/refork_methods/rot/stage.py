@@ -61,6 +61,7 @@ class Stage:
     @property
     def valid(self) -> bool:
         """Whether every compaction that the condition asked for really fired."""
+        # All of them: with one round that did not fire, the context is not the one that the condition names.
         return sum(r.result.fired for r in self.rounds) >= self.wanted
 
     def survival(self, rule: str) -> RuleSurvival | None:
