@@ -131,7 +131,6 @@ def _langchain(w: Wanted) -> Compactor:
 
     keep = ("messages", w.number("keep", 4))
     trim = w.number("trim", 4000)
-    # A trim of 0 stands for langchain's None, no trimming: an option of a name is always a number.
     return LangChainMiddlewareCompactor(w.summariser(), ("tokens", w.budget), keep, trim or None, draw=w.draw)  # type: ignore[arg-type, unused-ignore]
 
 
