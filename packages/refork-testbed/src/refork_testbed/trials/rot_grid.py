@@ -241,6 +241,7 @@ class Bench:
     def scene(self, cell: Cell) -> Scene:
         """The session of a cell: one for each task and repetition, the same for all models and conditions."""
         r = self.recipe
+        # The stride is far above the number of sessions, so runs with other seeds share none.
         seed = r.seed * 10_000_019 + (cell.rep if cell.rep >= 0 else _SEARCH_SEED - cell.rep)
         # One history for every number of rounds: more rounds cut it into more parts, each of ``turns``.
         return Scene(
