@@ -114,6 +114,7 @@ class _Speaker:
         turn = len(ids) - ids[::-1].index(TURN) if TURN in ids else 0
         before, said = self._words.pieces(ids[:turn])[0], self._words.pieces(ids[turn:])[0]
         distribution: dict[str, float] = {}
+        # Behind words that begin neither way nothing is left to say, and the turn ends.
         fitting = {way: p for way, p in self._ways(before).items() if p > 0 and way.startswith(said)} or {
             said: 1.0
         }
