@@ -45,6 +45,7 @@ ALONE: Final = np.full((4, 4), 0.4) + 0.5 * np.eye(4)
 HARNESS: Final = ALONE.copy()
 HARNESS[[2, 1], [2, 2]] = 0.5, 0.9
 HARNESS[[3, 0], [3, 3]] = 0.4, 0.9
+# Shared by all who import them: a write would change the world for everyone.
 for _matrix in (ALONE, HARNESS):
     _matrix.flags.writeable = False
 
