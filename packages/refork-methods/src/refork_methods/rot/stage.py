@@ -176,6 +176,7 @@ def compact_conversation(
 
     Raises: BadChange where nothing stands before the request; what the compactor raises.
     """
+    # Tools ride on a message that the compactor may drop: taken off here, they are put back by ``asked``.
     tools = tuple(tools_of(messages))
     named = content_ids([{k: v for k, v in m.items() if k != "tools"} for m in messages])
     if len(named) < 2:
