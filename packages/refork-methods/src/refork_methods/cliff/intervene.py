@@ -125,6 +125,7 @@ def contrast(
     for at in positions:
         modes: tuple[Mode, ...] = ("delete",) if at.after is None else ("delete", "keep")
         jobs += [_job(at.before, policy, mode, draws, world, fresh, None) for mode in modes]
+    # One arm at the last token of a trace and two elsewhere: below they are taken in the same order.
     arms = iter(run_jobs(jobs, judge=judge, progress=progress, stage="deleting and keeping"))
     deleted, kept, tokens = [], [], 0
     for at in positions:

@@ -213,6 +213,7 @@ def _outcome(rule: Constraint, call: ModelCall, number: int) -> tuple[str | None
     if rule.checker is None or call.answer is None:
         return None, ""
     found = grade(call.answer, rule.checker)
+    # Left silent, a checker's fault would pass for a rule that was kept.
     if found.outcome == "error":
         raise BadInput(found.reason, where=f"rule {rule.id!r}, call {number + 1}", hint="mend the checker")
     return found.outcome, found.reason

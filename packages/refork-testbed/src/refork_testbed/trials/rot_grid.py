@@ -265,10 +265,12 @@ class Bench:
     def stage(self, cell: Cell, scene: Scene) -> Stage:
         """The context of a cell. Raises whatever the compactor raises."""
         request = scene.twin if cell.request == "twin" else None
+        # Floor and control compact nothing, so any compactor will do that asks no model.
         compactor = open_compactor(
             cell.compactor if cell.condition in COMPACTS else "truncate",
             summariser=self.summariser(cell),
             max_tokens=cell.budget or self.recipe.max_tokens,
+            # Where no summary is written nothing reads it, but it has to be a limit.
             words=cell.words or 1,
             draw=max(cell.rep, 0),
         )
@@ -316,6 +318,7 @@ class Bench:
                 silent_for += 1
                 if silent_for == _PATIENCE:
                     raise last.down
+            # Only an episode that asked a summariser shows that the server answers again.
             elif last.stage is not None and last.stage.summary_calls:
                 silent_for = 0
         alive = [s for s in staged if s.job is not None]
