@@ -121,6 +121,7 @@ class _Speaker:
         for way, p in fitting.items():
             rest = way[len(said) :]
             first = self._words.pieces(self._words.encode(rest)[:1])[0] if rest else ""
+            # Shares of the ways still open: what was said so far may have ruled one out.
             distribution[first] = distribution.get(first, 0.0) + p / sum(fitting.values())
         return distribution
 
