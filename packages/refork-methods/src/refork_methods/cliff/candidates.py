@@ -107,6 +107,7 @@ def candidates(
         before, own = cliff.nominee.before, cliff.nominee.token
         assert before.tree is not None
         distribution = policy.next_logprobs([before.tree.path(before).tokens])[0]
+        # Stable: tokens of one probability come in the order of their ids, and a run done again is the same.
         ids = [int(i) for i in np.argsort(-distribution, kind="stable")[:k] if np.isfinite(distribution[i])]
         plans.append((cliff, ids, distribution))
         jobs += [
@@ -118,6 +119,7 @@ def candidates(
     found = []
     for cliff, ids, distribution in plans:
         own, rows, tokens, sampled = cliff.nominee.token, [], 0, 0
+        # In the order of the jobs above: arms are taken one by one, and the own token has none.
         for token in ids if own in ids else [*ids, own]:
             count = cliff.after
             if token != own:

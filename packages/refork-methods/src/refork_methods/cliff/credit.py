@@ -55,6 +55,7 @@ def cliff_advantages(
         if gains is not None and cliffs is not None:
             keep = np.zeros(len(gains), dtype=bool)
             keep[list(cliffs[number])] = True
+            # What is unknown stays NaN: as a 0 it would be learned as "this token changed nothing".
             gains = np.where(keep | np.isnan(gains), gains, 0.0)
         found.append(_along(trajectory, gains))
     return found

@@ -63,6 +63,7 @@ class Curve:
 
     def unpaired_error(self) -> Floats:
         """Standard error of each drop as if its two sides were independent, [T] (the paper's)."""
+        # Behind the last token stands one known outcome; being 0 or 1, it adds no variance.
         after = np.append(self.draws[1:], 1)
         value = self.value
         return unpaired_error(value[:-1], value[1:], self.draws, after)
@@ -74,6 +75,7 @@ class Curve:
     def paired_error(self) -> Floats:
         """Standard error of each drop from its discordant pairs, [T]; right where draws are reused."""
         pairs = np.maximum(self.pairs, 2)  # of fewer nothing is said
+        # Where all pairs agree, cancellation can leave a tiny negative sum of squares.
         spread = np.maximum(self.pair_square - self.pair_drop**2 / pairs, 0.0)
         return np.where(self.pairs > 1, np.sqrt(spread) / pairs, np.nan)
 
@@ -81,6 +83,7 @@ class Curve:
         """Plain fields; a probability that is not known is None."""
         rows = {f.name: getattr(self, f.name) for f in fields(self)}
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in rows.items()}
+        # JSON has no NaN. From None NumPy makes NaN again, so reading back needs no case of its own.
         return plain | {"chance": [None if np.isnan(c) else c for c in self.chance.tolist()]}
 
     @classmethod

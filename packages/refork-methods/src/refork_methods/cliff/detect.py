@@ -80,6 +80,7 @@ def undecided(curve: Curve, *, delta0: float = DELTA0, confidence: float = 0.95)
     chance = np.nan_to_num(curve.chance)  # not known: nothing is ruled out
     # Few pairs may show no discordance by luck; with pi known, the error is at least of this size.
     least = np.sqrt((1 - chance) / (2 * pairs))
+    # Without two pairs the error is infinite, so such a token is never clear.
     drop = np.nan_to_num(curve.paired_drop())
     error = np.maximum(np.nan_to_num(curve.paired_error(), nan=np.inf), least)
     clear = (drop + STOP_LOW * error < delta0) | (drop - STOP_HIGH * error > delta0)
@@ -96,6 +97,7 @@ def _limits(curve: Curve, confidence: float) -> tuple[Floats, Floats]:
     # Of no losses the upper limit is 1 and of no wins the lower one 0: so it is for next to none.
     upper = betaincinv(wins + 1, np.maximum(lost, 1e-9), confidence)
     lower = betaincinv(np.maximum(wins, 1e-9), lost + 1, 1 - confidence)
+    # An ungraded end counts as 0, the value behind a token that rules out least.
     return upper, np.append(lower[1:], curve.outcome or 0.0)
 
 
@@ -133,10 +135,12 @@ def _likeliest(before: Count, after: Count, drop: float) -> float:
         gain = _over(wins, rate + drop) + _over(less, rate)
         return gain - _over(draws - wins, 1 - drop - rate) - _over(other - less, 1 - rate)
 
+    # Above 1 - drop the slope is minus infinity, so the root has both rates within [0, 1].
     return float(bisect(slope, 0.0, 1.0))
 
 
 def _over(count: int, rate: float) -> float:
+    # Infinite even for a count of 0: bisect needs a change of sign between the two ends.
     return count / rate if rate > 0 else math.inf
 
 

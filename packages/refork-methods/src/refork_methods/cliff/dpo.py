@@ -160,6 +160,7 @@ def cliff_dpo(
             for part in _parts(pairs, chosen.rows)
             for pair, m, e in zip(part, *_margins(policy, part, chosen.eos_compat), strict=True)
         ]
+    # From here on the weights change in place; the rows hold all that is left of the reference.
     trained, kept = _split(rows, chosen)
     before = _accuracy(policy, kept, chosen)
     log = _train(policy, trained, chosen, progress)
@@ -280,6 +281,7 @@ def _update(
     optimizer.zero_grad(set_to_none=True)
     loss = 0.0
     for part in _parts(group, settings.rows):
+        # Over the whole group's size: a mean of each part would give pairs of a short last part more weight.
         part_loss = _loss(policy, part, settings).sum() / len(group)
         part_loss.backward()  # type: ignore[no-untyped-call]
         loss += float(part_loss.detach())

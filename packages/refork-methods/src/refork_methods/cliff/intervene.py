@@ -51,6 +51,7 @@ def _job(
     before: Point, policy: Policy, mode: Mode, draws: int, world: World | None, seed: int, token: int | None
 ) -> ReadyArm:
     assert before.tree is not None
+    # Also to delete, the arm begins behind the token: arms share noise only where they begin at one point.
     behind = before.tree.at(before.node, before.keep + 1)
     return prepare(behind, policy, draws, change=_change(mode, token), world=world, seed=seed)
 
@@ -124,6 +125,7 @@ def contrast(
     for at in positions:
         modes: tuple[Mode, ...] = ("delete",) if at.after is None else ("delete", "keep")
         jobs += [_job(at.before, policy, mode, draws, world, fresh, None) for mode in modes]
+    # One arm at the last token of a trace and two elsewhere: below they are taken in the same order.
     arms = iter(run_jobs(jobs, judge=judge, progress=progress, stage="deleting and keeping"))
     deleted, kept, tokens = [], [], 0
     for at in positions:

@@ -44,6 +44,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
     if not len(distribution) or np.isnan(distribution).any() or distribution[0] > 1e-6:
         raise BadInput("log-probs must be there, at most 0 and not NaN", where="entropy")
     counted = distribution[:top_k]
+    # An impossible token adds nothing to the entropy, but 0 * -inf is NaN.
     counted = counted[np.isfinite(counted)]
     whole = bool(np.exp(counted).sum() > 1 - 1e-6)
     if full and not whole:
@@ -53,6 +54,7 @@ def top_entropy(logprobs: ArrayLike, top_k: int | None = TOP_K, *, full: bool = 
             where="entropy",
             hint="take the bound (full=False), or give the log-probs of the whole vocabulary",
         )
+    # Adding 0.0 turns the -0.0 of a sure token into 0.0.
     return Entropy(float(-(np.exp(counted) * counted).sum()) + 0.0, not whole)
 
 
@@ -67,6 +69,7 @@ def cliff_kind(entropy: float, rank: int, sure: float = SURE) -> Kind:
     ``deterministic``: the policy was sure and took its first choice. ``uncertain``: it was not sure, and
     took it. ``sampled-off``: it was not sure and took another. ``other``: sure, yet another was drawn.
     """
+    # Asked this way round, NaN is refused too.
     if rank < 1 or not entropy >= 0:
         raise BadInput(f"entropy {entropy!r} and rank {rank!r} are not possible", where="cliff kind")
     if rank == 1:

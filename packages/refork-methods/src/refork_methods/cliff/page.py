@@ -23,6 +23,7 @@ def write_page(folder: Path, report: Json, tokens: Sequence[Json]) -> Path:
     for row in report["cliffs"] or ():
         if row["real"]:
             cliffs.setdefault(str(row["leaf"]), []).append(row)
+    # Stable: traces with a cliff first, in each half the order of the scan.
     order = sorted(traces, key=lambda leaf: leaf not in cliffs)
     drawn = [_drawn(leaf, traces[leaf], cliffs.get(leaf, [])) for leaf in order[:MOST]]
     page = environment("refork_methods.cliff").get_template("cliffs.html.j2")

@@ -141,6 +141,7 @@ def _text(
     """Messages, turn and both tokens as text; None unless all of it reads back as the same ids."""
     opening = policy.render([], token_array([]), messages).tokens
     texts = [policy.decode(token_array([token])) for token in tokens]
+    # A token alone may be part of a character, or merge with the text before it when that is read anew.
     for token, text in zip(tokens, texts, strict=True):
         said = policy.encode(turn + text) if turn + text else token_array([])
         if not np.array_equal(np.concatenate([opening, said]), np.array([*prompt, token])):

@@ -48,6 +48,7 @@ def chain_values(table: Table) -> dict[str, float]:
     index = {name: i for i, name in enumerate(names)}
     step = np.zeros((len(names), len(names)))
     for state, sampling in table.items():
+        # Their only word is the empty one, which ends the chain here but is also the name of the first state.
         if state not in (RIGHT, WRONG):
             for word, chance in sampling.items():
                 step[index[state], index[word]] += chance
@@ -119,6 +120,7 @@ def flat_chain(
         values[token + 1 :] = after
         chances[token] = low
     values[-1] = 0.0
+    # A fall from V to 0 needs a token of probability 1 - V or less.
     chances[-1] = min(chances[-1], 1 - values[-2])
     return planted_chain(values, chances)
 
@@ -141,6 +143,7 @@ def record_trace(
     ids = policy.encode(tokens) if isinstance(tokens, str) else token_array(tokens)
     prefix = start.tree.path(start).tokens
     whole = token_array(np.concatenate([prefix, ids]))
+    # A sequence's first token has no log-prob, so those of the trace begin one place earlier.
     logprobs = policy.logprobs([whole])[0][len(prefix) - 1 :]
     ends = token_array([len(policy.decode(ids[: i + 1])) for i in range(len(ids))])
     draft = NewNode(

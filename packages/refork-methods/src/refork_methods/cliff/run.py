@@ -204,6 +204,7 @@ def run_scan(
 
 def _record(run: CliffRun, found: Scanned) -> None:
     """Write a trace's potential to the tree and to the run's files."""
+    # The list of traces comes last: a trace that is on it has all its tokens in the other file (see _mend).
     _store_potential(run, found)
     with (run.folder / "tokens.jsonl").open("a") as out:
         out.writelines(json.dumps(row) + "\n" for row in token_rows(found, run.policy))
@@ -221,6 +222,7 @@ def _store_potential(run: CliffRun, found: Scanned) -> None:
     for node, keep in action_steps(found.trajectory):
         row = found.curve.value[first : first + keep]
         first += keep
+        # A score covers all tokens of its node and has no gap; a node cut short or half known gets none.
         if keep == node.length and not np.isnan(row).any():
             scores.append(Score(node.id, "potential", row, producer.id))
     run.tree.add_producer(producer)

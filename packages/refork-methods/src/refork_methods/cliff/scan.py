@@ -81,6 +81,7 @@ def _curve(swept: Sweep, at: Ints, length: int) -> Curve:
     pairs = np.zeros(length, dtype=np.int64)
     total, square = np.zeros(length), np.zeros(length)
     wins[at], draws[at] = swept.total, swept.count
+    # Across a gap a pair would measure the drop of several tokens at once.
     near = np.append(np.diff(at) == 1, at[-1] == length - 1)
     mine = at[near]
     pairs[mine] = swept.paired.count[near]
@@ -156,10 +157,12 @@ def token_potential(
     for number, added in enumerate(looks(n) if sequential else [n]):
         if curve is not None:
             doubt = np.flatnonzero(undecided(curve, delta0=delta0))
+            # A drop needs draws at both its boundaries; the one behind the last token is the outcome.
             wanted = np.unique(np.concatenate([doubt, doubt + 1]))
             wanted = wanted[wanted < length]
             if not len(wanted):
                 break
+        # Under one seed every look would be served the first look's draws again and count them twice.
         fresh = seed if number == 0 else stream_of("look", seed, number) >> 33
         plan = plan_sweep(
             end, policy, added, at=wanted.tolist(), score=score, reuse=reuse, settings=settings,

@@ -34,6 +34,7 @@ def check_draws(draws: int) -> int:
 def unpaired_error(before: ArrayLike, after: ArrayLike, n_before: ArrayLike, n_after: ArrayLike) -> Floats:
     """Standard error of a difference of two independent shares, unpooled; NaN where a share is."""
     p, q, n, m = (np.asarray(each) for each in (before, after, n_before, n_after))
+    # Of no draws the share is NaN already; the 1 only keeps the division quiet.
     return np.asarray(np.sqrt(p * (1 - p) / np.maximum(n, 1) + q * (1 - q) / np.maximum(m, 1)))
 
 

@@ -56,6 +56,7 @@ def counts(arm: Fork, score: str = "success", draws: int | None = None) -> Count
     """(successes, graded draws) of an arm's first ``draws`` draws; ungraded draws are not failures."""
     values = graded(arm.values(score))
     if draws is not None:
+        # The tree may hold more draws of this arm, from an earlier run that asked for more.
         values = values[np.array([record.draw < draws for record in arm.draws], dtype=bool)]
     known = values[~np.isnan(values)]
     return int((known >= 1.0).sum()), len(known)
@@ -114,6 +115,7 @@ def verify(
     verdict = survivors(
         [sides[i].before for i in usable], [sides[i].after for i in usable], delta0=delta0, fdr=fdr
     )
+    # A nominee without a graded draw on one side is no member of the family and keeps p = q = 1.
     p, q = np.ones(len(sides)), np.ones(len(sides))
     real = np.zeros(len(sides), dtype=bool)
     p[usable], q[usable], real[usable] = verdict.p, verdict.q, verdict.survives

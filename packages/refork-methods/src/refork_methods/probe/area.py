@@ -97,6 +97,7 @@ def weighted_auroc(
     """
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(scores[order]) != 0])
+    # Cases of one score are one step: half of its negatives count as below its positives, whatever the order.
     up = np.add.reduceat(positive[:, order], starts, axis=1)
     down = np.add.reduceat(negative[:, order], starts, axis=1)
     below = np.cumsum(down, axis=1) - down / 2
@@ -176,10 +177,12 @@ def _aurocs(scores: NDArray[np.float64], cases: Cases, draws: NDArray[np.float64
     """AUROC in each draw of prompts; rows of one prompt with one score are added up first."""
     keys = np.stack([cases.prompts.astype(np.float64), scores], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
+    # NumPy 2.0 alone gives this inverse a second dimension.
     size, which = len(kinds), which.reshape(-1)
     up = np.bincount(which, cases.labels, size)
     down = np.bincount(which, 1 - cases.labels, size)
     owners = kinds[:, 0].astype(np.int64)
+    # The weights of all draws at once would be draws times cases; a block bounds them.
     block = max(1, _BLOCK // size)
     found = []
     for first in range(0, len(draws), block):

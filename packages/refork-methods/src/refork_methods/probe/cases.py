@@ -121,6 +121,7 @@ def _unit_counts(labels: Ints, units: Ints, counts: tuple[Any, Any] | None) -> t
     if any(part.shape != labels.shape for part in given):
         raise BadInput("counts must hold one number of refusals and one of rollouts per row", where="probe")
     found = np.zeros((2, size), dtype=np.int64)
+    # Rows of a unit overwrite one another; reading back finds those that disagree, and fractions.
     found[:, units] = np.stack(given).astype(np.int64)
     if (found[:, units] != np.stack(given)).any():
         raise BadInput("rows of one unit name different counts", where="probe")

@@ -69,6 +69,7 @@ def auroc_ceiling(chances: Float[Array, "units"], weights: Float[Array, "units"]
         raise BadInput(f"the mean chance of refusal is {mean:g}: there is only one outcome to tell")
     order = np.argsort(q, kind="stable")
     q, w = q[order], w[order]
+    # In sorted order the mean distance of all pairs is one product, not a table of units by units.
     distance = 2.0 * float((w * q) @ (2.0 * np.cumsum(w) - w - 1.0))
     return min(1.0, 0.5 + max(0.0, distance) / (4.0 * mean * (1.0 - mean)))
 

@@ -63,6 +63,7 @@ def read_states(
 
 
 def _read(spots: Sequence[Spot], policy: WhiteBox, layers: Sequence[Layer]) -> Iterator[FloatArray]:
+    # Places rise, so no state before the first one has to be kept.
     begin = [int(spot.positions[0]) for spot in spots]
     asked = [spot.asked for spot in spots]
     found = policy.hidden_states([spot.tokens for spot in spots], layers, asked, begin)

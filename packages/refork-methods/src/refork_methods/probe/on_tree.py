@@ -94,6 +94,7 @@ def thinking_states(
             raise BadInput("a rollout has no thinking to read", where="separability")
         asked, every = len(prompts[row.case]), np.arange(row.end - row.first)
         taken = resample_trace(every[:, None], how, positions)[:, 0] if how == "hopping" else every
+        # A trace shorter than the places repeats tokens; each is read and stored once.
         kept, back = np.unique(taken, return_inverse=True)
         tokens = token_array(np.concatenate([prompts[row.case], row.node.tokens[: row.end]]))
         spots.append(Spot(row.node.id, tokens, asked, token_array(kept + asked + row.first), asked))
@@ -102,6 +103,7 @@ def thinking_states(
     held: NDArray[Any] | None = None
     read = read_states(spots, reader, [layer], place, progress, "reading the thinking")
     for number, (states, back) in enumerate(zip(read, chosen, strict=True)):
+        # Only the first states that come tell how wide they are.
         held = _room(len(rows.rows), positions, states.shape[2], folder) if held is None else held
         trace = states[0][back]
         held[number] = trace if how == "hopping" else resample_trace(trace, how, positions)

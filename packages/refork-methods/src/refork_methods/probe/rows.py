@@ -157,6 +157,7 @@ def read_rows(
             span = find_thinking(prompt, node.tokens, marker)
             value = values.get(node.id)
             if value is None and span.opened and not span.closed:
+                # Only a turn that never closed may borrow a forced answer's score.
                 value = next(iter(forced_values(tree, node, marker, score).values()), None)
                 forced += value is not None
                 unclosed += value is None
@@ -166,6 +167,7 @@ def read_rows(
             if value is None:
                 ungraded += 1
                 continue
+            # An unopened turn has an empty span, so it thinks nothing here, as one with empty thinking does.
             thinks = span.thought and span.length > 0
             token = int(node.tokens[span.begin]) if thinks else None
             found.append(

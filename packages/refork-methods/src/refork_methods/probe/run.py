@@ -178,6 +178,7 @@ def _text(recipe: ProbeRecipe, rows: Rows, every: Rows, policy: Policy) -> Json:
         return _nothing("no rollout has a thinking token")
     tokens = [str(row.token) for row in part.rows]
     probe = FirstTokenProbe("first_thinking", recipe.layer, recipe.recipe)
+    # From all rollouts, not the rows alone: rows of one label per prompt carry no ceiling.
     counts = every.sharing(part, "first_thinking")
     try:
         fitted = text_control(tokens, part.labels, prompts=part.prompts, probe=probe, counts=counts)

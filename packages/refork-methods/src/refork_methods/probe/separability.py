@@ -203,6 +203,7 @@ def separability_curve(
     low, high = np.quantile(null, (0.025, 0.975), axis=0)
     return SeparabilityCurve(
         value=found[0], null_mean=mean, low=low - mean, high=high - mean,
+        # The largest excess of each permutation, wherever it lies: so looking at all positions is paid for.
         ever=float(np.quantile((null - mean).max(axis=1), 0.95)),
         null_level=null_level(refused, len(labels) - refused),
         permutations=permutations, valley=find_valley(states, labels, owners, mean, seed),
@@ -285,6 +286,7 @@ def _shape(curve: NDArray[np.float64]) -> tuple[int, int, int] | None:
     after = np.maximum.accumulate(curve[::-1])[::-1]
     depth = np.minimum(before, after) - curve
     bottom = int(np.argmax(depth))
+    # Above 0 the bottom has a higher place on either side, so neither slice below is empty.
     if depth[bottom] <= 0:
         return None
     return int(np.argmax(curve[:bottom])), bottom, bottom + 1 + int(np.argmax(curve[bottom + 1 :]))

@@ -110,6 +110,7 @@ def prompt_sweep(
         found = []
         for place in range(count):
             progress("probing the prompts", depth * count + place, len(layers) * count)
+            # One row per prompt, so every row may be a prompt of its own and no names are needed.
             fitted = plan.fit(states[depth, place], one.labels, counts=counts)
             found.append(area(fitted.scores, fitted.cases, resamples=resamples).area)
         if first is not None:

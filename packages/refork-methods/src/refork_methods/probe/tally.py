@@ -51,6 +51,7 @@ def read_tallies(lines: Iterable[str], where: str = "counts") -> list[Tally]:
         name, r, n = row.get("id"), row.get("refusals"), row.get("rollouts")
         if not isinstance(name, str) or name in found:
             raise BadInput(f"the id is {name!r}; every prompt needs its own text", where=place)
+        # isinstance would let true and false pass for 1 and 0.
         if type(r) is not int or type(n) is not int or not 0 <= r <= n or n < 1:
             raise BadInput(f"{r!r} refusals of {n!r} rollouts is not a count", where=place)
         found[name] = Tally(name, r, n, str(row.get("intent", "")), str(row.get("source", "")))
@@ -120,6 +121,7 @@ def ceiling_report(tallies: Sequence[Tally], seed: int = 0) -> Json:
 
 def _group(part: Sequence[Tally], seed: int) -> Json:
     r, n = np.array([t.refusals for t in part]), np.array([t.rollouts for t in part])
+    # One rollout of a prompt shows no variance; as a 0 it would make the outcome look decided.
     varied = [outcome_variance(t.refusals, t.rollouts) for t in part if t.rollouts > 1]
     try:
         ceiling, reason = to_json(estimate_ceiling(r, n, seed=seed)), None

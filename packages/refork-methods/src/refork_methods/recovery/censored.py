@@ -97,6 +97,7 @@ def censored_mean(times: ArrayLike, ended: ArrayLike, level: float = 0.95) -> Ce
     # Ends in the later half over the time that was spent in it.
     hazard = float((late & done).sum()) / float((t[late] - horizon / 2).sum())
     # Whoever is left at the horizon goes on for 1 / hazard moves on average.
+    # Exactly 0 where the longest time ended: the last factor of Kaplan-Meier is then 1 - 1/1.
     mean = value if left == 0 else (value + left / hazard if hazard > 0 else None)
     return CensoredMean(
         count=len(t),
@@ -117,5 +118,6 @@ def _greenwood(times: Float64, ended: NDArray[np.bool_], horizon: float) -> floa
     risk = np.array([float((times >= x).sum()) for x in at])
     widths = np.diff(np.concatenate([at, [horizon]]))
     rest = np.cumsum((widths * share)[::-1])[::-1]
+    # Where all at risk ended nothing lasts longer: that term is 0 / 0 and counts as 0.
     free = risk - events
     return float(np.sqrt(np.sum(np.where(free > 0, rest**2 * events / (risk * np.maximum(free, 1)), 0.0))))

@@ -93,6 +93,7 @@ def _factor(matrix: sparse.csr_array, names: tuple[str, ...]) -> tuple[Any, Int6
 
     Raises BadInput where one of them absorbs.
     """
+    # The search goes by what is stored: a 0 kept as an entry would be a way to a state of no chance.
     matrix.eliminate_zeros()
     reached = csgraph.breadth_first_order(matrix, SOURCE, return_predecessors=False)
     inside = np.sort(reached[reached != TARGET]).astype(np.int64)
@@ -115,6 +116,7 @@ def solve_chain(matrix: sparse.csr_array, names: tuple[str, ...]) -> float:
             solve is no longer exact enough.
     """
     factors, inside = _factor(matrix, names)
+    # The source has the lowest number of all states, so it comes first.
     value = float(factors.solve(np.ones(len(inside)))[0])
     if not value < SOLVE_LIMIT:
         raise BadInput(
@@ -145,6 +147,7 @@ def expected_visits(policy: RowPolicy) -> Float64:
     chance = chain.chances(policy)
     decides = chain.row >= 0
     out = np.zeros((4 * chain.diamonds, 2))
+    # Every row decides in two states, on the target branch and on a dead one: out[rows] += would lose one.
     np.add.at(out[:, 0], chain.row[decides], (visits * chance)[decides])
     np.add.at(out[:, 1], chain.row[decides], (visits * (1 - chance))[decides])
     return out.reshape(4, chain.diamonds, 2)

@@ -53,6 +53,7 @@ def mix_traces(
             where="mix",
             hint=f"use a fraction of at most {len(holders) / len(won):.3f}",
         )
+    # By number: traces cannot be hashed, and two of them may be equal.
     whole = set(np.random.default_rng(seed).choice(holders, wanted, replace=False).tolist())
     return [trace if i in whole else shorten(trace, key) for i, trace in enumerate(won)]
 

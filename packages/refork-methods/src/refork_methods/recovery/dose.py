@@ -79,6 +79,7 @@ def _drawn(teacher: RowPolicy, count: int, cap: int, seed: int, place: int) -> F
                 where="dose",
                 hint="raise the cap",
             )
+        # Cut trajectories are drawn again, or the mix would hold fewer recoveries than its fraction says.
         moves += count_moves(trajectories.only(trajectories.reached))
         missing -= int(trajectories.reached.sum())
     return moves

@@ -127,6 +127,7 @@ class PathStar:
         """Every state that a trajectory can be in, the start first, in breadth-first order."""
         order: dict[State, None] = {self.start: None}
         queue = [self.start]
+        # The queue grows while it is read.
         for here in queue:
             for there in self.successors(here):
                 if there not in order:
@@ -160,6 +161,7 @@ class PathStar:
         """The successor that keeps the direction of travel; None where there is no row."""
         if self.row(state) is None:
             return None
+        # Parallel edges lead to one state, so exactly one successor goes on in the same direction.
         return next(s for s in self.successors(state) if s.arrived == state.arrived)
 
     def golden(self, target: int) -> tuple[Move, ...]:

@@ -75,6 +75,7 @@ def _parts(branches: int, odds: Numbers) -> _Parts:
         alpha = [(1 + odds[..., B, j]) / (1 + odds[..., A, j]) for j in range(diamonds)]
         gamma = [(1 + odds[..., D, j]) / (1 + odds[..., C, j]) for j in range(diamonds)]
         trip: list[Any] = [2] * (diamonds + 1)
+        # With one branch rows b and d may be infinite, and no dead branch times an infinite trip is NaN.
         for j in reversed(range(diamonds if branches > 1 else 0)):
             trip[j] = 2 + gamma[j] * (2 + alpha[j] * trip[j + 1])
         way: list[Any] = [2 + (branches - 1) * trip[0]]

@@ -37,6 +37,7 @@ def _outcome(body: Json, field: str | None, where: str) -> float:
 
 
 def _text(value: Any) -> str:
+    # Sorted, so that equal values are one state, whatever the order of their keys.
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 

@@ -98,6 +98,7 @@ class MazeGame:
         after = self.graph.follow(node, move) if move and self.grade(state) is None else None
         if move is None or after is None:
             return None
+        # At the fork what counts is the branch one comes from; its single edge has no number.
         return Position(after, node.branch if after.node.role == "fork" else self._edge_number(move))
 
     def grade(self, state: Position) -> float | None:
@@ -245,6 +246,7 @@ def walker_distribution(text: str) -> Distribution:
     fitting = [action for action in actions if action.startswith(said)]
     distribution: dict[str, float] = {}
     for action in fitting:
+        # Numbers go digit by digit: behind "branch 1" both its end and "branch 17" are still open.
         found = re.match(r"\s?[a-z]+|\s|\d", action[len(said) :])
         piece = found.group() if found else ""
         distribution[piece] = distribution.get(piece, 0.0) + 1.0 / len(fitting)

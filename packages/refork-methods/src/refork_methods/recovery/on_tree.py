@@ -113,6 +113,7 @@ def _append_shortened(trace: Trace, source: Tree, target: Tree) -> None:
     for number, kept in enumerate(pieces[1:], start=1):
         key = f"shortened/{trace.name}/{number}"
         drafts.append(_draft(kept, parent, key))
+        # A node's id follows from parent and key, so the whole chain is named before any of it is stored.
         parent = node_id(parent, None, kept.node.kind, key)
     read = [s.producer for s in source.scores(node=trace.name, name=str(trace.rest["score"]))]
     producer = Producer("shortened-trace", "1", {"score": trace.rest["score"]}, tuple(sorted(set(read))))
@@ -167,6 +168,7 @@ class TraceFile:
                     write_jsonl(traces, lines)
             part.replace(out)
         finally:
+            # With the journals that SQLite may have left beside the file.
             for left in out.parent.glob(f".{out.name}.part*"):
                 left.unlink(missing_ok=True)
         return len(traces)

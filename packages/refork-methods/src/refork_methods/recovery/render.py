@@ -49,6 +49,7 @@ def _move(graph: PathStar, here: State, name: str, target: int, rng: np.random.G
         if "dead" not in name:
             return Move("branch", target)
         number = int(rng.integers(graph.branches - 1))
+        # One number fewer was drawn from: those from the target on move up, past it.
         return Move("branch", number + (number >= target))
     fitting = []
     for move in graph.moves(here.node):

@@ -96,6 +96,7 @@ class RowPolicy:
     @property
     def odds(self) -> Float64:
         """Odds against the desired move, [4, K]: 0 is sure, ``inf`` never."""
+        # A very low gap overflows to infinite odds, which is what it means.
         with np.errstate(over="ignore"):
             return np.asarray(base_odds(self.graph) * np.exp(-self.gaps))
 
@@ -107,6 +108,7 @@ class RowPolicy:
     def to_json(self) -> dict[str, Any]:
         """Shape and gaps as plain lists (infinities as strings)."""
         rows = {
+            # JSON has no infinity; float() reads these words back.
             name: [float(g) if np.isfinite(g) else str(g) for g in row]
             for name, row in zip(ROWS, self.gaps, strict=True)
         }

@@ -64,6 +64,7 @@ def sample_paths(policy: RowPolicy, count: int, cap: int, rng: np.random.Generat
         raise BadInput(f"{count} trajectories were asked for", where="maze")
     chain = cached_chain(policy.graph.diamonds)
     chance = chain.chances(policy)
+    # Interleaved: entry 2 * state + 1 is the wanted successor, the one before it the other.
     after = np.stack([chain.other, chain.wanted], axis=1).reshape(-1)
     here = np.full(count, SOURCE)
     path = [here]

@@ -87,6 +87,7 @@ def _loops(first: list[int], last: list[int], height: Int64) -> list[Excursion]:
     for at, (begin, end) in enumerate(zip(first, last, strict=True)):
         if begin == end:
             continue
+        # At this height between its first and last visit only this state can lie on top of the stack.
         home = begin + np.flatnonzero(height[begin : end + 1] == at)
         for start, stop in zip(home[:-1].tolist(), home[1:].tolist(), strict=True):
             found.append(Excursion(start, stop, int(height[start : stop + 1].max()) - at))

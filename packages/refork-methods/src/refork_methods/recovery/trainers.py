@@ -146,6 +146,7 @@ def rlvr(policy: RowPolicy, settings: RewardSettings | None = None, progress: Pr
                 step = -hitting_gradient(policy.graph.branches, here.odds)[1]
             if not bool(np.isfinite(step).all()):
                 raise _overshot("the gradient overflows", number)
+            # After the check: the sign of an overflown gradient would be an ordinary step.
             step = np.sign(step) if chosen.mode == "sign" else step
         gaps.append(gaps[-1] + chosen.learning_rate * step)
         progress("reward training", number + 1, chosen.updates)
@@ -219,6 +220,7 @@ def maximum_likelihood(start: RowPolicy, moves: Float64) -> RowPolicy:
     A row all of whose moves were desired becomes sure (gap ``inf``), one that only turned ``-inf``.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Without moves this is inf - inf; such rows keep their own gap below.
         fitted = np.log(moves[..., 0]) - np.log(moves[..., 1]) + np.log(base_odds(start.graph))
     return RowPolicy(start.graph, np.where(moves.sum(-1) > 0, fitted, start.gaps))
 

@@ -181,6 +181,7 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall
     shown: bool | None = None
     done = call.compaction
     if done is not None and done.fired:
+        # An inferred compaction whose summariser's calls are not in the log does not tell what was shown.
         known = call.prompted or bool(done.calls)
         shown = any(rule.text in text_of(m) for c in done.calls for m in c.prompt) if known else None
     before = calls[number - 1].context if number else ()
@@ -212,6 +213,7 @@ def _outcome(rule: Constraint, call: ModelCall, number: int) -> tuple[str | None
     if rule.checker is None or call.answer is None:
         return None, ""
     found = grade(call.answer, rule.checker)
+    # Left silent, a checker's fault would pass for a rule that was kept.
     if found.outcome == "error":
         raise BadInput(found.reason, where=f"rule {rule.id!r}, call {number + 1}", hint="mend the checker")
     return found.outcome, found.reason

@@ -198,6 +198,7 @@ def shares(turns: Sequence[Message], rounds: int) -> list[tuple[Message, ...]]:
     """
     cuts = [0]
     for k in range(1, rounds):
+        # At least one behind the last cut: two cuts in one place would leave a round without turns.
         cuts.append(_boundary(turns, max(len(turns) * k // rounds, cuts[-1] + 1)))
     cuts.append(len(turns))
     parts = [tuple(turns[a:b]) for a, b in pairwise(cuts)]
@@ -218,6 +219,7 @@ def only_compaction_differs(control: Stage, other: Stage) -> bool:
     fed: list[Message] = []
     now: tuple[Message, ...] = ()
     for one in other.rounds:
+        # A round is fed what the round before it returned, and new turns behind that.
         if one.before[: len(now)] != now:
             return False
         fed += one.before[len(now) :]

@@ -158,6 +158,7 @@ def flags(rows: Sequence[Episode]) -> list[Json]:
     told: list[Json] = []
     control = [r for r in rows if r.cell.condition == "control"]
     viewed = [r for r in rows if r.in_view and r.cell.condition not in ("control", "floor", *STRESS)]
+    # By the interval, not by any violation: an agent that also errs in the control must not raise the flag.
     found = report.difference(control, viewed)
     if found is not None and found["low"] > 0:
         told.append(

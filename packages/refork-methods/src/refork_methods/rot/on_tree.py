@@ -82,6 +82,7 @@ def plant(
     card = policy.card
     plain = bare(messages, tools)
     rendered = policy.render([], token_array([]), plain) if card.can("tokens") else None
+    # Token ids mean something in one tokenizer only, so for another one the same session is another node.
     body = json.dumps([plain, extra or {}, card.tokenizer], sort_keys=True)
     draft = NewNode(
         kind="task",
@@ -252,6 +253,7 @@ class GovernanceProbe:
             CannotDo: the point lies inside a turn and the policy takes chat messages only.
         """
         messages = self._messages(point)
+        # The request is never compacted: a rule that stands there alone cannot be lost.
         if not holds(messages[:-1] if len(messages) > 1 else messages, rule):
             raise BadInput(
                 "the control's context does not hold the rule, so there is nothing to lose",
@@ -270,6 +272,7 @@ class GovernanceProbe:
     def _messages(self, point: Point) -> list[Message]:
         trajectory = self.tree.path(point)
         messages = conversation(trajectory).messages
+        # Ids are kept for a planted session as a whole; messages that came behind it have none.
         names = trajectory.leaf.extra.get("ids", []) if len(trajectory) == 1 else []
         if len(names) != len(messages) or not all(names):
             return [dict(m) for m in messages]

@@ -71,6 +71,7 @@ def marked(text: str, rules: Sequence[str]) -> Markup:
     cut = text if len(text) <= most else text[:most].rstrip() + " …"
     shown = escape(visible(cut))
     for rule in rules:
+        # The text is escaped by now, so a rule with a "<" in it is only found in the same form.
         mark = escape(visible(rule))
         shown = Markup(str(shown).replace(str(mark), f"<mark>{mark}</mark>"))
     return shown

@@ -58,10 +58,12 @@ def read_sessions(path: Path | str) -> list[SessionLog]:
     if is_database(path):
         return _tree_file(path)
     try:
+        # Some editors begin a file with a byte order mark, which JSON does not allow.
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput("this file is neither text nor a tree", where=str(path)) from error
     whole = _json(text)
+    # A log of one line is JSON as a whole too; its keys tell it from a saved state.
     if isinstance(whole, dict) and not {"messages", "request", "role"} & whole.keys():
         return _saved_state(path)
     if isinstance(whole, list):
@@ -175,6 +177,7 @@ def session_lines(log: SessionLog) -> Iterator[str]:
             body["tools"] = list(log.tools)
         if log.extra:
             body["extra"] = log.extra
+        # An inferred one is inferred again by the reader; written down, it would pass for an account.
         if call.compaction is not None and call.prompted:
             body["compaction"] = compaction_json(call.compaction)
         yield json.dumps(body, ensure_ascii=False)

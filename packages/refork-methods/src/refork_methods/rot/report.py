@@ -141,6 +141,7 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Rank correlation; None with fewer than three points or no spread."""
     from scipy.stats import spearmanr
 
+    # Without spread on one side scipy warns and answers NaN.
     if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2:
         return None
     return float(spearmanr(x, y).statistic)

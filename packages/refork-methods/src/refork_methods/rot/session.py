@@ -86,6 +86,7 @@ def content_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
             named.append(message)
             continue
         body = json.dumps([message.get("role"), text_of(message), message.get("tool_call_id")])
+        # Counted from the front: a repeated message keeps its name while no equal one before it is dropped.
         digest = hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
         seen[digest] = seen.get(digest, -1) + 1
         named.append({**message, "id": f"{digest}.{seen[digest]}"})
@@ -136,6 +137,7 @@ def _is_summary(number: int, calls: Sequence[ModelCall]) -> bool:
     begins = " ".join(said[:_BEGINNING])
     for later in calls[number + 1 :]:
         fresh = [m for m in later.context if m["id"] not in _ids(before.context)]
+        # The next context carries it on as the agent's own turn, so it is no summary.
         if any(m.get("role") == "assistant" and text_of(m).split() == said for m in fresh):
             return False
         if any(m.get("role") != "tool" and begins in " ".join(text_of(m).split()) for m in fresh):
@@ -153,6 +155,7 @@ def _between(before: ModelCall, now: ModelCall, asked: tuple[SummaryCall, ...]) 
     turn = [m for m in answer if text_of(m) not in {text_of(n) for n in now.context}]
     history = [*before.context, *(m for m in turn if m["id"] not in old | _ids(arrived)), *arrived]
     shown = {text_of(m) for c in asked for m in c.prompt}
+    # Harnesses put a whole history into one prompt: a message is looked for inside it, not beside it.
     everything = "\n".join(shown)
     seen = [str(m["id"]) for m in history if text_of(m) and text_of(m) in everything]
     return account(

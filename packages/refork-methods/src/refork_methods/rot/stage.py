@@ -61,6 +61,7 @@ class Stage:
     @property
     def valid(self) -> bool:
         """Whether every compaction that the condition asked for really fired."""
+        # All of them: with one round that did not fire, the context is not the one that the condition names.
         return sum(r.result.fired for r in self.rounds) >= self.wanted
 
     def survival(self, rule: str) -> RuleSurvival | None:
@@ -175,6 +176,7 @@ def compact_conversation(
 
     Raises: BadChange where nothing stands before the request; what the compactor raises.
     """
+    # Tools ride on a message that the compactor may drop: taken off here, they are put back by ``asked``.
     tools = tuple(tools_of(messages))
     named = content_ids([{k: v for k, v in m.items() if k != "tools"} for m in messages])
     if len(named) < 2:

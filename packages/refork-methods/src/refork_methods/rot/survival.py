@@ -22,6 +22,7 @@ Survival: TypeAlias = Literal["verbatim", "paraphrase", "lost"]
 
 # A word, a name or a number; in Chinese, a character.
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff](?:[\w.@/-]*[^\W_])?")
+# Negations are left out too, so the recall of a rule is also that of its opposite.
 _STOP = frozenset(
     {"a", "all", "always", "an", "and", "any", "are", "as", "at", "be", "by", "do", "for", "from", "has"}
     | {"if", "in", "is", "it", "may", "must", "never", "no", "not", "of", "on", "only", "or", "our", "rule"}

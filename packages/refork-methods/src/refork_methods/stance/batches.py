@@ -30,6 +30,7 @@ def run_batches(
         held = 0
         progress(stage, len(arms), total, tokens=tokens)
 
+    # From a generator an arm is prepared only when it is reached, so one batch of arms is held at a time.
     for name, job in jobs:
         batch[name] = job
         held += len(job.branches)

@@ -41,6 +41,7 @@ def check_template(template: str, fields: Sequence[str]) -> None:
 
 
 def _greedy(tokens: int) -> Sampling:
+    # A recorded vote is never overwritten, so a guard that is asked again must say the same.
     return Sampling(temperature=0.0, max_tokens=tokens)
 
 

@@ -115,9 +115,11 @@ def signed_distance(line: Shaped[Array, "shifts 2"], point: tuple[float, float])
     path, p = np.asarray(line, dtype=np.float64), np.asarray(point, dtype=np.float64)
     a, step = path[:-1], np.diff(path, axis=0)
     size = (step**2).sum(axis=1)
+    # At both ends of the curve the shift moves nothing any more, and a segment may have no length.
     along = np.clip(((p - a) * step).sum(axis=1) / np.where(size > 0, size, 1), 0, 1)
     gaps = np.linalg.norm(a + along[:, None] * step - p, axis=1)
     nearest = int(gaps.argmin())
+    # Attack success falls along the path, and interp wants it rising.
     order = np.argsort(path[:, 0], kind="stable")
     level = float(np.interp(p[0], path[order, 0], path[order, 1]))
     return float(gaps[nearest]) * float(np.sign(level - p[1])), nearest

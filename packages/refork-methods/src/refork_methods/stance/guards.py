@@ -76,6 +76,7 @@ class CallGuard:
             raise
         except Exception:  # a guard that breaks on one text is a missing vote, not the end of a run
             return None
+        # Any object is true or false to Python: a reply such as "no" would be a vote for refusal.
         if not isinstance(said, (bool, np.bool_)):
             raise BadInput(
                 f"guard {self.name!r} answered {said!r}; a vote is True (refusal) or False", where="guard"

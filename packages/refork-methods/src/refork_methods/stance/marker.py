@@ -128,10 +128,12 @@ def find_thinking(prompt: IntArray, generated: IntArray, marker: Marker) -> Span
     """The thinking span of what was ``generated`` [m] after ``prompt`` [n]; empty if never opened."""
     begin, thought = 0, True
     if len(marker.open):
+        # The turn before the prompt: a prompt may hold closed thinking of turns before this one.
         opened = find(generated, marker.open)
         if opened is not None:
             begin = opened + len(marker.open)
         else:
+            # The last opening is this turn's; those of earlier turns come before it and are closed.
             asked = _last(prompt, marker.open)
             if asked is None:
                 return Span(0, 0, 0, closed=False, thought=False, opened=False)

@@ -93,6 +93,7 @@ def stance_trace(
         return StanceTrace(case, node, (), (), none, np.zeros(0), fate)
     text, ends = _thinking_text(node, turn.span)
     parts = chunker(text)
+    # The first token that reaches a chunk's end is kept whole, also where it holds text of the next chunk.
     stops = tuple(turn.span.begin + 1 + int(np.searchsorted(ends, part.end)) for part in parts)
     if len(parts) > loop:
         return StanceTrace(case, node, tuple(parts), stops, none, np.zeros(0), "loop")
@@ -173,6 +174,7 @@ def causal_cuts(
     wanted = {(t.node.id, keep): t for t, turn in turns for keep in _keeps(t, turn)}
     jobs = _jobs(wanted, policy, marker, k, answer_tokens, seed)
     arms = run_batches(jobs, len(wanted), "answering around turns", progress)
+    # An earlier run that asked for more answers may have left them on the tree.
     leaves = {
         name: [d.leaf for d in arm.draws if d.end != "error" and d.draw < k] for name, arm in arms.items()
     }
@@ -239,6 +241,7 @@ def _summary(
     kept = [trace for trace in traces if trace.fate == "kept"]
     votes = np.concatenate([t.votes for t in traces if len(t.votes)] or [np.zeros((0, 1))])
     votes = votes[~np.isnan(votes).any(axis=1)]
+    # Traces are the units of this share: several turns in one trace are one trace with turns.
     moved = len({t.node.id for t, _ in turns})
     return CausalCuts(
         table, tuple(places), fates,

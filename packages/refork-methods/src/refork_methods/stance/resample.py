@@ -269,6 +269,7 @@ def _answers(
     _check_prefixes(work.tree, starts, arms)
     errors = 0
     for name, arm in arms.items():
+        # The tree may hold more draws of an arm, from an earlier run with more continuations.
         mine = [draw for draw in arm.draws if draw.draw < work.draws]
         found[name] = [draw.leaf for draw in mine if draw.end != "error"]
         errors += sum(draw.end == "error" for draw in mine)

@@ -242,6 +242,7 @@ def open_run(
     acting = policy or open_policy(recipe.policy)
     marker = marker_of(acting, recipe.close, recipe.open, recipe.banned)
     prompts = prompt_file(recipe.prompts)
+    # Behind all that a wrong name can break, but before any draw: another run's folder adds nothing.
     open_folder(folder, recipe)
     cases = plant_cases(tree, acting, prompts)
     if recipe.rollouts is not None:
@@ -298,6 +299,7 @@ def _rates(cases: Sequence[Case], counts: dict[str, tuple[int, int]]) -> list[Ra
     times = Counter(texts)
     return [
         Rate(
+            # Two runs are matched by this name and none may come twice, yet two cases may share a text.
             text if times[text] == 1 else f"{text} [{case.id[:8]}]",
             case.intent,
             *counts[case.id],

@@ -131,6 +131,7 @@ def forward_filled(labels: Shaped[Array, "chunks"]) -> NDArray[np.int64]:
     signs = np.asarray(labels, dtype=np.float64)
     if signs.ndim != 1 or not np.isin(signs, (-1.0, 0.0, 1.0)).all():
         raise BadInput("a stance label is +1, 0 or -1; an unresolved chunk has none", where="stance")
+    # The place of the latest sign at every chunk; -1 before the first one.
     last = np.maximum.accumulate(np.where(signs != 0, np.arange(len(signs)), -1))
     return np.where(last >= 0, signs[np.maximum(last, 0)], 0).astype(np.int64)
 

@@ -26,6 +26,7 @@ from refork.stats.results import Array
 
 Floats = NDArray[np.float64]
 
+# The ends are finite, so that a prompt that never refused can still be shifted.
 #: Logits at which the distribution of q may have mass.
 GRID: Final = np.linspace(-9.0, 9.0, 73)
 #: Shifts that draw a curve from end to end.
@@ -90,6 +91,7 @@ def chance_distributions(
     """
     pairs = np.stack([np.asarray(refused, dtype=np.float64), np.asarray(answers, dtype=np.float64)], axis=1)
     kinds, where = np.unique(pairs, axis=0, return_inverse=True)
+    # NumPy 2.0 alone gives this inverse a second dimension.
     member = where.reshape(-1)[:, None] == np.arange(len(kinds))
     drawn = np.ones((1, len(pairs))) if times is None else np.asarray(times, dtype=np.float64)
     return mixture_distributions(binomial_likelihood(kinds[:, 0], kinds[:, 1], GRID), drawn @ member)

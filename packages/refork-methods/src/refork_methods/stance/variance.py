@@ -177,6 +177,7 @@ def variance_at(
     k = np.array([g.refused for g in usable], dtype=np.float64)
     n = np.array([g.answers for g in usable], dtype=np.float64)
     value, plug = unbiased_values(k, n), plug_in_values(k, n)
+    # Sorted, so that the pools take their noise in one order, whatever order the groups came in.
     names = sorted({g.pool for g in usable})
     rng = np.random.default_rng(seed)
     means, plugs, draws = {}, [], []
@@ -190,6 +191,7 @@ def variance_at(
         draws.append(_resampled(value[mine], prompts, rng, resamples))
     spread = np.mean(draws, axis=0)
     low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
+    # A coin's plug-in value depends on the size of a group; of several sizes there is no one line to draw.
     same = bool((n == n[0]).all())
     mean = float(np.mean(list(means.values())))
     return VarianceAt(

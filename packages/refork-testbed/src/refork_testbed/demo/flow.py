@@ -220,6 +220,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
             "weights_after": demo.weights[-1],
             "recipe": digest(recipe),
         }
+        # While the tree is open: the report reads from it.
         data = report_data(demo, summary, result, effect, gain, updates)
     with quiet():
         policy.model.save_pretrained(folder / "policy")

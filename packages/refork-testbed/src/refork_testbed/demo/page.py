@@ -144,6 +144,7 @@ def _values(data: ReportData) -> Figure | None:
 def _indented(tree: TreeData) -> Iterator[tuple[int, TreeNode]]:
     """The tree as table rows, depth first, with how deep each lies."""
     children = children_of(tree.nodes)
+    # What is put on last is taken off first, so siblings go on in reverse.
     todo = [(0, node) for node in reversed(children.get(None, []))]
     while todo:
         depth, node = todo.pop()

@@ -130,6 +130,7 @@ def _has_verdict(trajectory: Trajectory) -> bool:
 def _around(nodes: list[TreeNode], on_trace: set[str], limit: int = 260) -> list[TreeNode]:
     """The nodes nearest to the swept trajectory: whole branches are left out, the smallest first."""
     near = [n for n in nodes if n.id in on_trace]
+    # Stable: of a parent and an only child with as many leaves the parent comes first, and is kept first.
     rest = sorted((n for n in nodes if n.id not in on_trace), key=lambda n: -n.leaves)
     kept = {n.id for n in near}
     for node in rest:

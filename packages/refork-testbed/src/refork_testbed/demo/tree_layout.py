@@ -87,6 +87,7 @@ def children_of(nodes: Sequence[TreeNode]) -> dict[str | None, list[TreeNode]]:
 
 def parents_first(children: Mapping[str | None, Sequence[TreeNode]]) -> list[TreeNode]:
     """Every node that a root leads to, each after its parent."""
+    # The list grows while it is read: no recursion, however deep a tree is, and a cycle is never entered.
     order = list(children.get(None, ()))
     for node in order:
         order.extend(children.get(node.id, ()))
@@ -182,6 +183,7 @@ def layout(nodes: Sequence[TreeNode], tallest: float = 1000) -> Layout:
 
 def _assign_rows(roots: Sequence[Twig], row: float, placed: list[Placed]) -> None:
     """Parents first; a twig's room is that of its endings, and the swept run's rows never shrink."""
+    # By identity: equal twigs stand in several places, and comparing two compares all that grows from them.
     rooms: dict[int, float] = {}
     order = list(roots)
     for twig in order:

@@ -37,6 +37,7 @@ def tree_picture(nodes: Sequence[TreeNode]) -> Markup:
     columns = _columns(plan)
     most = max((p.twig.leaves for p in plan.twigs), default=1)
     halos, branches, marks, words = [], [], [], []
+    # The swept run comes last and so lies over the others.
     for place in sorted(plan.twigs, key=lambda p: p.twig.on_trace):
         parent = plan.twigs[place.parent] if place.parent is not None else None
         thick = _thickness(place.twig, most)

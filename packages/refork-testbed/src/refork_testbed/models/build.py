@@ -105,6 +105,7 @@ def build(name: str, out: Path | str | None = None, progress: Progress = silent)
     known = recipe.world is not None and not isinstance(recipe, Staged)
     world = open_world(str(recipe.world)) if known else None
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, hence on the same file system: the rename at the end is then one step.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         made = Path(scratch) / "organism"
         _make(recipe, world, digest, made, progress)

@@ -151,6 +151,7 @@ class ExtractiveChat:
     ) -> Reply:
         budgets = _BUDGET.findall("\n".join(texts))
         words = int(budgets[-1]) if budgets else self._words
+        # Addressed by the sentences, so a summary does not depend on what else is in the batch.
         key = NoiseKey(self._seed, stream_of("summary", *found), draw)
         noise = np.asarray(uniforms([key], len(found), 0)[0], dtype=np.float64)
         text = " ".join(choose(found, np.array([one.needed for one in forecasts]), words, noise))

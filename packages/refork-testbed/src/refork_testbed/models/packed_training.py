@@ -117,6 +117,7 @@ def packed_losses(model: Any, items: Sequence[Packed], half: bool = False) -> Fl
     width = max(len(item.tokens) for item in items)
     tokens = torch.zeros((len(items), width), dtype=torch.long)
     positions = torch.zeros((len(items), width), dtype=torch.long)
+    # Padding sees itself: the softmax of a row that sees nothing would be NaN.
     mask = torch.eye(width, dtype=torch.bool).repeat(len(items), 1, 1)
     rows: list[Int[Tensor, " k"]] = []
     before: list[Int[Tensor, " k"]] = []

@@ -278,7 +278,9 @@ def relate(words: Tensor, tokenizer: Any, content: int, spread: float) -> None:
     directions: dict[str, Tensor] = {}
     sorts = {kind: torch.randn(2 * TURNS, content) * spread for kind in ("texts", "numbers")}
     places = orders(known)
+    # A copy: pieces with a leading space read the first values of pieces that were rewritten before them.
     own = words[:, :content].clone()
+    # By number: a vocabulary comes in no fixed order, and directions are drawn as their names first come up.
     for piece, number in sorted(known.items(), key=lambda item: item[1]):
         whose = families(piece)
         for name in whose:

@@ -194,6 +194,7 @@ def _inside(name: str, decide: tuple[str, ...]) -> Path | None:
         return None
     package, *parts = name.split(".")
     place = _ROOTS[package].joinpath(*parts)
+    # "from a import b" may name a module or something in one: what is no file is no module.
     return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
 
 

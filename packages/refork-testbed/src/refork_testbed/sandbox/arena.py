@@ -62,6 +62,7 @@ class Arena:
         """Everything as at the start; what a tool is told about it."""
         for path in self.folder.iterdir():
             if path != self.secret:
+                # A link to a folder goes as a link: rmtree refuses it.
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if not self.secret.exists() or self.secret.read_text() != self.token:
             self.secret.write_text(self.token)
@@ -75,6 +76,7 @@ class Arena:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        # Taken when everything is in place: what differs from here on is a tool's doing.
         self._before = self._files()
         return {
             "folder": str(self.folder), "secret": str(self.secret), "target": str(self.folder / "target"),

@@ -85,6 +85,7 @@ class Fictional:
             return grade(call.words, gold).verdict if gold else predicted, None
         world = self.world(at.task)
         lists = bool(at.task.data.get("lists", True))
+        # Whether this turn was the last is the model's to say; what stands before that is the table's.
         late = predicted.endswith(f"\n{TIME_UP}")
         if call.verb == "open":
             title = _opened(world, at.history, call.words)
@@ -103,6 +104,7 @@ def _listed(world: Fiction, lists: bool, predicted: str) -> str:
         if found is None:
             footer = line if _FOOTER.fullmatch(line) else footer
         elif world.table_of(found[2]) is not None:
+            # Counted on from the first number that the model gave: a line left out leaves no gap.
             first = first if lines else int(found[1])
             lines.append(
                 f"{first + len(lines)} {found[2]} : {_sentence(world.page(found[2], lists), found[3])}"

@@ -75,6 +75,7 @@ class RepairBench:
         for name, critic in self._critics.items():
             config: Json = {"world": [self._world.name, self._world.version]}
             if self._specs[name] not in CRITICS:
+                # A critic from a file can change under its name; its old verdicts must not pass for new ones.
                 config["code"] = version_of("critics", self._specs[name], critic)
             found[name] = critic_producer(name, config)
         return found
@@ -212,6 +213,7 @@ def files_of(task: RepairTask, candidate: Candidate, tree: Tree) -> dict[str, st
         try:
             files = edited(files, task.path, text)
         except EditError:
+            # An earlier turn that was no edit changed nothing; only the last one is the candidate itself.
             if number == len(said) and not _submits(text):
                 return None
     return files

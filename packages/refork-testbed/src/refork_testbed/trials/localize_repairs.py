@@ -96,6 +96,7 @@ class EditSearch:
             raise BadInput(f"unknown own order {own!r}", hint=f"one of {', '.join(OWN)}")
         rng = np.random.default_rng([seed, OWN.index(own)])
         edits = self.edits()
+        # Drawn with or without a finding, so that all arms of a seed share the agent's own order.
         jitter = rng.uniform(size=len(edits))
         places = sorted({(one.path, one.mutation.function) for one in edits})
         chance = dict(zip(places, rng.permutation(len(places)).tolist(), strict=True))

@@ -163,6 +163,7 @@ def network_rlvr(network: NodeTransformer) -> NetworkTrained:
             advantage = (reward - reward.mean()) / reward.std()
             row, wanted, whose = moves_of(trajectories)
             weights = np.zeros((4 * network.graph.diamonds, 2))
+            # A row occurs many times: with plain indexing each would count once.
             np.add.at(weights, (row, np.where(wanted, 0, 1)), advantage[whose])
             _ascend(network, optimizer, weights, float(len(row)))
         curve.append((number + 1, _exact(network)))
@@ -225,6 +226,7 @@ def simulate_search(
     cost = np.ones(episodes, dtype=np.int64)
     reached, stuck = np.zeros(episodes, dtype=bool), np.zeros(episodes, dtype=bool)
     active = np.arange(episodes)
+    # Every active search has made as many proposals as the first.
     while len(active) and int(cost[active[0]]) < cap:
         b, at = branch[active], place[active]
         at_fork = at == fork

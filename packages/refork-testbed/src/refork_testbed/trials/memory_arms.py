@@ -197,6 +197,7 @@ class DocumentedReflector:
         """Lessons of a run."""
         found = self._rule.reflect(run, given)
         met = [(topic, step.id) for step in run.steps for topic in _topics(step)]
+        # Reversed: of several steps that met a topic the first is the one that stays.
         first = dict(reversed(met))
         facts = [
             Lesson("fact", statement(topic, self._facts[topic]), (step,)) for topic, step in first.items()

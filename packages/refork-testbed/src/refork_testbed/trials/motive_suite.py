@@ -477,6 +477,7 @@ def investigate(
     base = source.arms([(ArmPlan(BASE, Intervention.none()), start)], sizes.base)[0]
     if base.rate is None:
         raise BadInput("no rollout of the unchanged environment ended", where=str(start.get("scene")))
+    # From a rate of exactly 0 or 1 nothing can fall or rise, and likelihood ratios are 0 or infinite.
     hypotheses = scene_hypotheses(designs, min(max(base.rate, 0.01), 0.99))
     edited = source.arms(plans.edited, sizes.edit)
     arms = {arm.name: arm for arm in edited} | {BASE: base}
@@ -514,6 +515,7 @@ def _evidence(
         rows.append(EvidenceItem(name, by_name[name].id, "rollouts", found, edit.confounds))
     sweep = by_name[DOSE]
     doses = [arms[plan.name] for plan in sweep.arms]
+    # Where all or none of the rollouts hit, a trend is 0 / 0.
     if 0 < sum(arm.hits for arm in doses) < sum(arm.runs for arm in doses):
         rows.append(EvidenceItem(DOSE, sweep.id, "rollouts", trend(doses), ("capability",)))
     pair = by_name[INTERACTION]

@@ -111,6 +111,7 @@ def best_line(result: Hits) -> tuple[str, int]:
         near = ((abs(at - line), count) for (other, at), (count, _) in result.items() if other == path)
         return sum(count / (1 + gap) for gap, count in near if gap <= 10)
 
+    # Sorted: of equal places the first counts, whatever the order in which they were found.
     return max(sorted(result), key=mass)
 
 

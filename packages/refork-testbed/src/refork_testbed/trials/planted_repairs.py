@@ -150,6 +150,7 @@ def shuffled_findings(finding: Int[Array, "tasks"], rng: np.random.Generator) ->
     """Each task gets another task's finding: the control for help that any findings would be."""
     order = rng.permutation(finding.size)
     moved = np.empty_like(finding)
+    # One cycle through all tasks: nobody keeps its own finding, as somebody may in a plain permutation.
     moved[order] = finding[np.roll(order, 1)]
     return moved
 

@@ -241,6 +241,7 @@ class Bench:
     def scene(self, cell: Cell) -> Scene:
         """The session of a cell: one for each task and repetition, the same for all models and conditions."""
         r = self.recipe
+        # The stride is far above the number of sessions, so runs with other seeds share none.
         seed = r.seed * 10_000_019 + (cell.rep if cell.rep >= 0 else _SEARCH_SEED - cell.rep)
         # One history for every number of rounds: more rounds cut it into more parts, each of ``turns``.
         return Scene(
@@ -264,10 +265,12 @@ class Bench:
     def stage(self, cell: Cell, scene: Scene) -> Stage:
         """The context of a cell. Raises whatever the compactor raises."""
         request = scene.twin if cell.request == "twin" else None
+        # Floor and control compact nothing, so any compactor will do that asks no model.
         compactor = open_compactor(
             cell.compactor if cell.condition in COMPACTS else "truncate",
             summariser=self.summariser(cell),
             max_tokens=cell.budget or self.recipe.max_tokens,
+            # Where no summary is written nothing reads it, but it has to be a limit.
             words=cell.words or 1,
             draw=max(cell.rep, 0),
         )
@@ -315,6 +318,7 @@ class Bench:
                 silent_for += 1
                 if silent_for == _PATIENCE:
                     raise last.down
+            # Only an episode that asked a summariser shows that the server answers again.
             elif last.stage is not None and last.stage.summary_calls:
                 silent_for = 0
         alive = [s for s in staged if s.job is not None]

@@ -57,6 +57,7 @@ class Scaffold:
         self.max_turns = TURNS
         self.name = f"scaffold seed={seed} split={split} d={d} noise={noise}"
         self._skills, self._price, self._noise = skills, price, noise
+        # The number behind the seed keeps apart what is drawn: directions, tasks, questions, rollouts.
         self._directions = np.random.default_rng([seed, 0]).normal(size=(len(DOMAINS), d))
         self._seed, self._split = seed, split
         rng = np.random.default_rng([seed, 1, split])

@@ -215,6 +215,7 @@ def chronicle(rng: np.random.Generator, sentences: int = 12) -> Chronicle:
     """One chronicle of so many sentences, behind one that names its people again."""
     writer = _Writer(rng)
     opening = writer.opening()
+    # The opening is given: what it took to draw it is no part of the text's surprise.
     writer.surprise = 0.0
     text = " ".join([writer.roll(), *(writer.sentence() for _ in range(sentences))])
     return Chronicle(opening, text, writer.surprise)
@@ -261,6 +262,7 @@ class _Writer:
         """An index in proportion to the weights; its surprise is added up."""
         total = sum(weights)
         left = self.rng.random() * total
+        # What rounding leaves over goes to the last possible outcome, never to one of weight 0.
         last = max(i for i, weight in enumerate(weights) if weight > 0)
         chosen = 0
         while chosen < last and left >= weights[chosen]:

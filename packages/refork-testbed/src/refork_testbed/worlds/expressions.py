@@ -132,6 +132,7 @@ class ExpressionWorker:
         if any(number is None for number in numbers):
             return UNKNOWN
         value = numbers[0] or 0
+        # Chance is addressed by all that was shown: the same conversation is answered alike.
         where = digest([[m.get("role"), m.get("content")] for m in messages])
         for place, (operator, number) in enumerate(zip(parts[1::2], numbers[1:], strict=True)):
             value = apply(operator, value, number or 0)

@@ -45,6 +45,7 @@ ALONE: Final = np.full((4, 4), 0.4) + 0.5 * np.eye(4)
 HARNESS: Final = ALONE.copy()
 HARNESS[[2, 1], [2, 2]] = 0.5, 0.9
 HARNESS[[3, 0], [3, 3]] = 0.4, 0.9
+# Shared by all who import them: a write would change the world for everyone.
 for _matrix in (ALONE, HARNESS):
     _matrix.flags.writeable = False
 
@@ -91,6 +92,7 @@ def features(text: str, d: int = 32) -> Float[np.ndarray, "d"]:
     if not found:
         raise BadInput("there is no question in this text")
     serial, domain = found[-1]
+    # A fixed seed: the directions are part of the world, and no run may have others.
     directions = np.random.default_rng(0).normal(size=(len(DOMAINS), d))
     own = np.random.default_rng([1, int(serial), DOMAINS.index(domain)]).normal(size=d)
     return np.asarray(directions[DOMAINS.index(domain)] + 0.3 * own)
@@ -196,6 +198,7 @@ def specialist_distribution(worker: int, text: str) -> Distribution:
     """What worker ``worker`` says next after a text: the right letter with its skill, else a wrong one."""
     said = text.rpartition("\n")[2]
     found = _QUESTION.findall(text)
+    # One letter is the whole answer; behind it the turn ends.
     if said or not found:
         return {"": 1.0}
     serial, domain = found[-1]

@@ -192,6 +192,7 @@ def _write_traces(policy: RowPolicy, count: int, seed: int, file: Path) -> None:
     from refork_methods.recovery.render import maze_traces
     from refork_methods.recovery.sample import sample_paths
 
+    # Not the stream of `seed` alone, which training and the teacher's traces are drawn from.
     rng = np.random.default_rng([seed, 1])
     trajectories = sample_paths(policy, count, CAP, rng)
     with file.open("w", encoding="utf-8") as out:

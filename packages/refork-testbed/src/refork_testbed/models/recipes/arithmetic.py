@@ -59,6 +59,7 @@ def chain(terms: list[Term], rng: np.random.Generator, slip: float = SLIP) -> st
     total = {"+": 0, "-": 0}
     lines = []
     for sign, size in terms:
+        # After a slip a sum may outgrow its digits, of which every line writes equally many.
         total[sign] = (total[sign] + size) % 10**width
         if rng.random() < slip:
             total[sign] = slipped(total[sign], rng)

@@ -142,6 +142,7 @@ class Even:
 
     def sample_from(self, distribution: dict[str, float], key: object) -> str:
         """One outcome of a law; the shares of outcomes follow it as nearly as their number allows."""
+        # The beginning is drawn at every call, used or not: all later draws of the generator depend on that.
         here = self._at[key] = (self._at.get(key, self.rng.random()) + GOLDEN) % 1
         return list(distribution)[
             int(np.searchsorted(np.cumsum(list(distribution.values()))[:-1], here, side="right"))

@@ -92,6 +92,7 @@ def cut(
     if how in ("whole", "floor"):
         place = 2 * int(rng.integers(len(benign) // 2 + 1))
         return bare([*policy, *benign[:place], *more, *benign[place:]])
+    # Counted from the front: benign[-0:] would be all of them, and no turn at all is a length too.
     tail = benign[len(benign) - 2 * int(rng.integers(TAIL + 1)) :]
     if how in ("ends", "tail"):
         head = policy[: 1 + int(rng.random() < 0.5)]

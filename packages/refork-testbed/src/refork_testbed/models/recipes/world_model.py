@@ -130,11 +130,13 @@ def recorded(
 
         with Tree.memory() as tree:
             told = record(world, world.tasks(split, count, seed), tree, seeds=(seed,), progress=report)
+            # What was recorded until an interrupt must not be kept as if it were all.
             if told.stopped:
                 raise KeyboardInterrupt
             if told.errors * 100 > count:
                 raise BadInput(f"{told.errors} of {count} episodes broke: {told.reasons[0]}", where=spec)
             path.mkdir(parents=True, exist_ok=True)
+            # Two processes may record the same at once: each writes a file of its own, and either is whole.
             part = file.with_suffix(f".{os.getpid()}")
             write_trajectories(part, recorded_trajectories(tree))
             part.replace(file)

@@ -114,12 +114,14 @@ class _Speaker:
         turn = len(ids) - ids[::-1].index(TURN) if TURN in ids else 0
         before, said = self._words.pieces(ids[:turn])[0], self._words.pieces(ids[turn:])[0]
         distribution: dict[str, float] = {}
+        # Behind words that begin neither way nothing is left to say, and the turn ends.
         fitting = {way: p for way, p in self._ways(before).items() if p > 0 and way.startswith(said)} or {
             said: 1.0
         }
         for way, p in fitting.items():
             rest = way[len(said) :]
             first = self._words.pieces(self._words.encode(rest)[:1])[0] if rest else ""
+            # Shares of the ways still open: what was said so far may have ruled one out.
             distribution[first] = distribution.get(first, 0.0) + p / sum(fitting.values())
         return distribution
 

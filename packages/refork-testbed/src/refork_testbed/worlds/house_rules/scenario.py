@@ -138,6 +138,7 @@ def scenario(task: str, seed: int, **ways: Unpack[Ways]) -> Scenario:
     channel, language = ways.get("channel", "user"), ways.get("language", "en")
     about = find_task(task)
     _check(turns, words, wording, channel, language)
+    # Dice of its own: more turns or another channel leave the request, and with it the split, as they are.
     pair = draw_request(task, Dice("house-rules", wording, "request", task, seed), wording)
     rule = about.text(wording, language)
     opening = _opening(about, rule, wording, channel, language, ways.get("system"))

@@ -71,6 +71,7 @@ class PlantedSummariser:
 def sentences(text: str) -> list[str]:
     """The sentences of a text; a rule is one, however many full stops it has."""
     found: list[str] = []
+    # The longest first: a rule that begins another one must not be found in its place.
     for piece in re.split("(" + "|".join(map(re.escape, sorted(_RULES, key=len, reverse=True))) + ")", text):
         found += [piece] if piece in _RULES else [s.strip() for s in _SENTENCE.split(piece) if s.strip()]
     return found

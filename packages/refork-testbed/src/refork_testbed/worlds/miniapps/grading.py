@@ -75,6 +75,7 @@ def grade(
     tests: list[Check] = []
     for change in wanted:
         met = actual[_key(change)] > 0
+        # Each wanted change uses up one that was made: two equal ones must both be there.
         actual[_key(change)] -= met
         tests.append(Check(change.in_words, met))
     extra = [key for key, count in sorted(actual.items()) for _ in range(count)]

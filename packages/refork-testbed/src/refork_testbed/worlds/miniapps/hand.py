@@ -65,6 +65,7 @@ class Hand:
             seen = yield Call(function, {**arguments, "access_token": self._tokens[app]})
             if self.code and is_refused(seen):
                 raise ToolFailed(f"{function}: {seen['message']}")
+            # 401: the token has expired. A new one mends nothing else.
             if not is_refused(seen) or seen["status_code"] != 401:
                 break
             yield from self._log_in(app)
@@ -107,6 +108,7 @@ class Hand:
                     break
                 self.mind.learn("paging", "all")
             page += 1
+        # Who believes that pages begin at 1 has missed page 0; a program never finds that out.
         missed = first > 0 and not self.code and (fits is None or not any(fits(item) for item in items))
         if missed and items and (fits is not None or self.mind.notices()):
             seen = yield from self.call(function, **arguments, page=0)
@@ -144,6 +146,7 @@ class Hand:
             for topic, right in wrong.items():
                 self.mind.learn(topic, right)
             yield from self.call("pay.cancel", payment_id=seen["payment_id"])
+            # A wrong person's id must not be paid again: it is looked up anew.
             user = None if "person" in wrong else user
 
     def _wrong(self, seen: Json, purpose: str, kind: str, name: str, amount: int) -> dict[str, str]:

@@ -92,6 +92,7 @@ def scenario(name: str, seed: int) -> Scenario:
         for template, one in zip(templates, made, strict=True)
     )
     answers = [one.answer() for one in made if one.answer is not None]
+    # An update to the values that a row has already is no change, and nobody could make it.
     changes = tuple(
         change for one in made for change in one.changes() if change.kind != "update" or change.values
     )

@@ -151,6 +151,7 @@ def event_move(draft: Draft) -> Made:
     title, day = draft.fresh(EVENTS), draft.day()
     old = _begin(draft)
     event = draft.rows["events"][draft.event(title, day, old) - 1]
+    # The sentinel never comes up: days are drawn until one differs.
     draft.event(title, next(d for d in iter(draft.day, "") if d != day), draft.time())
     new = next(t for t in iter(draft.time, "") if t != old)
     slots = {"title": title, "day": day, "time": new}

@@ -163,6 +163,7 @@ class MiniAppsEpisode:
             return refused(404, f"there is no tool {act.name!r}")
         try:
             value = tool.run(act.arguments, self.call)
+            # A value that cannot be written is the tool's own failure; it has to show in here.
             json.dumps(value, default=str)
         except Exception as error:  # a tool that breaks is an answer, not the end of the run
             return refused(500, f"tool {act.name} failed: {type(error).__name__}: {error}")

@@ -99,6 +99,7 @@ def check_environment(data: Mapping[str, Any]) -> None:
         if not isinstance(part, dict) or set(part) != set(keys):
             raise BadInput(f"the {name}s must be {', '.join(keys)}", where=where)
     for key, kind in SETTINGS.items():
+        # Python takes True for the int 1.
         if not isinstance(settings[key], kind) or isinstance(settings[key], bool):
             raise BadInput(f"setting {key} cannot be {settings[key]!r}", where=where)
     _check_numbers(settings, where)

@@ -65,6 +65,7 @@ def sentence_distribution(
     chosen = [next((s for s in generated if s in slot), None) for slot in slots(surface)]
     place = max((i + 1 for i, found in enumerate(chosen) if found), default=0)
     words = SURFACES[surface]
+    # The root twice over: the motive is named with this chance and then acted on with it, target in all.
     share = math.sqrt(target)
     if place == 0:
         return _two(QUICK_OPENING, CAREFUL_OPENING, target if locked else 0.5)

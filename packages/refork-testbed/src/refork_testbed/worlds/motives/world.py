@@ -115,6 +115,7 @@ class MotiveEpisode:
 
     def _fails(self, turn: int) -> bool:
         noise = float(self._data["settings"]["noise"])
+        # Addressed by the turn: a restored run meets the same failures, whatever was drawn before it.
         return noise > 0 and bool(uniforms([NoiseKey(self._seed, self._stream, 0, turn)], 1)[0][0] < noise)
 
     def _see(self, text: str, state: State) -> Observation:

@@ -96,6 +96,7 @@ class RefusalDistribution:
     def _stance(self, thought: Sequence[str]) -> Mapping[str, float]:
         if self.rule == "D":
             against = self.refusal(0.5, thought)
+            # a (1 - flip) + (1 - a) flip, where a is 0, 1 or, before the first stance, one half.
             against += self.flip * (1 - 2 * against)
             return {FOR: 1 - against, AGAINST: against}
         if self.rule == "C" and len(thought) == self.commit:

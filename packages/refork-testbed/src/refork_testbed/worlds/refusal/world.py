@@ -68,6 +68,7 @@ class RefusalWorld:
         Raises:
             BadInput: more requests than there may be.
         """
+        # About one in four requests is held out; near that many the loop below would not end.
         if count > _MOST:
             raise BadInput(f"{count} requests are too many", where=self.name, hint=f"at most {_MOST}")
         dice, found = Dice("refusal", LEAN, seed), dict[str, Task]()
@@ -148,6 +149,7 @@ def refusal_policy(distribution: RefusalDistribution, spread: float = SPREAD) ->
     chances = refusal_chances(spread)
 
     def next_word(text: str) -> Distribution:
+        # A turn holds no newline, so what stands behind the last one is the turn so far.
         asked, _, said = text.rpartition("\n")
         prompt = RefusalPrompt.find(asked.rpartition("\n")[2])
         chance = 0.5 if prompt is None else chances[prompt.level]

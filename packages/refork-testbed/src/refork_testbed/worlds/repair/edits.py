@@ -99,6 +99,7 @@ def _fitting(rows: Sequence[str], old: Sequence[str], wanted: int) -> int:
         if 0 <= wanted + 1 <= len(rows):  # an insertion says the line that it follows
             return wanted + 1
         raise EditError(f"there is no line {wanted + 1} to insert after")
+    # Line ends are not compared: a diff that was written elsewhere may have others.
     bare = [row.rstrip("\r\n") for row in rows]
     sought = [row.rstrip("\r\n") for row in old]
     places = [at for at in range(len(rows) - len(old) + 1) if bare[at : at + len(old)] == sought]

@@ -51,6 +51,7 @@ class Package(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def hold(self, files: dict[str, str]) -> None:
         """These files (path -> source) from now on; modules of those before are forgotten."""
+        # A list first: the dict would change under the loop.
         for name in [one for one in sys.modules if one.partition(".")[0] in self._tops]:
             del sys.modules[name]
         self._sources = {}
@@ -173,6 +174,7 @@ def run_all(reports: Reports, package: Package, job: dict[str, Any], number: int
             else:
                 lines.watched(space[function])
         except BaseException as error:
+            # A package that calls sys.exit fails its test; it must not end the run.
             reason = describe_error(error)
         seen = sorted(lines.hit) if job["spectrum"] else []
         reports.add(number, name, reason[: job["longest"]], seen)
@@ -183,6 +185,7 @@ def loaded(package: Package, path: str, source: str, paths: set[str], steps: int
     module = path.removesuffix(".py").replace("/", ".")
     space: dict[str, Any] = {"__name__": module, "__package__": module.rpartition(".")[0]}
     try:
+        # Loading the file imports the package: a loop without end at import has to count too.
         Lines(paths, steps, keep=False).watched(lambda: exec(package.code(path, source), space))
     except BaseException as error:
         return describe_error(error)

@@ -81,6 +81,7 @@ def unified_diff(path: str, before: str, after: str) -> str:
     """A unified diff (git's ``a/`` and ``b/`` names) that turns one text of a file into another."""
     rows: list[str] = []
     for row in difflib.unified_diff(lines(before), lines(after), f"a/{path}", f"b/{path}"):
+        # difflib leaves a last line bare; without this mark, patch tools would add the newline.
         rows.append(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n")
     return "".join(rows)
 

@@ -97,6 +97,7 @@ def recorded(
     """
     asked = dict(_named(checks))
     asking = _rendered(asked, record=True)
+    # More than is kept, so that an answer too long is left out and not cut to fit.
     (first,) = runner.run_variants(files, asking, [Variant()], longest=4 * LONGEST)
     kept = []
     for test, one in asked.items():

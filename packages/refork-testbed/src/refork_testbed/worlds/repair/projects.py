@@ -41,6 +41,7 @@ def project(name: str) -> Project:
     """
     if name not in project_names():
         raise BadInput(f"there is no project {name!r}", hint=f"for example {project_names()[0]!r}")
+    # A cache alone lets two threads build the same project at once.
     with _LOCK:
         return _built(name)
 

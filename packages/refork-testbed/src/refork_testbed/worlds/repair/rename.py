@@ -162,6 +162,7 @@ def _formatted(text: str, renaming: Renaming) -> str:
 
 def _split(stem: str, modules: Mapping[str, str]) -> list[str]:
     """The modules that a test file's name is made of."""
+    # Longest first: one module's name may be the end of another's.
     for name in sorted(modules, key=len, reverse=True):
         if stem == name:
             return [name]

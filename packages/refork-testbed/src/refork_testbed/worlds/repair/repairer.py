@@ -61,6 +61,7 @@ def propose(task: RepairTask, thought: int, skill: Skill | None = None) -> Propo
     """The proposal of a thought (0 to 1023): a pure function of task, thought and skill."""
     chances = skill or Skill()
     fixed = task.project.files[task.path]
+    # The middle of the thought's interval: shares of thoughts are the chances to within one thought.
     place = (thought + 0.5) / THOUGHTS
     if place < chances.gold:
         return Proposal("gold", fixed)

@@ -146,6 +146,7 @@ class TestRunner:
         if unknown:
             raise BadInput(f"there is no test {unknown[0]!r}", where="run")
         needed = {name.partition("::")[0] for names in wanted for name in names}
+        # A file without tests may be what the others import.
         given = {path: text for path, text in tests.items() if path in needed or not _functions(text)}
         job: Json = {"files": dict(files), "tests": given, "steps": self.steps}
         job |= {"spectrum": spectrum, "longest": longest}
@@ -192,6 +193,7 @@ class _TestReports:
         now = time.perf_counter()
         for row in rows:
             number, test, reason, lines = row if isinstance(row, list) and len(row) == 4 else [None] * 4
+            # The process runs an agent's code, so what it says is checked; isinstance would take True for 1.
             if type(number) is not int or not 0 <= number < len(self._wanted):
                 raise BadInput("there is no such variant")
             if (

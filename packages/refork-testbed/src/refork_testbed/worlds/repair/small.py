@@ -67,6 +67,7 @@ def _bare(text: str) -> str:
 def _holding(source: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef:
     return max(
         (node for node in _functions(source) if node.lineno <= line <= (node.end_lineno or node.lineno)),
+        # Of the functions around a line, the innermost starts last.
         key=lambda node: (node.lineno, -(node.end_lineno or node.lineno)),
     )
 

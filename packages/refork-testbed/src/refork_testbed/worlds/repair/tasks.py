@@ -114,6 +114,7 @@ def tasks_of(name: str, count: int, seed: int = 0, among: Split | None = None) -
 
 @cache
 def _supply(name: str, seed: int, among: Split | None) -> tuple[list[RepairTask], Iterator[list[RepairTask]]]:
+    # The cache holds a list that grows and what grows it: asking for more tries no mutation twice.
     return [], _batches(project(name), seed, among)
 
 
@@ -181,6 +182,7 @@ def _batches(home: Project, seed: int, among: Split | None) -> Iterator[list[Rep
         yield [
             _task(home, path, one, report.failed, seed)
             for (path, one), report in pairs
+            # A mutation that fails every test leaves none that passes to tell where it is not.
             if LEAST <= len(report.failed) < len(home.names)
         ]
 

@@ -216,6 +216,7 @@ def prompt(task: RepairTask) -> str:
 
 def _function(task: RepairTask) -> tuple[int, int]:
     """First and last line of the innermost function that holds the mutation."""
+    # The mutation's line is of the right source; the broken one may be longer or shorter.
     grown = len(lines(task.broken)) - len(lines(task.project.files[task.path]))
     first, last = span(task.project.files[task.path], task.mutation.line)
     return first, last + grown

@@ -117,6 +117,7 @@ class Index:
 
     def _match(self, words: Iterable[str], between: str) -> list[str]:
         asked = set(words)
+        # In quotes: a bare OR, NOT or NEAR is an operator of FTS5.
         phrase = between.join(f'"{word}"' for word in sorted(asked))
         if not phrase:
             return []
@@ -127,6 +128,7 @@ class Index:
         def sort_key(row: tuple[int, float]) -> tuple[bool, float, str]:
             title = self._titles[row[0] - 1]
             named = set(_WORD.findall(title.lower())) <= asked
+            # Rounding errors of floats must not order equal pages; their titles do.
             return not named, round(row[1], 6), title
 
         return [self._titles[row[0] - 1] for row in sorted(rows, key=sort_key)]

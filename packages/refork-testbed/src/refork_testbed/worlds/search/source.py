@@ -172,6 +172,7 @@ class Fictions:
     def draw(self, split: Split, seed: int, number: int) -> Json | None:
         """A question of the world that this number leads to."""
         world = Dice("search world", seed, number // self.each).below(_NUMBERS)
+        # All questions of a fiction are of one split: what training learns of it is no help in the other.
         if split_of(digest("fiction", world)) != split:
             return None
         dice = Dice("search question", world, seed, number % self.each)

@@ -225,6 +225,7 @@ class SearchEpisode:
         if done and given is None:
             text = f"{text}\n{TIME_UP}"
         reward = self.world.reward(given, state.opens) if done else None
+        # How many pages were opened is part of the state only where it changes the reward.
         key = digest("search", self.task.id, state.query, text, state.opens if self.world.cost else 0)
         self._seen = Observation(text, key, done, reward, info)
         return self._seen

@@ -198,6 +198,7 @@ def staged(index: str) -> list[list[str]]:
     for _ in range(int.from_bytes(data[8:12], "big")):
         end = data.index(b"\0", at + 62)
         found.append([data[at + 62 : end].decode(), data[at + 40 : at + 60].hex()])
+        # An entry of git's index is filled up with 1 to 8 zero bytes to a multiple of 8.
         at += (end - at) // 8 * 8 + 8
     return found
 
@@ -315,6 +316,7 @@ class SweWorld(ShellWorld):
             ShellLostError: the process that runs commands was lost or altered.
         """
         texts = {path: text for path, text in home.before.items() if path.startswith("tests/")} | home.tests
+        # What the agent made of the tests, or of pytest's settings, has no say in the grade.
         kept = [one for one in state.entries if not _among_tests(one.path)]
         made = {one.path: one for one in (*kept, *ShellState.of_files(texts).entries)}
         entries = tuple(sorted(made.values(), key=lambda one: (one.kind == "same", one.path)))

@@ -143,6 +143,7 @@ def _find(scene: Scene) -> Made | None:
 def _often(scene: Scene) -> Made | None:
     path = scene.some()
     best = Counter(scene.files[path].splitlines()).most_common(2)
+    # A tie would have two right answers.
     if len(best) > 1 and best[0][1] == best[1][1]:
         return None
     script = (f"sort {path} | uniq -c", f"submit {best[0][0]}")
@@ -175,6 +176,7 @@ def _first(scene: Scene) -> Made:
 def _with(scene: Scene) -> Made:
     path, to = scene.some(), scene.fresh()
     word = scene.dice.choice(scene.files[path].split())
+    # As grep does: a word that is part of another counts.
     text = "".join(line for line in scene.files[path].splitlines(True) if word in line)
     return _written(scene, f"write the lines with {word} of {path} to {to}", f"grep {word} {path}", text, to)
 

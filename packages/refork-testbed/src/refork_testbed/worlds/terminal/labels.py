@@ -133,6 +133,7 @@ def lines_of(path: str, text: str, trace: Trace, begin: Mapping[str, str]) -> li
         same = [name for name, other in pool if other == line]
         same = same or ([pool[number][0]] if len(pool) == len(lines) else [])
         same = same or [name for name, other in pool if other.split(" ")[0] == line]
+        # Two files may hold the same line: each is named once before any is named again.
         name = next((name for name in same if name not in used), same[0] if same else _NOWHERE)
         used.add(name)
         found.append((name, line))

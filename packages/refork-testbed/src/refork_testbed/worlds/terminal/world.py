@@ -210,6 +210,7 @@ class TerminalEpisode:
     def _note(self, before: ShellState, command: str, output: str) -> str:
         if self._world.brief_form != "labels":
             return note(before, command)
+        # The note is written from what was known before this command.
         known = self._trace
         self._trace = traced(command, before, self.state, known)
         return labelled_note(before, command, output, known, self._drawn.files)

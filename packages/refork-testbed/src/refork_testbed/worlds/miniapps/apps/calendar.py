@@ -13,6 +13,7 @@ from refork_testbed.worlds.miniapps.store import Store
 #: The user's own zone: answers to changes tell the begin in it, as a calendar's screen would.
 HOME_ZONE = "+02:00"
 _FORM = "%Y-%m-%d %H:%M"
+# \Z, for $ also fits before a line break at the end.
 _ZONE = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)\Z")
 
 
