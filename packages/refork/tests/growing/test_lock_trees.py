@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork.forking import fork
 from refork.growing import EVERY, UUCB, Independent, RandomNode, Surprisal, grow_trees, plant
-from refork.growing.growing import Budget, settings_for
+from refork.growing.growing import Budget, Growing, settings_for
 from refork.growing.leaves import leaf_batch, path_weights, weighted_value
-from refork.growing.selector import Needs
+from refork.growing.selector import ForkChoice, Needs
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
@@ -150,6 +151,17 @@ def test_a_floor_stops_a_mixed_group_early():
         assert groups[1].tokens > 508
         even, _ = trees(tree, RandomNode(), floor=10.0)
         assert "stopped early" in even[0].biased
+
+
+@pytest.mark.parametrize(
+    ("by_token", "score", "enough"),
+    [(True, 0.4, False), (True, 0.2, True), (False, 4, False), (False, 2, True)],
+)
+def test_a_floor_is_of_the_score_by_token_however_the_selector_ranks(by_token, score, enough):
+    task = SimpleNamespace(budget=SimpleNamespace(floor=0.3), outcomes=lambda plan: [0.0, 1.0])
+    plan = SimpleNamespace(selector=UUCB(per_token=by_token))
+    pick = ForkChoice(0, 1, {"score": score})
+    assert Growing._enough(task, plan, pick, 10.0) is enough
 
 
 def test_the_grpo_batch_counts_every_sampled_token_once():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.forking import fork
+from refork.forking import Remove, fork
 from refork.growing import EVERY, UUCB, candidates, grow, grow_trees, plant
 from refork.growing.report import groups_from_tree
 from refork.policies.base import Sampling
@@ -142,3 +142,16 @@ def test_groups_of_a_tree(tree):
     tree.add_scores([Score(extra.id, "success", 1.0, third.id)])
     with pytest.raises(BadInput, match="different producers"):
         groups_from_tree(tree)
+
+
+def test_what_a_changed_fork_led_to_is_in_no_group_however_deep(tree):
+    (group,) = grow(tree, POLICY, WORLD, WORLD.tasks("train", 1), draws=4, settings=LAW)
+    (before,) = groups_from_tree(tree)
+    turn = next(s.node for s in group.forks[0].leaves()[0] if s.node.kind == "action")
+    changed = fork(tree.at(turn, 1), POLICY, 2, Remove(1), settings=LAW, world=WORLD)
+    own = [s.node for leaf in changed.leaves() for s in leaf if s.node.fork == changed.record.id]
+    deeper = next(node for node in own if node.kind == "action" and node.length)
+    fork(tree.at(deeper, 1), POLICY, 3, settings=LAW, world=WORLD)
+    assert groups_from_tree(tree) == [before]
+    fork(tree.at(turn, 1), POLICY, 3, settings=LAW, world=WORLD)
+    assert len(groups_from_tree(tree)[0].rewards) == 7, "a control's draws are in the group"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from refork.decoding.draw import RunningRequest
 from refork.decoding.states import Capture, Edit
 from refork.errors import BadInput, CannotDo, WrongTokenizer, WrongWeights
 from refork.policies.base import Policy, Request, Sampling, sample_all
@@ -154,6 +155,28 @@ def test_forced_tokens_come_first_and_do_not_stop(policy):
         assert tuple(item.tokens[:3]) == forced
         assert item.tokens[3] != 7
         assert np.isfinite(item.logprobs).all()
+
+
+def test_a_stop_string_may_begin_in_what_the_turn_has_said(policy):
+    """A greedy turn that is cut anywhere inside its stop string and goes on ends where it ended."""
+    cold = Sampling(max_tokens=12, temperature=0.0, ignore_eos=True)
+    prompt = policy.encode("hello ")
+    whole = sample_all(policy, [Request(prompt, NoiseKey(0, 0, 0))], cold)[0]
+    ends = [0, *whole.offsets.tolist()]
+    stop = whole.text[ends[3] : ends[7]]
+    assert len(stop) > 1
+    place = whole.text.index(stop) + len(stop)
+    size = ends.index(min(end for end in ends if end >= place))
+    asked = cold.but(stop=(stop,))
+    for cut in range(size):
+        prefix = np.concatenate([prompt, whole.tokens[:cut]])
+        request = Request(prefix, NoiseKey(0, 0, 0), generated=cut)
+        (found,) = sample_all(policy, [request], asked)
+        assert found.finish == "stop"
+        assert found.tokens.tolist() == whole.tokens[cut:size].tolist()
+        live = RunningRequest(0, policy.ask(prefix, request.noise, asked, generated=cut), 12)
+        said = [live.ended(int(token), n) for n, token in enumerate(whole.tokens[cut:size], 1)]
+        assert said == [None] * (size - cut - 1) + ["stop"]
 
 
 def test_the_context_ends_a_continuation(policy):

@@ -1,6 +1,7 @@
 """Remote policies against a real server on loopback: exact draws, refusals, patience."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -176,10 +177,28 @@ def test_stop_strings_and_ids(remote):
         policy, requests(1), Sampling(max_tokens=8, banned=(1,), stop_ids=(int(free.tokens[1]),))
     )
     assert by_id[0].tokens[-1] == free.tokens[1]
-    # A stop string that the forced part completes, which the server cannot see.
+    # A stop string that the forced part completes, which the server cannot see; none ends it before.
     forced = tuple(int(i) for i in CODEC.encode("abc"))
-    cut = sample_all(policy, requests(1), Sampling(max_tokens=8, forced=forced, stop=("ab",)))[0]
-    assert (cut.text, cut.finish, len(cut.tokens)) == ("ab", "stop", 2)
+    cut = sample_all(policy, requests(1), Sampling(max_tokens=8, forced=forced, stop=("bc",)))[0]
+    assert (cut.text, cut.finish, len(cut.tokens)) == ("abc", "stop", 3)
+    on = sample_all(policy, requests(1), Sampling(max_tokens=8, banned=(1,), forced=forced, stop=("ab",)))[0]
+    assert on.text.startswith("abc")
+    assert len(on.tokens) > 3
+
+
+def test_a_stop_string_may_begin_in_what_the_turn_has_said(remote):
+    """The server sees only what it says itself, so the turn is cut here."""
+    policy = remote(tokenizer=CODEC)
+    begun = np.concatenate([PREFIX, CODEC.encode("ab")])
+    free = sample_all(policy, requests(1, begun, generated=2), Sampling(max_tokens=8, banned=(1,)))[0]
+    stop = "b" + free.text[0]
+    for generated, count in ((2, 1), (1, 1), (0, None)):
+        asked = requests(1, begun, generated=generated)
+        one = sample_all(policy, asked, Sampling(max_tokens=8, banned=(1,), stop=(stop,)))[0]
+        if count is not None:
+            assert (one.text, one.finish, len(one.tokens)) == (free.text[0], "stop", count)
+        else:
+            assert len(one.tokens) > 1, "the prompt is no part of a turn"
 
 
 def test_scores_of_given_sequences(remote):
@@ -467,13 +486,25 @@ def test_a_reader_who_stops_leaves_no_thread(remote):
     assert len(sample_all(policy, requests(2), Sampling(max_tokens=1))) == 2
 
 
-def test_a_halted_caller_sends_nothing():
-    caller = Caller("s", Patience())
-    caller.halt()
-    with pytest.raises(ServerError, match="stopped before it was sent"):
-        caller(lambda: 1, "x")
-    caller.resume()
-    assert caller(lambda: 1, "x") == 1
+def test_a_halt_stops_the_calls_that_heed_it_and_no_other():
+    caller, halt = Caller("s", Patience()), threading.Event()
+    halt.set()
+    with ThreadPoolExecutor(1, initializer=caller.heed, initargs=(halt,)) as stopped:
+        with pytest.raises(ServerError, match="stopped before it was sent"):
+            stopped.submit(caller, lambda: 1, "x").result()
+        assert caller(lambda: 1, "x") == 1
+        halt.clear()
+        assert stopped.submit(caller, lambda: 1, "x").result() == 1
+
+
+def test_a_reader_who_stops_stops_no_other_reader(remote):
+    policy = remote(tokenizer=CODEC, concurrency=2)
+    _ = policy.card
+    one, other = (policy.sample(requests(40), Sampling(max_tokens=1)) for _ in range(2))
+    next(one)
+    next(other)
+    other.close()
+    assert [said.finish for said in one].count("error") == 0
 
 
 # -- keys -------------------------------------------------------------------------------------

@@ -241,6 +241,12 @@ def test_stopping():
     policy = ScriptedPolicy.from_text(lambda t: {"a": 1.0} if not t.endswith("aaa") else {"b": 1.0})
     said = draws(policy, 1, Sampling(stop=("ab",), max_tokens=9), prompt="x")[0]
     assert (said.text, said.finish) == ("aaab", "stop")
+    # In a turn that has said "xa", which "xaa" then ends; "xa" ended it before and does not again.
+    assert draws(policy, 1, Sampling(stop=("xaa", "xa")), prompt="xa", generated=2)[0].text == "a"
+    assert draws(policy, 1, Sampling(stop=("xaa",), max_tokens=2), prompt="xa", generated=1)[0].text == "aa"
+    # Forced tokens end no turn before all of them are out.
+    forced = tuple(int(token) for token in policy.encode("aab"))
+    assert draws(policy, 1, Sampling(stop=("aa",), forced=forced, max_tokens=4), prompt="x")[0].text == "aaba"
     letter = int(policy.encode("b")[0])
     assert draws(policy, 1, Sampling(stop_ids=(letter,)), prompt="x")[0].text == "aaab"
     short = draws(policy, 1, Sampling(max_tokens=2), prompt="x")[0]

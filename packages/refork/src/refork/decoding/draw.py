@@ -66,7 +66,12 @@ class RunningRequest:
             max_tokens=1, stop=(), stop_ids=(), forced=(), ignore_eos=False, grammar=None
         )
         self.so_far = distribution.SoFar(request.tokens, request.generated) if settings.penalised else None
-        self.words: IntArray | None = None if request.ends.check is None else np.zeros(32, dtype=np.int32)
+        # The turn so far: a stop string may span the place where the request goes on.
+        self.begun = request.generated
+        begun = request.tokens[len(request.tokens) - self.begun :]
+        self.words: IntArray | None = (
+            None if request.ends.check is None else np.concatenate([begun, np.zeros(32, dtype=np.int32)])
+        )
 
     def leave(self, prompts: Prompts) -> None:
         """Let go of the prompt, the guide and what penalties read."""
@@ -81,10 +86,11 @@ class RunningRequest:
         if self.so_far is not None:
             self.so_far.take(token)
         if self.words is not None and self.request.ends.check is not None:
-            if generated > len(self.words):
+            count = self.begun + generated
+            if count > len(self.words):
                 self.words = np.concatenate([self.words, np.zeros_like(self.words)])
-            self.words[generated - 1] = token
-            stop = stop or self.request.ends.check(self.words[:generated])
+            self.words[count - 1] = token
+            stop = stop or self.request.ends.check(self.words[:count])
         # A guide hears of tokens that did not end the turn; an end that is forced before its time is one.
         if self.guide is not None and not (token in self.request.ends.ids and generated >= self.forced):
             self.guide.take(token)

@@ -24,14 +24,16 @@ from refork.types import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """When a continuation stops: after one of ``ids``, or when ``check`` of its tokens so far says so.
+    """When a continuation stops: after one of ``ids``, or when ``check`` of its turn's tokens so far says so.
 
-    ``guide`` makes the guide of a request, by the caller's number, where a grammar says what may be said.
+    Of a request, by the caller's number, ``guide`` makes the guide, where a grammar says what may be said,
+    and ``begun`` gives what its turn has said already, where ``check`` is to see that too.
     """
 
     ids: frozenset[int] = frozenset()
     check: Callable[[IntArray], bool] | None = None
     guide: Callable[[int], Guide] | None = None
+    begun: Callable[[int], IntArray] | None = None
 
 
 NEVER = Ends()
@@ -273,7 +275,10 @@ class Session:
             self._guided(whose, said, tokens, stop)
         if self.ends.check is not None:
             for i in np.flatnonzero(~stop & batch.alive[rows]):
-                stop[i] = self.ends.check(self.record.tokens[rows.start + i, : said[i]])
+                turn = self.record.tokens[rows.start + i, : said[i]]
+                if self.ends.begun is not None:
+                    turn = np.concatenate([self.ends.begun(int(whose[i])), turn])
+                stop[i] = self.ends.check(turn)
         # A forced token never ends a turn before all forced tokens are out.
         stop &= said >= len(self.settings.forced)
         done = (stop | (said >= self.waiting.limit[request])) & batch.alive[rows]

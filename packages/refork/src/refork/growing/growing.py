@@ -223,7 +223,8 @@ class Growing:
         floor = self.budget.floor
         if floor is None or "score" not in pick.terms:
             return False
-        score = pick.terms["score"] / cost
+        # A selector that ranks by tokens has divided by the cost already.
+        score = pick.terms["score"] / (1.0 if getattr(plan.selector, "per_token", False) else cost)
         return len(set(self.outcomes(plan))) > 1 and score < floor
 
     def job(self, plan: GrowSetup, point: Point, count: int) -> tuple[ReadyArm, list[int]]:

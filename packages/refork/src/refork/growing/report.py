@@ -38,6 +38,11 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
         BadInput: no graded task, or leaves of one task graded by different producers.
     """
     plain = {f.id: f for f in tree.forks() if f.change is None and "exclude_first" not in f.extra}
+    # Nor what was forked below a changed fork's draws, however deep.
+    start_of = {node.id: node.fork for node in tree.nodes({f.node for f in plain.values()})}
+    while changed := [f for f, record in plain.items() if (start_of[record.node] or f) not in plain]:
+        for one in changed:
+            del plain[one]
     groups = []
     for task in tree.tasks():
         given: dict[str, set[str]] = {}

@@ -207,6 +207,15 @@ class NextDistribution(Protocol):
         ...
 
 
+def stop_end(text: str, stops: Sequence[str], after: int) -> int | None:
+    """Where in a turn's text the first stop string ends that ends beyond ``after`` characters, else None.
+
+    It may begin before: a turn that was cut inside a stop string is over where the string is whole.
+    """
+    begins = ((stop, text.find(stop, max(0, after - len(stop) + 1))) for stop in stops)
+    return min((at + len(stop) for stop, at in begins if at >= 0), default=None)
+
+
 def sample_all(policy: Policy, requests: Sequence[Request], settings: Sampling) -> list[Continuation]:
     """All continuations, in the order of the requests."""
     return in_order(policy.sample(requests, settings), len(requests))

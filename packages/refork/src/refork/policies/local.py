@@ -28,6 +28,7 @@ from refork.policies.base import (
     Rendered,
     Request,
     Sampling,
+    stop_end,
 )
 from refork.policies.chat import Codec
 from refork.policies.generation import end_ids, not_applied
@@ -334,10 +335,11 @@ class LocalPolicy:
         speaking = [i for i, request in enumerate(requests) if request.max_tokens != 0]
         ends = self._ends(settings)
         make = self._guide_factory(settings, ends)
-        if make is not None:
+        if make is not None or ends.check is not None:
             begun = [_begun(requests[i].tokens, requests[i].generated, f"request {i}") for i in speaking]
-            made = [partial(make, said) for said in begun]
-            ends = replace(ends, guide=lambda number: made[number]())
+            ends = replace(ends, begun=begun.__getitem__)
+            if make is not None:
+                ends = replace(ends, guide=lambda number: make(begun[number]))
         yield from (_nothing(i, settings) for i, request in enumerate(requests) if request.max_tokens == 0)
         drawn = self.decoder.sample(
             [requests[i].tokens for i in speaking],
@@ -412,7 +414,7 @@ class LocalPolicy:
             text, offsets = self.codec.pieces(tokens[self._reaching(tokens, enough) :])
             # Only stops that end within the newest token: an earlier one would have ended the turn then.
             before = int(offsets[-2]) if len(offsets) > 1 else 0
-            return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in stops)
+            return stop_end(text, stops, before) is not None
 
         return Ends(frozenset(ids), check)
 

@@ -26,6 +26,7 @@ from refork.policies.base import (
     Request,
     Sampling,
     refuse_grammar,
+    stop_end,
 )
 from refork.sampling.noise import NoiseKey, gumbels, uniforms
 from refork.types import Finish, FloatArray, IntArray, Message, token_array
@@ -376,8 +377,9 @@ class ScriptedPolicy:
         limit = len(numbers)
         prefix = [int(t) for t in request.tokens]
         cut = len(prefix) - request.generated
+        turn = prefix[cut:]
         # What penalties read, where some are asked for.
-        prompt, begun = (prefix[:cut], prefix[cut:]) if settings.penalised else ([], [])
+        prompt, begun = (prefix[:cut], turn) if settings.penalised else ([], [])
         said: list[int] = []
         distributions: list[float] = []
         plain: list[float] = []
@@ -410,7 +412,8 @@ class ScriptedPolicy:
             plain.append(bare[token])
             if settings.entropy_top_k is not None:
                 entropy.append(_entropy(bare, settings.entropy_top_k))
-            if self._stops(said, settings):
+            # As everywhere: a forced token ends no turn before all forced tokens are out.
+            if place + 1 >= len(settings.forced) and self._stops([*turn, *said], settings):
                 finish = "stop"
                 break
         text, offsets = self._words.pieces(said)
@@ -435,13 +438,14 @@ class ScriptedPolicy:
             return choose_inverse(distribution, float(numbers[place]))
         return choose_gumbel(distribution, gumbels([noise], place, len(distribution))[0])
 
-    def _stops(self, said: list[int], settings: Sampling) -> bool:
-        if (said[-1] == END and not settings.ignore_eos) or said[-1] in settings.stop_ids:
+    def _stops(self, turn: list[int], settings: Sampling) -> bool:
+        """Whether the newest token of a turn ends it."""
+        if (turn[-1] == END and not settings.ignore_eos) or turn[-1] in settings.stop_ids:
             return True
         if not settings.stop:
             return False
-        text = self._words.pieces(said)[0]
-        return any(stop in text for stop in settings.stop)
+        text, ends = self._words.pieces(turn)
+        return stop_end(text, settings.stop, int(ends[-2]) if len(ends) > 1 else 0) is not None
 
     def logprobs(self, sequences: Sequence[IntArray]) -> list[FloatArray]:
         """Log-prob of every token but the first given those before it, exact: [n - 1] each."""

@@ -128,9 +128,9 @@ class Caller:
         # The longest first: one may be part of another.
         self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
         self._on_wait = on_wait or (lambda reason: None)
-        self._halted = threading.Event()
-        # A wait that ends as soon as the calls are halted, not when the pause is over.
-        self._sleep = sleep or self._halted.wait
+        self._sleep = sleep
+        #: What halts the calls of a thread, where something does: callers share the rate limit, not the end.
+        self._halts = threading.local()
         self._clock = clock
         self._lock = threading.Lock()
         self._open_at = 0.0
@@ -145,7 +145,8 @@ class Caller:
         pause, tries, reason = self._patience.pause, tries or self._patience.tries, ""
         for tried in range(1, tries + 1):
             self._take_turn()
-            if self._halted.is_set():
+            halt = self._halt
+            if halt is not None and halt.is_set():
                 raise CallFailed("stopped before it was sent", status=None, where=self._where(what))
             try:
                 return call()
@@ -174,13 +175,14 @@ class Caller:
             hint=_BUSY,
         )
 
-    def halt(self) -> None:
-        """Let no waiting call go on; :meth:`resume` undoes it."""
-        self._halted.set()
+    def heed(self, halt: threading.Event) -> None:
+        """Let no call of this thread begin or be tried again once ``halt`` is set."""
+        self._halts.event = halt
 
-    def resume(self) -> None:
-        """Let calls go on again."""
-        self._halted.clear()
+    @property
+    def _halt(self) -> threading.Event | None:
+        found: threading.Event | None = getattr(self._halts, "event", None)
+        return found
 
     def clean(self, text: str) -> str:
         """A message without the key, of bounded length."""
@@ -228,7 +230,9 @@ class Caller:
         if start > now:
             if self._patience.per_minute is not None:
                 self._on_wait(f"{self._server}: own rate limit, waiting {start - now:.1f} s")
-            self._sleep(start - now)
+            # A wait that ends as soon as the calls are halted, not when the pause is over.
+            wait = self._sleep or (time.sleep if self._halt is None else self._halt.wait)
+            wait(start - now)
 
     def _hold(self, wait: float, reason: str) -> None:
         """Let nobody call for a while."""

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.policies.base import Continuation, Request, Sampling
+from refork.policies.base import Continuation, Request, Sampling, stop_end
 from refork.policies.chat import Codec, tools_of
 from refork.policies.remote.answers import (
     Expected,
@@ -394,7 +394,7 @@ class Asker:
                 message=turn.message,
                 error=turn.error,
             )
-        text, offsets, count, stopped = self._text(turn, settings)
+        text, offsets, count, stopped = self._text(turn, request, settings)
         values, entropy = self._values(turn, settings)
         # Whether what is sampled from is the model's own distribution at temperature 1.
         plain = settings.is_plain and request.exclude_first is None
@@ -424,7 +424,9 @@ class Asker:
             self.able.bias and not (request.exclude_first is not None and settings.filtered)
         )
 
-    def _text(self, turn: PartialTurn, settings: Sampling) -> tuple[str, IntArray | None, int, bool]:
+    def _text(
+        self, turn: PartialTurn, request: Request, settings: Sampling
+    ) -> tuple[str, IntArray | None, int, bool]:
         """Text, offsets, the number of tokens up to the end of a stop string, and whether one was met."""
         forced = turn.ids[: len(settings.forced)]
         if self.codec is None:
@@ -436,11 +438,18 @@ class Asker:
                 text = (self.endpoint.detokenize(token_array(forced)) or "") + text
             return text, None, len(turn.ids), False
         text, ends = self.codec.pieces(turn.ids)
-        found = [at + len(stop) for stop in settings.stop if (at := text.find(stop)) >= 0]
-        if not found:
+        if not settings.stop or not turn.ids:
+            return text, ends, len(turn.ids), False
+        # The server saw only what it said itself: a stop string may begin before that, and may not end in
+        # what was forced.
+        begun = [int(token) for token in request.tokens[len(request.tokens) - request.generated :]]
+        whole, places = self.codec.pieces([*begun, *turn.ids])
+        first = len(begun) + max(len(forced) - 1, 0)
+        end = stop_end(whole, settings.stop, int(places[first - 1]) if first else 0)
+        if end is None:
             return text, ends, len(turn.ids), False
         # Up to the token in which the stop string ends.
-        count = int(np.searchsorted(ends, min(found))) + 1
+        count = int(np.searchsorted(places, end)) + 1 - len(begun)
         text, ends = self.codec.pieces(turn.ids[:count])
         return text, ends, count, True
 

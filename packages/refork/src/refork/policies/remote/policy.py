@@ -222,7 +222,8 @@ class RemotePolicy:
         asker = self._asker
         ask = asker.tokens if asker.able.tokens else asker.chat
         failed: list[tuple[int, CallFailed]] = []
-        pool = ThreadPoolExecutor(self._concurrency)
+        halt = threading.Event()
+        pool = ThreadPoolExecutor(self._concurrency, initializer=self._endpoint.caller.heed, initargs=(halt,))
         waiting: dict[Future[PartialTurn], int] = {
             pool.submit(ask, index, request, settings): index for index, request in enumerate(requests)
         }
@@ -242,9 +243,8 @@ class RemotePolicy:
         finally:
             # Left early (an error, Ctrl-C, a reader who stops): nothing more is sent, no thread stays behind.
             if not finished:
-                self._endpoint.caller.halt()
+                halt.set()
             pool.shutdown(wait=True, cancel_futures=True)
-            self._endpoint.caller.resume()
         if failed and len(failed) == len(requests):
             raise failed[0][1]
         for index, failure in failed:
