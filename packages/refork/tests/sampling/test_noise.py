@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refork.sampling.noise import NoiseKey, gumbels, philox, stream_of, uniforms
+from refork.sampling.noise import NoiseKey, _open_interval, gumbels, philox, stream_of, uniforms
 
 
 def words(text):
@@ -91,6 +91,13 @@ def test_gumbel_noise_of_any_size_holds_the_same_numbers(keys, offset, size, dat
     np.testing.assert_array_equal(gumbels([keys[row]], offset, size)[0], whole[row])
     per_key = gumbels(keys, np.arange(len(keys)) + offset, size)
     np.testing.assert_array_equal(per_key[row], gumbels([keys[row]], offset + row, size)[0])
+
+
+def test_a_uniform_is_never_0_or_1():
+    for word in (0, 0xFFFFFFFF):
+        (found,) = _open_interval(np.array([word], dtype=np.uint32), np.array([word], dtype=np.uint32))
+        assert 0 < found < 1
+        assert np.isfinite(-np.log(-np.log(found)))
 
 
 def test_uniforms_are_uniform():

@@ -201,6 +201,34 @@ def test_what_breaks_is_data_and_what_changes_is_not_exact() -> None:
     assert record(world, world.tasks("train", 1), tree, seeds=(0, 1)).present == 2
 
 
+@dataclass
+class OnceOnly(Counter):
+    """A world in which nothing but the first turn can be done a second time."""
+
+    done: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def start(self, task: Task, seed: int) -> Counting:
+        episode = super().start(task, seed)
+        act = episode.step
+
+        def once(action: str) -> Observation:
+            answer = act(action)
+            if (task.id, episode.count, action) in self.done and episode.count > 1:
+                raise RuntimeError("that was once only")
+            self.done.append((task.id, episode.count, action))
+            return answer
+
+        episode.step = once  # type: ignore[method-assign]
+        return episode
+
+
+def test_a_world_that_breaks_when_it_is_run_again_keeps_its_first_run() -> None:
+    world, tree = OnceOnly(), Tree.memory()
+    told = record(world, world.tasks("train", 2), tree, verify=True)
+    assert (told.errors, told.trajectories, told.unsteady) == (0, 2, 2)
+    assert [[turn.exact for turn in item.turns] for item in trajectories(tree)] == [[True, False]] * 2
+
+
 def test_ctrl_c_keeps_what_is_done_and_goes_on_later() -> None:
     world, tree = Counter({0: ("up", "interrupt", "submit")}), Tree.memory()
     told = record(world, world.tasks("train", 3), tree)

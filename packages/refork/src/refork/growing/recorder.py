@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import final
 
@@ -171,18 +172,24 @@ class _Recorder:
 
     def checked(self, task: Task, luck: int, steps: list[_Step]) -> list[_Step]:
         """The turns after a second run of the same actions; what it answers otherwise is not exact."""
-        episode = self.world.start(task, luck)
-        found = []
+        again: list[str] = []
         try:
-            for step in steps:
-                again = episode.step(step.action)
-                same = again.text == step.observation.text
-                if not same and step.observation.info.get("exact"):
-                    self.stats.unsteady = (self.stats.unsteady or 0) + 1
-                loose = replace(step.observation, info={**step.observation.info, "exact": False})
-                found.append(step if same else replace(step, observation=loose))
-        finally:
-            episode.close()
+            episode = self.world.start(task, luck)
+            try:
+                again.extend(episode.step(step.action).text for step in steps)
+            finally:
+                episode.close()
+        except UserError:
+            raise
+        except Exception:
+            pass  # it has answered nothing from here on; the first run stands
+        found = []
+        for step, text in zip_longest(steps, again):
+            same = text == step.observation.text
+            if not same and step.observation.info.get("exact"):
+                self.stats.unsteady = (self.stats.unsteady or 0) + 1
+            loose = replace(step.observation, info={**step.observation.info, "exact": False})
+            found.append(step if same else replace(step, observation=loose))
         return found
 
     def drafts(self, task: Task, root: str, seed: int) -> tuple[list[NewNode], float | None]:

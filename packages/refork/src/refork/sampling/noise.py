@@ -108,7 +108,8 @@ def _open_interval(high: UInt32, low: UInt32) -> Float64:
     """53-bit doubles strictly between 0 and 1 from two words."""
     mantissa = (high >> np.uint32(5)).astype(np.float64) * 67108864.0 + (low >> np.uint32(6))
     # Half a step above the grid, so that 0, whose Gumbel is minus infinity, never comes.
-    return np.asarray((mantissa + 0.5) / 9007199254740992.0, dtype=np.float64)
+    # The topmost half step rounds to 1, whose Gumbel is infinite.
+    return np.minimum((mantissa + 0.5) / 9007199254740992.0, 1 - 2.0**-53)
 
 
 def uniforms(noise: list[NoiseKey], count: int, start: int | NDArray[np.int64] = 0) -> Float64:
