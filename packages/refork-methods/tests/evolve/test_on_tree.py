@@ -4,6 +4,7 @@ from evolve.toy_search import SETTINGS, SLOTS, START, runtime
 from refork.errors import BadInput
 from refork.tree import NewNode, Producer, Score, Tree
 from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.on_files import SwapTerms, compare_files
 from refork_methods.evolve.on_tree import (
     live_outcomes,
     record_producer,
@@ -96,3 +97,23 @@ def test_what_has_no_place_is_refused(grown):
     with pytest.raises(BadInput, match="no node in the tree"):
         write_records(tree, archive.records, {})
     assert score_name(Cell("a/b", "c")) == "utility/a//b/c"
+
+
+def test_no_judge_of_a_tree_is_left_out_of_a_comparison_in_silence(tmp_path):
+    """A judge whose scores leave open what is a verdict is named; a producer without any is none."""
+    file = tmp_path / "t.db"
+    with Tree.open(file) as tree:
+        root = tree.append([NewNode(kind="task", text="x")])[0].id
+        nodes = [
+            n.id for n in tree.append([NewNode(kind="action", parent=root, text=str(i)) for i in range(4)])
+        ]
+        one, two, graded = (tree.add_producer(Producer(name)) for name in ("one", "two", "graded"))
+        tree.add_scores([Score(node, "ok", float(i % 2), one) for i, node in enumerate(nodes)])
+        tree.add_scores([Score(node, "ok", 1.0, two) for node in nodes])
+        tree.add_scores([Score(node, "length", 0.25, graded) for node in nodes])
+    assert {row.judge for row in compare_files([file], None).judges} == {"one", "two"}
+    with Tree.open(file) as tree:
+        tree.add_scores([Score(node, "style", 0.0, two) for node in nodes])
+    with pytest.raises(BadInput, match="2 names"):
+        compare_files([file], None)
+    assert {row.judge for row in compare_files([file], None, SwapTerms(name="ok")).judges} == {"one", "two"}

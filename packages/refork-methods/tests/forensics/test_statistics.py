@@ -157,6 +157,9 @@ def test_a_negative_without_a_positive_control_says_nothing():
     blind = negative(arm(0, 50))
     assert (blind.sensitivity, blind.bound, blind.informative) == (0.0, 1.0, False)
     assert blind.words == "uninformative (no positive control)"
+    unseeing = negative(arm(0, 50), arm(0, 20))
+    assert unseeing.words == "uninformative (the positive control found nothing)"
+    assert not unseeing.informative
     weak = negative(arm(0, 10), arm(1, 10))
     assert not weak.informative
     assert "too weak" in weak.words

@@ -210,6 +210,21 @@ def test_removing_the_positive_control_flips_every_negative():
     assert {r.negative.words for r in blind.rows} == {"uninformative (no positive control)"}
 
 
+def test_a_curve_of_a_blind_search_is_not_contradicted():
+    """What an instrument may miss speaks against no prediction, of a rate or of a curve."""
+    found = EvidenceItem("p", "d", "probe", rate(counted("p", 0, 60)), ("c",), "defiance")
+    said = [
+        Hypothesis(name, "", False, (Prediction("d", quantity, *ends, rates, tolerance=0.1),))
+        for name, quantity, ends, rates in (
+            ("rate", "rate", (0.2, 0.4), None), ("curve", "curve", (0.0, 1.0), {"p": 0.3}),
+        )
+    ]  # fmt: skip
+    (row,) = ach_table(said, [found]).rows
+    assert {name: cell.mark for name, cell in row.cells.items()} == {"rate": "weak", "curve": "weak"}
+    (row,) = ach_table(said, [found], controls={"probe": counted("planted", 50, 50)}).rows
+    assert {cell.mark for cell in row.cells.values()} == {"inconsistent"}
+
+
 def test_a_refusal_withholds_the_verdict_and_keeps_the_rows():
     case = full(memory())
     assert case.table().leading == ("tedium",)

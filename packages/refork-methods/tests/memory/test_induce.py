@@ -41,6 +41,20 @@ def test_a_value_from_nowhere_leaves_no_skeleton():
     assert skeleton_of(run("Do it", ("a.b", {"key": [1]}, {}))) == ()
 
 
+def test_amounts_are_found_with_all_their_digits():
+    for amount in (1234567, 12345.67, 1234567.0, 50.0):
+        text = repr(int(amount) if amount == int(amount) else amount)
+        found = skeleton_of(run(f"Pay {text} dollars", ("bank.pay", {"amount": amount}, {})))
+        assert [slot.text for slot in slots_of(found)] == [text]
+
+
+def test_a_page_that_is_no_number_leaves_no_skeleton():
+    archive = ("mail.archive", {"message_id": 1}, {})
+    for page in ("first", None):
+        told = ("mail.list", {"page": page}, {"items": MAIL, "page": 0})
+        assert skeleton_of(run("Archive all mail of Ann Lee", told, archive)) == ()
+
+
 def test_a_run_that_did_nothing_has_none():
     assert skeleton_of(run("Look", ("a.list_all", {}, []))) == ()
     assert skeleton_of(run("Look")) == ()

@@ -49,6 +49,20 @@ def test_welch_at_the_edges():
         welch_from_moments((0.5, -0.1), (0.6, 0.1), 5)
 
 
+def test_power_rises_with_the_people_and_the_difference():
+    """At single points the noncentral distribution of the library is not a number."""
+    for gap, alpha, people in ((1.275, 0.01, 783), (2.593, 0.01, 408), (1.275, 0.01, 391)):
+        assert welch_power((0.0, 1.0), (gap, 1.0), people, alpha) == pytest.approx(1.0, abs=1e-6)
+    for gap in np.linspace(0.8, 2.6, 60):
+        needed = people_needed((0.0, 1.0), (gap, 1.0), alpha=0.01)
+        assert welch_power((0.0, 1.0), (gap, 1.0), needed, 0.01) >= 0.8
+        if needed > 2:
+            assert welch_power((0.0, 1.0), (gap, 1.0), needed - 1, 0.01) < 0.8
+        assert needed < 50
+    chances = [welch_power((0.0, 1.0), (shift, 1.0), 161, 0.01 / 12) for shift in np.linspace(0, 2, 400)]
+    assert (np.diff(chances) > -1e-9).all()
+
+
 def test_power_against_simulation():
     """Share of 4,000 rejections within 4 standard errors of the computed power: fails 6 times in 100,000."""
     rng, n, alpha = np.random.default_rng(1), 25, 0.01

@@ -26,6 +26,10 @@ finite = st.floats(-100, 100).map(lambda x: round(x, 3))
         ("validities", Given("validities")),
         ("0.5", Fixed(0.5)),
         (2, Fixed(2.0)),
+        ("1234567", Fixed(1234567.0)),
+        ("0.12345678", Fixed(0.12345678)),
+        ("[0.12345678, 1234567]", Uniform(0.12345678, 1234567)),
+        ("{1234567.5, 2}", OneOf((1234567.5, 2.0))),
     ],
 )
 def test_priors_are_read(spec, prior):

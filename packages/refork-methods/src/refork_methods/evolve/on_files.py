@@ -240,10 +240,9 @@ def compare_files(files: Sequence[Path], anchor: Path | None, terms: SwapTerms |
         with Tree.open(tree, "r") as opened:
             verdicts = []
             for judge in tree_judges(opened):
-                try:
+                values = [s.value for s in opened.scores(producer=judge.producer.id, name=told.name)]
+                if told.threshold is not None or any(v in (0.0, 1.0) for v in values if isinstance(v, float)):
                     verdicts += tree_verdicts(opened, judge, told.name, told.threshold)
-                except BadInput:
-                    continue
     return compare_judges(_sourced(verdicts, sources), truth, repeats=told.repeats)
 
 

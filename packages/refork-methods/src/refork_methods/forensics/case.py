@@ -62,7 +62,8 @@ def _computed(state: State, table: Table, base: Arm | None) -> Iterator[tuple[st
     yield "control setting", _of("control setting" in purposes or None)
     yield "control model", _of("control model" in purposes or None)
     searches = {r.item.instrument for r in rows if r.item.looked_for is not None}
-    blind = sorted(searches - set(state.controls))
+    # A control in which nothing was found shows that the search is blind, not that it sees.
+    blind = sorted(searches - {name for name, arm in state.controls.items() if arm.hits})
     yield "positive control", _of(not blind if searches else None, ", ".join(blind))
     counted = [arm.name for arm in arms if arm.unfinished is None]
     yield "rollouts accounted", _of(not counted if arms else None, ", ".join(dict.fromkeys(counted)))

@@ -60,7 +60,7 @@ def mark(
     Raises: BadInput where the quantities differ, or a predicted arm was not run.
     """
     if prediction.quantity == "curve":
-        return _curve_mark(prediction, result)
+        return _curve_mark(prediction, result, low, high)
     if prediction.quantity != result.quantity:
         raise BadInput(
             f"the prediction is of a {prediction.quantity}, the result is a {result.quantity}",
@@ -77,7 +77,7 @@ def _mark_of(interval: tuple[float, float], region: tuple[float, float]) -> Mark
     return "consistent" if interval[0] >= region[0] and interval[1] <= region[1] else "weak"
 
 
-def _curve_mark(prediction: Prediction, result: Result) -> Mark:
+def _curve_mark(prediction: Prediction, result: Result, low: float | None, high: float | None) -> Mark:
     rates = prediction.rates or {}
     arms = {arm.name: arm for arm in result.arms}
     absent = [name for name in rates if name not in arms]
@@ -87,9 +87,11 @@ def _curve_mark(prediction: Prediction, result: Result) -> Mark:
     marks: set[Mark] = set()
     for name, rate in rates.items():
         found = arms[name].interval(level)
-        marks.add(
-            _mark_of((found.low, found.high), (rate - prediction.tolerance, rate + prediction.tolerance))
+        ends = (
+            found.low if low is None else min(low, found.low),
+            found.high if high is None else max(high, found.high),
         )
+        marks.add(_mark_of(ends, (rate - prediction.tolerance, rate + prediction.tolerance)))
     if "inconsistent" in marks:
         return "inconsistent"
     return "weak" if "weak" in marks else "consistent"

@@ -200,7 +200,7 @@ class Negative:
 
     ``observed``: upper bound on the rate that the instrument sees; ``bound``: on the true rate behind
     it. ``sensitivity``: lower bound on how often the instrument finds what is planted; 0 without a
-    positive control.
+    positive control, and where nothing was found in one (``controlled``).
     """
 
     hits: int
@@ -209,6 +209,7 @@ class Negative:
     sensitivity: float
     bound: float
     level: float
+    controlled: bool = False
 
     @property
     def informative(self) -> bool:
@@ -220,7 +221,10 @@ class Negative:
         """The field that is printed."""
         if self.informative:
             return f"at most {self.bound:.1%} ({self.level:.0%} bound)"
-        reason = "no positive control" if self.sensitivity == 0 else "the positive control is too weak"
+        if not self.controlled:
+            reason = "no positive control"
+        else:
+            reason = f"the positive control {'is too weak' if self.sensitivity else 'found nothing'}"
         return f"uninformative ({reason})"
 
 
@@ -237,4 +241,5 @@ def negative(result: Arm, control: Arm | None = None, level: float = 0.95) -> Ne
     observed = clopper_pearson(*result.counts, level=2 * level - 1).high if level > 0.5 else 1.0
     sensitivity = 0.0 if control is None or control.runs == 0 else control.interval(level).low
     bound = 1.0 if sensitivity == 0 else min(1.0, observed / sensitivity)
-    return Negative(result.hits, result.runs, observed, sensitivity, bound, level)
+    controlled = control is not None and control.runs > 0
+    return Negative(result.hits, result.runs, observed, sensitivity, bound, level, controlled)

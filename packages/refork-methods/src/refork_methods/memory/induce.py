@@ -82,7 +82,8 @@ class _PartialSkeleton:
         """The slot of a value that stands in the query; None where it does not."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return None
-        text = value if isinstance(value, str) else f"{value:g}"
+        # All digits: a query says an amount whole, and six of them would not be found in it.
+        text = value if isinstance(value, str) else repr(int(value) if value == int(value) else value)
         place = place_of(text, self.tokens) if text.strip() else None
         if place is None:
             return None
@@ -115,9 +116,8 @@ def skeleton_of(run: RunTrajectory, reads: Callable[[str], bool] = only_reads) -
     ``reads`` says of a function that it changes nothing; such calls stay only where their result is used.
     """
     draft = _PartialSkeleton(tokens_of(run.query), run.context)
-    calls = _folded([step for step in run.steps if step.function and not step.failed], reads)
     try:
-        for call in calls:
+        for call in _folded([step for step in run.steps if step.function and not step.failed], reads):
             _add(draft, call)
         answer = _answer(draft, run)
     except _Unknown:
@@ -153,7 +153,9 @@ def _pages(function: str, steps: Sequence[RunStep], page: str) -> list[_Call]:
     for step in steps:
         others = {key: one for key, one in step.arguments.items() if key != page}
         told: Any = step.result.get(page, 0) if isinstance(step.result, Mapping) else 0
-        at = int(step.arguments.get(page, told))
+        at = step.arguments.get(page, told)
+        if not isinstance(at, int):
+            raise _Unknown(f"{function} was called with the page {at!r}, which is no number")
         items, entries = _entries(step.result)
         # Arguments may hold lists and objects, which cannot be hashed: their repr is the key.
         call = found.setdefault(

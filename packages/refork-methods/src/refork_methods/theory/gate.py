@@ -88,7 +88,7 @@ def welch_power(
 
     Raises: BadInput for fewer than two people, a negative variance, or a level outside (0, 1).
     """
-    from scipy.special import nctdtr, stdtrit
+    from scipy.special import stdtrit
 
     if not 0 < alpha < 1:
         raise BadInput(f"the level is {alpha}; it must lie in (0, 1)")
@@ -101,10 +101,21 @@ def welch_power(
     if gap / error > 37:  # beyond what the noncentral distribution is computed for
         return 1.0
     edge = float(stdtrit(freedom, 1 - alpha / 2))
-    away = float(1 - nctdtr(freedom, gap / error, edge))
-    # Rejection on the wrong side; beyond 5 its chance is below 1e-14, and the library's value at times NaN.
-    wrong = float(nctdtr(freedom, gap / error, -edge)) if gap / error < 5 else 0.0
-    return min(1.0, max(0.0, away + wrong))
+    # Rejection on the right side, and on the wrong one.
+    return min(1.0, 1 - _below(edge, freedom, gap / error) + _below(-edge, freedom, gap / error))
+
+
+def _below(edge: float, freedom: float, shift: float) -> float:
+    """The chance of a noncentral t below an edge."""
+    from scipy.special import nctdtr, ndtr
+
+    found = float(nctdtr(freedom, shift, edge))
+    if math.isfinite(found):
+        return found
+    # The library gives NaN at single points far from the edge; there the normal approximation of Johnson and
+    # Welch (1940) is off by less than any power is read to.
+    bent = edge * (1 - 1 / (4 * freedom)) - shift
+    return float(ndtr(bent / math.sqrt(1 + edge**2 / (2 * freedom))))
 
 
 def people_needed(
@@ -121,11 +132,11 @@ def people_needed(
     low, high = 1, MOST_PEOPLE
     while high - low > 1:
         middle = (low + high) // 2
-        if welch_power(mine, other, max(middle, 2), alpha) >= power:
+        if welch_power(mine, other, middle, alpha) >= power:
             high = middle
         else:
             low = middle
-    return max(high, 2)
+    return high
 
 
 def gate(

@@ -48,7 +48,7 @@ class Uniform:
 
     def text(self) -> str:
         """The prior as it is written in a theory."""
-        pair = f"{self.low:g}, {self.high:g}"
+        pair = f"{_written(self.low)}, {_written(self.high)}"
         return f"[{pair}]" if self.times is None else f"[({pair})] * {self.times}"
 
 
@@ -70,7 +70,7 @@ class OneOf:
 
     def text(self) -> str:
         """The prior as it is written in a theory."""
-        return "{" + ", ".join(f"{v:g}" if isinstance(v, float) else repr(v) for v in self.values) + "}"
+        return "{" + ", ".join(_written(v) if isinstance(v, float) else repr(v) for v in self.values) + "}"
 
 
 @final
@@ -109,7 +109,13 @@ class Fixed:
 
     def text(self) -> str:
         """The prior as it is written in a theory."""
-        return f"{self.value:g}"
+        return _written(self.value)
+
+
+def _written(value: float) -> str:
+    """A number in the fewest digits that read as it: six where they do, for theories on disk have those."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 Prior: TypeAlias = Uniform | OneOf | Given | Fixed

@@ -155,6 +155,8 @@ def test_recorded_people_answer_what_is_in_the_file_and_held_out_stays_out(sandb
         people.answer(held[0].experiment, 25, 1)
     with pytest.raises(BadInput, match="held out"):
         RecordedPeople(seen, "csv:test", 5, 1)
+    with pytest.raises(BadInput, match="one design"):
+        RecordedPeople([*seen, replace(seen[0], name="again")], "csv:test", 2, 1)
 
 
 def test_participants_by_name(sandbox, tmp_path):

@@ -11,6 +11,7 @@ from refork.chat import ask
 from refork.errors import BadInput
 from refork.policies.base import Policy, Sampling
 from refork.tree.score import Producer
+from refork.types import Json
 
 
 @runtime_checkable
@@ -56,7 +57,10 @@ class Patterns:
     @property
     def producer(self) -> Producer:
         """This reader with its patterns."""
-        return Producer("patterns", "1", {"patterns": [list(p) for p in self.patterns]})
+        config: Json = {"patterns": [list(p) for p in self.patterns]}
+        # Beside the patterns alone where it is the usual one: readers on record have that id.
+        config |= {} if self.otherwise == "other" else {"otherwise": self.otherwise}
+        return Producer("patterns", "1", config)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ class ScaleJudge:
         card = self.policy.card
         config: Json = {"weights": card.weights or card.name, "question": self.question}
         config |= {"scale": [self.low, self.high], "settings": self.settings.to_json()}
+        if self.text is not reply_text:
+            config |= {"reads": getattr(self.text, "__qualname__", repr(self.text))}
         return Producer(f"scale:{card.name}", "1", config)
 
     def judge(self, trajectory: Trajectory) -> Verdict:

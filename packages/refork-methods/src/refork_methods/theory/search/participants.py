@@ -102,6 +102,16 @@ class RecordedPeople:
                 f"{held_out} of {len(observations)} observations held out leave none to search on",
                 hint="--hold-out with a smaller number",
             )
+        designs = [content_hash(one.experiment.to_json()) for one in observations]
+        again = next(
+            (one for one, key in zip(observations, designs, strict=True) if designs.count(key) > 1), None
+        )
+        if again is not None:
+            raise BadInput(
+                "several observations have one design, which can be chosen and held out but once",
+                where=f"observation {again.name!r} of {name}",
+                hint="give their people in one observation",
+            )
         order = np.random.default_rng([seed, len(observations)]).permutation(len(observations))
         kept = set(order[:held_out].tolist())
         self._held = tuple(one for i, one in enumerate(observations) if i in kept)
