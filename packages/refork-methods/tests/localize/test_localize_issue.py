@@ -217,6 +217,14 @@ def test_a_snapshot_newer_than_the_fix_is_refused() -> None:
     assert kinds("The digits are lost.", "other\n") == []
 
 
+def test_a_last_line_without_an_end_is_compared_like_any_other() -> None:
+    mark = "\\ No newline at end of file\n"
+    diff = f"--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n{mark}+three\n{mark}"
+    for text, found in {"one\ntwo": [], "one\nthree": ["fix in snapshot"]}.items():
+        leaks = find_leaks("x y", diff=diff, snapshot=Snapshot.from_files({"a.py": text}))
+        assert [leak.kind for leak in leaks] == found
+
+
 def test_long_runs_of_one_letter_are_no_trouble() -> None:
     for text in ("a" * 100_000, "aA" * 20_000, "_" * 20_000 + "a", "a/" * 20_000, "[" * 20_000, '"' * 20_000):
         issue_terms(text)

@@ -64,6 +64,14 @@ def test_fitness_by_hand():
         fitness(episodes([1], cost=math.nan), EvolveSettings(cost=0.25), 5)
 
 
+def test_a_broken_rollout_is_never_better_than_a_finished_one_that_earned_nothing():
+    for term in ({"turns": 0.1}, {"cost": 0.1}):
+        done = gather([Episode(1.0, (0,), 1.0), Episode(0.0, (0,) * 5, 3.0), Episode(0.0, (0,) * 5, 3.0)], 2)
+        broken = gather([Episode(1.0, (0,), 1.0), Episode(0.0, (0,) * 5, 3.0), None], 2)
+        settings = EvolveSettings(**term)
+        assert fitness(broken, settings, 5) == pytest.approx(fitness(done, settings, 5))
+
+
 def test_unknown_prices_are_refused_before_anything_runs():
     with pytest.raises(BadInput, match=r"worker 0, .* cost counts"):
         evolve(ZERO, env(), EvolveSettings(iterations=1, cost=0.1))

@@ -146,12 +146,14 @@ class Evolved:
 def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> float:
     """Mean reward + diversity * entropy + turns * (1 - mean turns / most) - cost * mean cost.
 
+    A rollout that broke off counts as one of ``max_turns`` and of the dearest cost: to fail earns nothing.
     Raises: BadInput where cost counts and a rollout's is unknown: unknown is not free.
     Source: arXiv:2606.21228, 3.1.3; the form of the turn term is ours (it is not told).
     """
     value = float(episodes.reward.mean())
     value += settings.diversity * episodes.entropy
-    value += settings.turns * (1 - float(episodes.turns.mean()) / max_turns)
+    taken = np.where(episodes.failed, max_turns, episodes.turns)
+    value += settings.turns * (1 - float(taken.mean()) / max_turns)
     if settings.cost == 0:
         return value
     unknown = np.isnan(episodes.cost) & ~episodes.failed
@@ -160,7 +162,8 @@ def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> flo
             f"the price of {int(np.isnan(episodes.cost).sum())} of {len(episodes)} rollouts is unknown",
             hint=_PRICES,
         )
-    return value - settings.cost * float(np.nanmean(episodes.cost))
+    cost = np.where(episodes.failed, np.nanmax(episodes.cost), episodes.cost)
+    return value - settings.cost * float(cost.mean())
 
 
 def evolve(
