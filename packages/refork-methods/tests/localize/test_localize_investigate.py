@@ -307,6 +307,27 @@ def test_history_ends_at_its_base(repo: Path) -> None:
         read_history(repo, "--all")
 
 
+def test_history_is_read_whatever_a_message_holds(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for message in ("first \x1e odd", "\x1f\n\nfix: two\x1e\x1f"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a/x.py").write_text(f"x = {message!r}\n")
+        (tmp_path / "b.py").write_text(f"y = {message!r}\n")
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-qm", message)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
+    git(tmp_path, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", "")
+    found = read_history(tmp_path).commits
+    assert [one.paths for one in found] == [(), (), ("a/x.py", "b.py"), ("a/x.py", "b.py")]
+    assert [one.message.strip("\n") for one in found[1:]] == [
+        "nothing", "\x1f\n\nfix: two\x1e\x1f", "first \x1e odd",
+    ]  # fmt: skip
+    assert localize_path(tmp_path, "x is first, it should be second").case.locations
+    # A diff is read by its prefixes, which a user may have switched off.
+    git(tmp_path, "config", "diff.noprefix", "true")
+    assert next(fix_commits(tmp_path)).gold.files == ("a/x.py", "b.py")
+
+
 def test_fixes_are_told_by_their_message(repo: Path) -> None:
     assert [task.commit.subject[:7] for task in fix_commits(repo)] == ["Fix: LI", "Fix the"]
     assert len(list(fix_commits(repo, every=True))) == 3  # the first commit has no parent
