@@ -736,9 +736,13 @@ def _train(
         found = summary[name]
         if found is not None:
             expected = "" if found["expected"] is None else f", expected {found['expected']:.3f}"
+            right = (
+                "no answer graded"
+                if found["accuracy"] is None
+                else f"{found['accuracy']:.3f} right [{found['accuracy_low']:.3f}, {found['accuracy_high']:.3f}]"
+            )
             typer.echo(
-                f"{name}: {found['accuracy']:.3f} right [{found['accuracy_low']:.3f}, "
-                f"{found['accuracy_high']:.3f}]{expected}; {found['run']:.1%} of plans run; "
+                f"{name}: {right}{expected}; {found['run']:.1%} of plans run; "
                 f"{found['calls']:.2f} calls each"
             )
     typer.echo(f"policy: {summary['policy']}")
