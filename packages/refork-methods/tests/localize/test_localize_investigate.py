@@ -131,6 +131,25 @@ def test_a_spectrum_decides(index: RepoIndex) -> None:
     assert "Ochiai 1.00" in case.locations[0].explanation
 
 
+@pytest.mark.parametrize("root", ["", "/home/me/repo/", "C:/repo/"])
+def test_coverage_of_another_folder_is_placed_by_its_tail(index: RepoIndex, root: str) -> None:
+    ran = {"bad": [(f"{root}shop/rates.py", 8), (f"{root}shop/cart.py", 9), ("/lib/json.py", 4)]}
+    ran["good"] = ran["bad"][1:2]
+    case = investigate(index, "The cart is wrong.", spectrum=spectrum(ran, ["bad"]))
+    assert case.locations[0].symbol == "discount"
+    assert "1 files of the coverage report fit none here, such as /lib/json.py." in case.meta["notes"]
+    with pytest.raises(BadInput, match="no file of the coverage report"):
+        investigate(index, "The cart is wrong.", spectrum=spectrum({"bad": [("/lib/json.py", 4)]}, ["bad"]))
+
+
+def test_a_path_that_begins_with_a_dot_is_named_like_any_other() -> None:
+    files = {".github/scripts/check.py": "def check():\n    pass\n", "src/other.py": "def a():\n    pass\n"}
+    hidden = RepoIndex.build(Snapshot.from_files(files))
+    for said in (".github/scripts/check.py", "./.github/scripts/check.py", "../repo/.github/scripts/check.py"):
+        case = investigate(hidden, f"It fails in {said} when run.")
+        assert case.locations[0].path == ".github/scripts/check.py"
+
+
 def test_history_is_a_weak_prior(index: RepoIndex) -> None:
     history = History(
         "c", (Commit("c", 2, "Pieces in stock", ("shop/stock.py",)), Commit("b", 1, "x", ("shop/cart.py",)))

@@ -133,6 +133,10 @@ def test_stack_frames_deepest_first() -> None:
         ("/srv/app/src/run.ts", 8, None, 2),
     ]
     assert told(JAVA) == [("Cart.java", 14, "Cart.total", 0), ("Main.java", 3, "Main.main", 1)]
+    cause = "Caused by: java.io.IOException\n    at com.acme.Disk.read(Disk.java:7)\n\t... 2 more\n"
+    assert told(JAVA + cause) == [
+        ("Disk.java", 7, "Disk.read", 0), ("Cart.java", 14, "Cart.total", 1), ("Main.java", 3, "Main.main", 2)
+    ]  # fmt: skip
     assert told(GO) == [("/srv/app/cart/cart.go", 21, "Total", 0), ("/srv/app/main.go", 9, "main", 1)]
     assert ("./src/cart.rs", 4, "total", 1) in told(RUST)
     assert told("nothing here, at line 3 of it") == []
