@@ -151,9 +151,11 @@ def test_another_run_in_the_folder_is_refused(tmp_path):
             EvolveSettings(iterations=1, repeats=2),
             folder=tmp_path,
         )
-    other = env(split=1)
-    with pytest.raises(Mismatch, match="environment"):
-        evolve(ZERO, other, EvolveSettings(iterations=1, repeats=2), folder=tmp_path)
+    closed, dear, worse = env(), env(price=0.5), env(skills=np.full((4, 4), 0.5))
+    closed.open = WORKERS[:2]
+    for other in (env(split=1), closed, dear, worse):
+        with pytest.raises(Mismatch, match="environment"):
+            evolve(ZERO, other, EvolveSettings(iterations=1, repeats=2), folder=tmp_path)
 
 
 class Plain:
@@ -194,6 +196,8 @@ def test_reinforce_has_the_evolutions_budget_and_learns():
     assert made.rollouts == other.rollouts == 20 * recombination(16).population * 16
     assert np.mean(made.rewards[-3:]) > np.mean(made.rewards[:3]) + 0.1
     assert np.array_equal(reinforce(ZERO, world, plan).head.weights, made.head.weights)
+    moved = ZERO.with_offsets(["m"], np.zeros(300))
+    assert ReinforceSettings.like(settings, moved).batch == recombination(316).population * 16
     scaled = reinforce(ZERO.with_weights(np.full((4, 4), 2.0)), world, plan)
     assert len(scaled.rewards) == 20
 

@@ -268,8 +268,11 @@ def _open(
         # A longer run of the same settings goes on where the shorter one ended.
         "settings": {key: value for key, value in asdict(plan).items() if key != "iterations"},
         "start": content_hash([start.digest, start.workers, start.roles, start.matrices]),
-        "environment": {"name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns},
-    }
+        "environment": {
+            "name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns,
+            "open": sorted(rollouts.workers if rollouts.open is None else rollouts.open),
+        },
+    }  # fmt: skip
     file = folder / STATE if folder is not None else None
     if file is None or not file.exists():
         journal = Journal() if file is None else Journal.create(file, noun="run")
@@ -360,7 +363,8 @@ class ReinforceSettings:
         cls, settings: EvolveSettings, head: SelectionHead, learning_rate: float = 0.1
     ) -> ReinforceSettings:
         """As many iterations and rollouts as an evolution of the same head would take, and its seed."""
-        size = recombination(head.weights.size, settings.population).population
+        moved = head.weights.size + (0 if head.offsets is None else head.offsets.size)
+        size = recombination(moved, settings.population).population
         return cls(settings.iterations, size * settings.repeats, learning_rate, settings.seed)
 
 
