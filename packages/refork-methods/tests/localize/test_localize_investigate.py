@@ -145,7 +145,11 @@ def test_coverage_of_another_folder_is_placed_by_its_tail(index: RepoIndex, root
 def test_a_path_that_begins_with_a_dot_is_named_like_any_other() -> None:
     files = {".github/scripts/check.py": "def check():\n    pass\n", "src/other.py": "def a():\n    pass\n"}
     hidden = RepoIndex.build(Snapshot.from_files(files))
-    for said in (".github/scripts/check.py", "./.github/scripts/check.py", "../repo/.github/scripts/check.py"):
+    for said in (
+        ".github/scripts/check.py",
+        "./.github/scripts/check.py",
+        "../repo/.github/scripts/check.py",
+    ):
         case = investigate(hidden, f"It fails in {said} when run.")
         assert case.locations[0].path == ".github/scripts/check.py"
 

@@ -47,7 +47,12 @@ def test_single_workers_succeed_as_their_skills_say():
 
 def test_what_decides_a_rollout_is_in_its_name():
     settings = Sampling(temperature=0.5)
-    others = [rollouts(pool(Price(1, 1, 1))), rollouts(tasks=23), rollouts(settings=settings), rollouts(split="held-out")]
+    others = [
+        rollouts(pool(Price(1, 1, 1))),
+        rollouts(tasks=23),
+        rollouts(settings=settings),
+        rollouts(split="held-out"),
+    ]
     assert len({rollouts().name, *(one.name for one in others)}) == 5
     assert rollouts().name == rollouts().name
 

@@ -126,6 +126,13 @@ def test_scores_on_the_tree_have_their_producer_and_shared_turns_count_once(reco
     )
     assert sum(s.value for s in scores) == sum(t.exact for t in found.turns)
     assert write_scores(tree, found, held.nodes) == 0
+    # Grades of another judge are other grades, whatever it is called.
+    for identity in ({"judge": 1}, {"judge": 2}):
+        assert write_scores(tree, replace(found, judge=identity), held.nodes) == new
+    for other in {score.producer for score in tree.scores(name="fidelity.exact")} - {
+        s.producer for s in scores
+    }:
+        tree.retire(other, "another judge")
     (producer,) = {score.producer for score in scores}
     tree.retire(producer, "wrong on purpose")
     assert not list(tree.scores(name="fidelity.exact"))

@@ -26,6 +26,12 @@ def test_the_ratio_of_equal_successes_is_one_and_of_nothing_is_none():
         success_ratio(runs, runs, ["a"] * 8)
 
 
+def test_a_ratio_of_unequal_clusters_is_not_below_nothing():
+    tasks = ["a"] * 9 + ["b"] + ["c"] * 2
+    real = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0.0])
+    assert success_ratio(np.ones(12), real, tasks).low == 0
+
+
 def test_fieller_is_the_closed_form():
     """With a denominator that hardly varies the interval is that of the mean, divided by it."""
     rng = np.random.default_rng(0)

@@ -151,7 +151,7 @@ def _range(key: str, value: object) -> tuple[int, int]:
     pair = value
     if isinstance(value, str):
         parts = value.replace(":", "-").split("-")
-        pair = [int(part) for part in parts if part.strip().isdigit()] if len(parts) == 2 else None
+        pair = [int(part) for part in parts if part.strip().isdecimal()] if len(parts) == 2 else None
     if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(n) is int for n in pair):
         raise BadInput(f"view_file: {key} is {value!r}; give start and end")
     return pair[0], pair[1]
@@ -274,11 +274,15 @@ class LoopWatch:
     asked: dict[str, int] = field(default_factory=dict)
     notices: int = 0
 
-    def earlier(self, call: ToolCall, turn: int) -> int | None:
-        """The turn in which the same call was made, counted as a notice; None where this is the first."""
+    def earlier(self, call: ToolCall, turn: int, collapsed: int = 0) -> int | None:
+        """The turn in which the same call was made, counted as a notice; None where this is the first.
+
+        The answers of the first ``collapsed`` turns are no longer shown: such a call may be made again.
+        """
         key = canonical(call)
         first = self.asked.setdefault(key, turn)
-        if first == turn:
+        if first == turn or first <= collapsed:
+            self.asked[key] = turn
             return None
         self.notices += 1
         return first
@@ -524,8 +528,6 @@ def _plain(text: str) -> Reading | None:
     calls, broken = read_calls({"content": text})
     known = [call for call in calls if tool_named(call.name) is not None]
     cases = _cases(text)
-    if broken and (known or cases) and "tag" in " ".join(broken) and not known:
-        broken = []
     if known and broken:
         return NotRead("malformed", "; ".join(broken))
     if not known and not cases:

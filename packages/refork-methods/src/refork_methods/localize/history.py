@@ -65,7 +65,7 @@ class History:
         return [(float(score[n]), self.commits[n]) for n in order if score[n] > 0]
 
     def related(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Per file: the scores of the 20 most similar commits that changed it, each over the root of its files."""
+        """Per file: scores of the 20 most similar commits, each over the root of its number of files."""
         told: dict[str, float] = {}
         for score, commit in self.similar(weights)[:20]:
             for path in commit.paths:

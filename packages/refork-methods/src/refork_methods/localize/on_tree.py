@@ -214,7 +214,11 @@ def _fork(localizer: Localizer, at: Node, first: int) -> ForkRecord:
     # The same name says little of a policy: other weights or another temperature give other answers.
     if isinstance(localizer.model, PolicyChat):
         chat = localizer.model
-        policy |= {"weights": chat.policy.card.weights, "sampling": chat.settings.to_json(), "seed": chat.seed}
+        policy |= {
+            "weights": chat.policy.card.weights,
+            "sampling": chat.settings.to_json(),
+            "seed": chat.seed,
+        }
     who = policy if len(policy) > 1 else policy["name"]
     return ForkRecord(
         id=_digest(["localize", at.id, who, settings, first]), node=at.id, token=None, change=None,

@@ -279,7 +279,9 @@ def _covered(index: RepoIndex, spectrum: Spectrum) -> tuple[dict[tuple[str, int]
     paths = sorted({path for path, _ in found})
     # Reports come from other folders and machines, as stack traces do.
     placed = place_frames([Frame(path, 1, None, "coverage", 0) for path in paths], index.files)
-    here = {one.frame.path: one.path for one in placed} | {path: path for path in paths if path in index.files}
+    here = {one.frame.path: one.path for one in placed} | {
+        path: path for path in paths if path in index.files
+    }
     outside = tuple(path for path in paths if path not in here)
     if paths and not here:
         raise BadInput(

@@ -248,7 +248,7 @@ def collect_command(
     if rest not in ("recorded", "swapped"):
         raise BadInput(f"--rest is {rest!r}", hint="recorded or swapped")
     place = open_world(world)
-    law = settings_for(Sampling(), settings) or Sampling()
+    sampling = settings_for(Sampling(), settings) or Sampling()
     wanted = place.tasks("train", tasks, seed)
     found: Swaps | Labels
     with LiveProgress() as live, ExitStack() as stack:
@@ -257,11 +257,11 @@ def collect_command(
         tree = stack.enter_context(Tree.open(out / "tree.db"))
         if alone:
             found = label_alone(
-                tree, workers, place, wanted, draws=draws, settings=law, seed=seed, progress=live
+                tree, workers, place, wanted, draws=draws, settings=sampling, seed=seed, progress=live
             )
         else:
             groups = record_runs(
-                tree, workers, place, wanted, draws=runs, settings=law, seed=seed, progress=live
+                tree, workers, place, wanted, draws=runs, settings=sampling, seed=seed, progress=live
             )
             found = label_by_fork(
                 tree, workers, runs=_whole_trajectories(groups), world=place,
@@ -743,14 +743,12 @@ def _train(
         found = summary[name]
         if found is not None:
             expected = "" if found["expected"] is None else f", expected {found['expected']:.3f}"
-            right = (
-                "no answer graded"
-                if found["accuracy"] is None
-                else f"{found['accuracy']:.3f} right [{found['accuracy_low']:.3f}, {found['accuracy_high']:.3f}]"
-            )
+            right = "no answer graded"
+            if found["accuracy"] is not None:
+                span = f"[{found['accuracy_low']:.3f}, {found['accuracy_high']:.3f}]"
+                right = f"{found['accuracy']:.3f} right {span}"
             typer.echo(
-                f"{name}: {right}{expected}; {found['run']:.1%} of plans run; "
-                f"{found['calls']:.2f} calls each"
+                f"{name}: {right}{expected}; {found['run']:.1%} of plans run; {found['calls']:.2f} calls each"
             )
     typer.echo(f"policy: {summary['policy']}")
 
