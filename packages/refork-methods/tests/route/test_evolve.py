@@ -70,6 +70,9 @@ def test_a_broken_rollout_is_never_better_than_a_finished_one_that_earned_nothin
         broken = gather([Episode(1.0, (0,), 1.0), Episode(0.0, (0,) * 5, 3.0), None], 2)
         settings = EvolveSettings(**term)
         assert fitness(broken, settings, 5) == pytest.approx(fitness(done, settings, 5))
+    # Among the candidates of a generation the dearest rollout of all counts.
+    alone = gather([Episode(1.0, (0,), 1.0), None], 2)
+    assert fitness(alone, EvolveSettings(cost=0.1), 5, dearest=3.0) == pytest.approx(0.3)
 
 
 def test_unknown_prices_are_refused_before_anything_runs():

@@ -143,10 +143,13 @@ class Evolved:
         }  # fmt: skip
 
 
-def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> float:
+def fitness(
+    episodes: Episodes, settings: EvolveSettings, max_turns: int, dearest: float | None = None
+) -> float:
     """Mean reward + diversity * entropy + turns * (1 - mean turns / most) - cost * mean cost.
 
-    A rollout that broke off counts as one of ``max_turns`` and of the dearest cost: to fail earns nothing.
+    A rollout that broke off counts as one of ``max_turns`` and of the ``dearest`` cost (None: the dearest of
+    these rollouts): to fail earns nothing.
     Raises: BadInput where cost counts and a rollout's is unknown: unknown is not free.
     Source: arXiv:2606.21228, 3.1.3; the form of the turn term is ours (it is not told).
     """
@@ -162,7 +165,8 @@ def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> flo
             f"the price of {int(np.isnan(episodes.cost).sum())} of {len(episodes)} rollouts is unknown",
             hint=_PRICES,
         )
-    cost = np.where(episodes.failed, np.nanmax(episodes.cost), episodes.cost)
+    most = float(np.nanmax(episodes.cost)) if dearest is None else dearest
+    cost = np.where(episodes.failed, most, episodes.cost)
     return value - settings.cost * float(cost.mean())
 
 
@@ -242,10 +246,11 @@ def _iteration_report(
     max_turns: int,
     spread: float,
 ) -> Generation:
-    values = [fitness(one, plan, max_turns) for one in rated]
+    costs = np.concatenate([one.cost for one in rated])
+    dearest = None if np.isnan(costs).all() else float(np.nanmax(costs))
+    values = [fitness(one, plan, max_turns, dearest) for one in rated]
     optimizer.tell([(point, -value) for point, value in zip(points, values, strict=True)])
     rewards = [float(one.reward.mean()) for one in rated]
-    costs = np.concatenate([one.cost for one in rated])
     return Generation(
         number, tuple(values), float(np.mean(rewards)), max(rewards),
         float(np.mean([one.entropy for one in rated])), float(np.mean([one.turns.mean() for one in rated])),

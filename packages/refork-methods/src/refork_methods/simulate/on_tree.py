@@ -78,8 +78,9 @@ def write_scores(tree: Tree, evaluation: Evaluation, nodes: dict[str, str], seed
 
     The producer is this evaluation of this simulator: its identity, its judge's and the seed.
     """
-    told: Json = {"simulator": evaluation.fidelity.identity, "judge": evaluation.judge, "seed": seed}
-    producer = Producer("fidelity", "1", told)
+    fidelity = evaluation.fidelity
+    judge = fidelity.judge if evaluation.judge is None else evaluation.judge
+    producer = Producer("fidelity", "1", {"simulator": fidelity.identity, "judge": judge, "seed": seed})
     tree.add_producer(producer)
     scores = [
         Score(nodes[turn.key], f"fidelity.{name}", value, producer.id, turn.error)
