@@ -203,15 +203,6 @@ def test_truncation_keeps_the_issue_and_the_last_turn() -> None:
     assert trace.turns[-1].collapsed > 0
 
 
-def test_a_call_whose_answer_is_no_longer_shown_may_be_made_again() -> None:
-    views = [call("view_file", path="shop/rates.py", start=n, end=n + 99) for n in (1, 21, 41)]
-    trace, _ = run(*views, views[0], views[0], case(PLACE), context=1600)
-    assert kinds(trace) == ["call", "call", "call", "call", "repeat", "case"]
-    assert trace.turns[3].collapsed >= 1
-    assert trace.turns[3].spans == trace.turns[0].spans
-    assert "call of turn 4" in trace.turns[4].messages[1]["content"]
-
-
 def test_native_calls_that_a_server_would_refuse_stand_as_text() -> None:
     asked = {"role": "assistant", "content": "", "tool_calls": [
         {"id": "c", "type": "function", "function": {"name": "view_file", "arguments": "{'path': 'a.py'}"}}

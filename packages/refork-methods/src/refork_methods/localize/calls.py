@@ -274,15 +274,11 @@ class LoopWatch:
     asked: dict[str, int] = field(default_factory=dict)
     notices: int = 0
 
-    def earlier(self, call: ToolCall, turn: int, collapsed: int = 0) -> int | None:
-        """The turn in which the same call was made, counted as a notice; None where this is the first.
-
-        The answers of the first ``collapsed`` turns are no longer shown: such a call may be made again.
-        """
+    def earlier(self, call: ToolCall, turn: int) -> int | None:
+        """The turn in which the same call was made, counted as a notice; None where this is the first."""
         key = canonical(call)
         first = self.asked.setdefault(key, turn)
-        if first == turn or first <= collapsed:
-            self.asked[key] = turn
+        if first == turn:
             return None
         self.notices += 1
         return first

@@ -286,7 +286,7 @@ class Session:
         """Fold one answer in; returns the turn it made."""
         # Before the turn is added: all three change with it.
         number, final, collapsed = self.number, self.final, self.context().collapsed
-        told = self._read(reply, number, final, collapsed)
+        told = self._read(reply, number, final)
         message = repeatable(reply.message)
         made = Turn(
             number, told.kind, reply, (message,), told.call, told.repairs, told.spans, told.error, told.line,
@@ -345,7 +345,7 @@ class Session:
     def _demand(self) -> str:
         return prompts.final_demand(self.settings.locations)
 
-    def _read(self, reply: Reply, number: int, final: bool, collapsed: int) -> _Reply:
+    def _read(self, reply: Reply, number: int, final: bool) -> _Reply:
         read = read_reply(reply.message, reply.finish)
         if isinstance(read, NotRead) and final and read.kind != "silent":
             rows = cut_case(reply.message)
@@ -359,11 +359,11 @@ class Session:
         if final:
             why = f"{prompts.FINAL} {read.call.name} was not run"
             return _Reply("malformed", why, "a call when tools were gone", error=why)
-        return self._call(read, number, collapsed)
+        return self._call(read, number)
 
-    def _call(self, read: Asked, number: int, collapsed: int) -> _Reply:
+    def _call(self, read: Asked, number: int) -> _Reply:
         line = prompts.call_text(read.call.name, read.call.arguments)
-        earlier = self._watch.earlier(read.call, number, collapsed)
+        earlier = self._watch.earlier(read.call, number)
         if earlier is not None:
             text = prompts.repeat_notice(earlier, self._watch.notices, self.settings.notices)
             return _Reply("repeat", text, f"{line}, as in turn {earlier}", read.call, read.repairs)
