@@ -24,11 +24,11 @@ from refork_methods.simulate.fidelity import (
     summarise,
 )
 from refork_methods.simulate.on_tree import on_tree, write_scores
-from refork_methods.simulate.planted import PlantedSimulator
 from refork_methods.simulate.prompt import Prediction, Target
 from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.rules import check
 from refork_methods.simulate.world import WorldModel
+from refork_testbed.trials.planted_simulator import PlantedSimulator
 
 
 @pytest.fixture(scope="module")

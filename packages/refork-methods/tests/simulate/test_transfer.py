@@ -8,9 +8,9 @@ import pytest
 from refork.errors import BadInput
 from refork.policies.open import open_policy
 from refork.worlds.open import open_world
-from refork_methods.simulate.planted import PlantedSimulator
 from refork_methods.simulate.transfer import SimulatedRun, fieller, sim_to_real, success_ratio
 from refork_methods.simulate.world import WorldModel
+from refork_testbed.trials.planted_simulator import PlantedSimulator
 
 
 def test_the_ratio_of_equal_successes_is_one_and_of_nothing_is_none():
