@@ -121,7 +121,7 @@ def conductor(quick: bool) -> Json:
         rows.append(found)
     return {
         "conductor_min": min(row.expected or 0.0 for row in rows),
-        "conductor_sampled_min": min(row.accuracy.estimate for row in rows),
+        "conductor_sampled_min": min(row.accuracy.estimate for row in rows if row.accuracy is not None),
         "parse_min": min(row.run.estimate for row in rows),
         "conductor_seeds": len(rows),
         "conductor_start": start.expected,
@@ -129,6 +129,7 @@ def conductor(quick: bool) -> Json:
 
 
 def _row(name: str, found: Evaluation) -> str:
+    assert found.accuracy is not None
     low, high = found.accuracy.low, found.accuracy.high
     return (
         f"{name:<12} expected {found.expected:.4f}   sampled {found.accuracy.estimate:.4f} "

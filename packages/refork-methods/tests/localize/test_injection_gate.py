@@ -178,6 +178,12 @@ def test_what_counts_as_right() -> None:
     made = GateRun.of("t", case(0.4, issue="abc"), DIFF)
     assert made == GateRun("t", 0.4, True, "investigate 1", "abc")
     assert producer_of(CaseFile((), "empty")) == ""
+    five, one = (
+        producer_of(case(producer={"name": "loop", "version": 1, "settings": {"locations": n}}))
+        for n in (5, 1)
+    )
+    assert five != one
+    assert producer_of(case(model="m")) != producer_of(case(model="n"))
 
 
 def test_advice_by_numbers() -> None:

@@ -73,6 +73,28 @@ def test_kinds_and_errors_of_bodies() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        ("if x: return 1", True),
+        ("if x: return 1\n return", True),
+        ("for one in x: return one", True),
+        ("try: return int(x)\n except ValueError: print(x)", True),
+        ("with x: return 1", False),
+        ("if x: return 1\n else: raise x", False),
+        ("try: return int(x)\n finally: print(x)", False),
+        ("while True:\n  if x: return 1", False),
+        ("while True:\n  if x: break\n  return 1", True),
+        ("match x:\n  case 1: return 1\n  case _: raise x", False),
+        ("match x:\n  case 1: return 1", True),
+        ("yield 1\n return", False),
+        ("raise x", False),
+    ],
+)
+def test_a_body_that_is_left_at_its_end_gives_none(body: str, given: bool) -> None:
+    assert ("None" in behaviours(ast.parse(f"def f(x):\n {body}\n"))[1].returns) is given
+
+
+@pytest.mark.parametrize(
     ("text", "kinds"),
     [
         ("`f([1, 2])` returns {'a': 1}", {"dict"}),

@@ -134,6 +134,8 @@ def test_the_sound_part_of_a_case() -> None:
     wide = replace(PLACE, start=50, end=390, dependencies=(Dependency("no.py", None, "x"),), confidence=3.0)
     case, problems = sound(CaseFile((absent, PLACE, again, wide), "forced"), SNAPSHOT)
     assert [one.fault for one in problems] == ["absent", "duplicate", "long", "absent", "confidence"]
+    # A file that a place depends on may be absent: the place itself still points at something.
+    assert [one.fatal for one in problems] == [True, False, False, False, False]
     assert [one.location() for one in case.locations] == ["a.py:3-9", "a.py:50-349"]
     assert (case.locations[0].evidence, case.locations[0].confidence) == ((2, 5), 0.75)
     assert case.locations[0].explanation == PLACE.explanation

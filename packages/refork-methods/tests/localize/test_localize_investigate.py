@@ -131,6 +131,29 @@ def test_a_spectrum_decides(index: RepoIndex) -> None:
     assert "Ochiai 1.00" in case.locations[0].explanation
 
 
+@pytest.mark.parametrize("root", ["", "/home/me/repo/", "C:/repo/"])
+def test_coverage_of_another_folder_is_placed_by_its_tail(index: RepoIndex, root: str) -> None:
+    ran = {"bad": [(f"{root}shop/rates.py", 8), (f"{root}shop/cart.py", 9), ("/lib/json.py", 4)]}
+    ran["good"] = ran["bad"][1:2]
+    case = investigate(index, "The cart is wrong.", spectrum=spectrum(ran, ["bad"]))
+    assert case.locations[0].symbol == "discount"
+    assert "1 files of the coverage report fit none here, such as /lib/json.py." in case.meta["notes"]
+    with pytest.raises(BadInput, match="no file of the coverage report"):
+        investigate(index, "The cart is wrong.", spectrum=spectrum({"bad": [("/lib/json.py", 4)]}, ["bad"]))
+
+
+def test_a_path_that_begins_with_a_dot_is_named_like_any_other() -> None:
+    files = {".github/scripts/check.py": "def check():\n    pass\n", "src/other.py": "def a():\n    pass\n"}
+    hidden = RepoIndex.build(Snapshot.from_files(files))
+    for said in (
+        ".github/scripts/check.py",
+        "./.github/scripts/check.py",
+        "../repo/.github/scripts/check.py",
+    ):
+        case = investigate(hidden, f"It fails in {said} when run.")
+        assert case.locations[0].path == ".github/scripts/check.py"
+
+
 def test_history_is_a_weak_prior(index: RepoIndex) -> None:
     history = History(
         "c", (Commit("c", 2, "Pieces in stock", ("shop/stock.py",)), Commit("b", 1, "x", ("shop/cart.py",)))
@@ -305,6 +328,27 @@ def test_history_ends_at_its_base(repo: Path) -> None:
         read_history(repo, "nowhere")
     with pytest.raises(BadInput):
         read_history(repo, "--all")
+
+
+def test_history_is_read_whatever_a_message_holds(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for message in ("first \x1e odd", "\x1f\n\nfix: two\x1e\x1f"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a/x.py").write_text(f"x = {message!r}\n")
+        (tmp_path / "b.py").write_text(f"y = {message!r}\n")
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-qm", message)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
+    git(tmp_path, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", "")
+    found = read_history(tmp_path).commits
+    assert [one.paths for one in found] == [(), (), ("a/x.py", "b.py"), ("a/x.py", "b.py")]
+    assert [one.message.strip("\n") for one in found[1:]] == [
+        "nothing", "\x1f\n\nfix: two\x1e\x1f", "first \x1e odd",
+    ]  # fmt: skip
+    assert localize_path(tmp_path, "x is first, it should be second").case.locations
+    # A diff is read by its prefixes, which a user may have switched off.
+    git(tmp_path, "config", "diff.noprefix", "true")
+    assert next(fix_commits(tmp_path)).gold.files == ("a/x.py", "b.py")
 
 
 def test_fixes_are_told_by_their_message(repo: Path) -> None:

@@ -133,6 +133,10 @@ def test_stack_frames_deepest_first() -> None:
         ("/srv/app/src/run.ts", 8, None, 2),
     ]
     assert told(JAVA) == [("Cart.java", 14, "Cart.total", 0), ("Main.java", 3, "Main.main", 1)]
+    cause = "Caused by: java.io.IOException\n    at com.acme.Disk.read(Disk.java:7)\n\t... 2 more\n"
+    assert told(JAVA + cause) == [
+        ("Disk.java", 7, "Disk.read", 0), ("Cart.java", 14, "Cart.total", 1), ("Main.java", 3, "Main.main", 2)
+    ]  # fmt: skip
     assert told(GO) == [("/srv/app/cart/cart.go", 21, "Total", 0), ("/srv/app/main.go", 9, "main", 1)]
     assert ("./src/cart.rs", 4, "total", 1) in told(RUST)
     assert told("nothing here, at line 3 of it") == []
@@ -215,6 +219,14 @@ def test_a_snapshot_newer_than_the_fix_is_refused() -> None:
     with pytest.raises(BadInput, match="newer than the gold diff"):
         refuse_leaks("x y", diff=DIFF, snapshot=Snapshot.from_files({"site/urls.py": NEW}))
     assert kinds("The digits are lost.", "other\n") == []
+
+
+def test_a_last_line_without_an_end_is_compared_like_any_other() -> None:
+    mark = "\\ No newline at end of file\n"
+    diff = f"--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n{mark}+three\n{mark}"
+    for text, found in {"one\ntwo": [], "one\nthree": ["fix in snapshot"]}.items():
+        leaks = find_leaks("x y", diff=diff, snapshot=Snapshot.from_files({"a.py": text}))
+        assert [leak.kind for leak in leaks] == found
 
 
 def test_long_runs_of_one_letter_are_no_trouble() -> None:

@@ -46,6 +46,13 @@ def test_repaired(row: tuple[str, Any, str, Any]) -> None:
     assert read.repairs or row[0] == "native, encoded twice"
 
 
+def test_digits_that_are_no_decimals_are_no_range() -> None:
+    said = '{"tool": "view_file", "arguments": {"path": "a.py", "range": "1-²"}}'
+    read = read_reply(message(said))
+    assert isinstance(read, NotRead)
+    assert "give start and end" in read.why
+
+
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0])
 def test_refused(row: tuple[str, Any, str, Any]) -> None:
     _, said, finish, kind = row

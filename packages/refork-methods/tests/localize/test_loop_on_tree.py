@@ -11,7 +11,7 @@ import pytest
 
 from refork import Tree
 from refork.chat import PolicyChat, Reply
-from refork.errors import BadInput, ReplayDiverged
+from refork.errors import BadInput, ReplayDiverged, ServerError
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.types import Json, Message
@@ -141,6 +141,19 @@ def test_a_failing_model_is_data_on_the_tree() -> None:
     assert len(again.turns) == 2
 
 
+def test_a_model_that_did_not_answer_at_all_is_asked_again() -> None:
+    tree = Tree.memory()
+    with pytest.raises(ServerError, match="no answer: ValueError"):
+        record_runs(tree, Localizer(Stops(0, ValueError), TOOLS), ISSUE)
+    (made,) = record_runs(tree, Localizer(Stops(99, ValueError), TOOLS), ISSUE)
+    assert made.trace.error is None
+    with pytest.raises(ServerError):
+        fork_runs(tree, Localizer(Stops(0, ValueError), TOOLS), made.leaf, 2)
+    (other,) = fork_runs(tree, Localizer(Stops(99, ValueError), TOOLS), made.leaf, 2)
+    assert other.trace.error is None
+    assert list(tree.verify()) == []
+
+
 def test_another_snapshot_or_a_foreign_walk_is_refused() -> None:
     tree = Tree.memory()
     (made,) = record_runs(tree, localizer(), ISSUE)
@@ -178,6 +191,19 @@ def test_a_policy_runs_the_loop() -> None:
     assert all(one.trace.error is None for one in made)
     assert any(one.trace.case.locations for one in made)
     assert len({b"".join(t.bytes() for t in one.trace.turns) for one in made}) > 1
+    # A run is known again by who drew it and how: the same name at another temperature is another's.
+    settings, size = LoopSettings(max_turns=6), len(tree)
+    record_runs(tree, Localizer(PolicyChat(policy, Sampling(max_tokens=500)), TOOLS, settings), ISSUE)
+    assert len(tree) == size
+    for other in (
+        PolicyChat(policy, Sampling(max_tokens=500, temperature=0.2)),
+        PolicyChat(policy, Sampling(max_tokens=400)),
+        PolicyChat(policy, Sampling(max_tokens=500), seed=1),
+        PolicyChat(ScriptedPolicy.from_replies({answer: 1.0}), Sampling(max_tokens=500)),
+    ):
+        before = len(tree)
+        record_runs(tree, Localizer(other, TOOLS, settings), ISSUE)
+        assert len(tree) > before
 
 
 PLACE = Location("a.py", 1, 10, "why", "The discount is subtracted twice.", "idea")

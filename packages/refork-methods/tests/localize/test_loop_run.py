@@ -14,12 +14,13 @@ from refork.chat import Reply, ScriptedChat
 from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
 from refork.policies.base import Cost
 from refork.stats import mcnemar
+from refork.tool_calls import ToolCall
 from refork.types import Json, Message
 from refork_methods.localize.casefile import CaseFile, Location, case_problems
 from refork_methods.localize.loop import Localizer
 from refork_methods.localize.metrics import score_locations
 from refork_methods.localize.prompts import FINAL
-from refork_methods.localize.session import LoopSettings
+from refork_methods.localize.session import LoopSettings, answer
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.tools import RepoTools
 from refork_methods.localize.trace import Trace
@@ -271,6 +272,14 @@ def test_long_answers_show_what_they_say_they_show() -> None:
     assert f"\tRATE_{shown.end - 1} = " in text
     assert f"\tRATE_{shown.end} = " not in text
     assert all(len(turn.messages[1]["content"]) < 1000 for turn in trace.turns[:3])
+
+
+def test_one_hit_that_is_too_long_to_show_is_cut() -> None:
+    tools = RepoTools(Snapshot.from_files({"a.py": "".join(f"{'x' * 230}{n}\n" for n in range(9))}))
+    found = answer(tools, ToolCall("search", {"text": "x5", "max_hits": 1}), 500)
+    assert found.text.endswith("(the rest is too long to show)\n")
+    assert len(found.text) < 600
+    assert found.spans == ()
 
 
 def noisy(seed: int) -> Callable[[Sequence[Message]], str | Message]:

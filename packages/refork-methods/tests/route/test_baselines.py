@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -55,6 +56,23 @@ def test_votes_and_retries_are_exact_over_all_subsets(repeats, data):
     best = best_of(table, "a", k).quality.estimate
     assert best == pytest.approx(np.mean([float(any(s)) for s in sets]))
     assert best == pytest.approx(pass_at_k(sum(right), repeats, k))
+
+
+def test_weights_of_repeats_count_in_halves_and_leave_no_draw_of_k():
+    rows = [
+        Outcome(f"q{q}", w, float(k < 2), repeat=k, weight=[3.0, 1.0, 1.0, 3.0][k])
+        for q in range(3) for w in "ab" for k in range(4)
+    ]  # fmt: skip
+    table = OutcomeTable.of(rows)
+    # One half has weights 3 (right) and 1 (wrong), the other 1 and 3.
+    assert split_oracle(table) == pytest.approx((3 / 4 + 1 / 4) / 2)
+    assert equal_calls(table, "a", [2, 3]) == []
+    for option in (majority, best_of):
+        with pytest.raises(BadInput, match="unequal weights"):
+            option(table, "a", 2)
+    # Weights that differ between queries only say how much a query counts.
+    even = OutcomeTable.of([replace(row, weight=1.0 + int(row.query[1:])) for row in rows])
+    assert best_of(even, "a", 2).quality.estimate == pytest.approx(5 / 6)
 
 
 def test_best_of_takes_graded_rewards_and_majority_does_not():

@@ -204,6 +204,12 @@ def test_what_cannot_be_labelled_is_refused():
         label_by_fork(tree, POOL, draws=0)
     with pytest.raises(BadInput, match="no turn to swap"):
         label_by_fork(tree, POOL, turns=[7])
+    with pytest.raises(BadInput, match="no turn -1"):
+        label_by_fork(tree, POOL, turns=[0, -1])
+    (first,) = recorded_runs(tree)
+    nameless = NewNode(kind="action", text="hi", parent=first.root.id, key="x")
+    (said,) = tree.append([nameless])
+    assert speaker(said, WorkerPool((Worker("a"), Worker("b", specialist(0))))) is None
     others = WorkerPool((Worker("x", specialist(0)), Worker("y", specialist(0))))
     with pytest.raises(BadInput, match="not one worker of the pool"):
         label_by_fork(tree, others)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ def model(tmp_path_factory):
     make_model().save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
+
+
+def test_rewards_of_another_range_can_be_fitted(tmp_path):
+    made = Scaffold(42).alone(queries=20, repeats=2)
+    write_table(replace(made, reward=2 * made.reward - 1, low=-1), tmp_path / "t.jsonl")
+    with pytest.raises(BadInput, match="outside"):
+        read_table(tmp_path / "t.jsonl")
+    assert "fitted on 16" in route("fit", tmp_path / "t.jsonl", "--out", tmp_path / "h", "--low", -1)
 
 
 def test_fit_then_evolve_in_the_scaffold(tmp_path, table):

@@ -64,6 +64,17 @@ def test_fitness_by_hand():
         fitness(episodes([1], cost=math.nan), EvolveSettings(cost=0.25), 5)
 
 
+def test_a_broken_rollout_is_never_better_than_a_finished_one_that_earned_nothing():
+    for term in ({"turns": 0.1}, {"cost": 0.1}):
+        done = gather([Episode(1.0, (0,), 1.0), Episode(0.0, (0,) * 5, 3.0), Episode(0.0, (0,) * 5, 3.0)], 2)
+        broken = gather([Episode(1.0, (0,), 1.0), Episode(0.0, (0,) * 5, 3.0), None], 2)
+        settings = EvolveSettings(**term)
+        assert fitness(broken, settings, 5) == pytest.approx(fitness(done, settings, 5))
+    # Among the candidates of a generation the dearest rollout of all counts.
+    alone = gather([Episode(1.0, (0,), 1.0), None], 2)
+    assert fitness(alone, EvolveSettings(cost=0.1), 5, dearest=3.0) == pytest.approx(0.3)
+
+
 def test_unknown_prices_are_refused_before_anything_runs():
     with pytest.raises(BadInput, match=r"worker 0, .* cost counts"):
         evolve(ZERO, env(), EvolveSettings(iterations=1, cost=0.1))
@@ -143,9 +154,11 @@ def test_another_run_in_the_folder_is_refused(tmp_path):
             EvolveSettings(iterations=1, repeats=2),
             folder=tmp_path,
         )
-    other = env(split=1)
-    with pytest.raises(Mismatch, match="environment"):
-        evolve(ZERO, other, EvolveSettings(iterations=1, repeats=2), folder=tmp_path)
+    closed, dear, worse = env(), env(price=0.5), env(skills=np.full((4, 4), 0.5))
+    closed.open = WORKERS[:2]
+    for other in (env(split=1), closed, dear, worse):
+        with pytest.raises(Mismatch, match="environment"):
+            evolve(ZERO, other, EvolveSettings(iterations=1, repeats=2), folder=tmp_path)
 
 
 class Plain:
@@ -186,6 +199,8 @@ def test_reinforce_has_the_evolutions_budget_and_learns():
     assert made.rollouts == other.rollouts == 20 * recombination(16).population * 16
     assert np.mean(made.rewards[-3:]) > np.mean(made.rewards[:3]) + 0.1
     assert np.array_equal(reinforce(ZERO, world, plan).head.weights, made.head.weights)
+    moved = ZERO.with_offsets(["m"], np.zeros(300))
+    assert ReinforceSettings.like(settings, moved).batch == recombination(316).population * 16
     scaled = reinforce(ZERO.with_weights(np.full((4, 4), 2.0)), world, plan)
     assert len(scaled.rewards) == 20
 

@@ -5,6 +5,7 @@ import pytest
 
 from refork.errors import BadInput, CannotDo, Mismatch, WrongWeights
 from refork.policies.open import open_policy
+from refork.stats import mean_interval
 from refork_methods.route import Outcome, OutcomeTable, WorkerPool
 from refork_methods.route.backbone import RouterBackbone, StateFormat
 from refork_methods.route.decision import head_chooser
@@ -183,6 +184,14 @@ def test_measured_scores_are_per_query_and_none_where_there_are_none():
     assert found["a"].estimate == 0.75
     assert (found["b"].low, found["b"].high) == (0.0, 1.0)
     assert found["c"] is None
+
+
+def test_turns_of_a_task_are_measured_as_one():
+    rows = [Outcome(f"t{task}#{turn}/r", "a", task / 2) for task in range(3) for turn in range(1 + 9 * task)]
+    found = measured(OutcomeTable.of(rows, workers=NAMES))["a"]
+    assert found == mean_interval(np.array([0.0, 0.5, 1.0]))
+    alone = measured(OutcomeTable.of(rows[1:11], workers=NAMES))["a"]
+    assert (alone.estimate, alone.low, alone.high) == (0.5, 0.0, 1.0)
 
 
 def test_refusals():

@@ -93,6 +93,13 @@ def test_failures_end_after_the_last_try():
         assert len(chat.log) == tries
 
 
+def test_a_failed_call_is_the_server_s_fault_also_where_nobody_else_can_be_chosen():
+    columns = {"expected": np.array([0.9, 0.8]), "prices": np.array([1.0, np.nan]), "value": 10.0}
+    chat = routed(pool(a=Down(), b=None), [0.5, 0.5], **columns)
+    with pytest.raises(ServerError, match="nobody answers"):
+        chat.reply(ASKED)
+
+
 def test_net_value_routes_by_price():
     columns = {"expected": np.array([0.5, 0.9]), "prices": np.array([0.0, 1.0])}
     workers = pool(a=None, b=None)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from refork_methods.route.stage1 import (
     fit_weights,
     kl,
     mean_kl,
+    served,
     targets,
 )
 
@@ -98,6 +101,20 @@ def planted(n=120, d=6, repeats=6, seed=0):
     states = np.eye(3, d)[kind] + 0.2 * rng.normal(size=(n, d))
     chance = np.where(np.arange(3) == kind[:, None], 0.9, 0.3)
     return table((rng.random((n, 3, repeats)) < chance[:, :, None]), features=states)
+
+
+def test_turns_of_a_held_out_task_count_once():
+    once = planted(30)
+    rewards, h = np.repeat(once.means()[0], 9, axis=0), np.repeat(once.features, 9, axis=0)
+    names = [f"t{i // 9}#{i % 9}/r" for i in range(270)]
+    turns = OutcomeTable.from_arrays(rewards[:, :, None], once.workers, names, features=h)
+    head = fit_stage1(once).head
+    all_held = replace(cases_of(once, Stage1Settings(held_out=0)), held=np.arange(30))
+    many_held = replace(cases_of(turns, Stage1Settings(held_out=0)), held=np.arange(270))
+    one, many = served(head, once.features, all_held), served(head, h, many_held)
+    assert (many.regret.low, many.regret.high) == pytest.approx((one.regret.low, one.regret.high))
+    # Nine turns of one task are one outcome, and one gives no interval.
+    assert served(head, h, replace(many_held, held=np.arange(9))) is None
 
 
 def test_a_planted_table_is_learned_and_reported():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput, CannotDo
-from refork.policies.base import Continuation
+from refork.policies.base import Continuation, Sampling
 from refork.tree import Tree
 from refork.types import token_array
 from refork_methods.route import Price, Worker, WorkerPool
@@ -43,6 +43,18 @@ def test_single_workers_succeed_as_their_skills_say():
         assert found.uses[:, worker].tolist() == [3] * 150
         assert found.cost.tolist() == [0] * 150
         assert not found.failed.any()
+
+
+def test_what_decides_a_rollout_is_in_its_name():
+    settings = Sampling(temperature=0.5)
+    others = [
+        rollouts(pool(Price(1, 1, 1))),
+        rollouts(tasks=23),
+        rollouts(settings=settings),
+        rollouts(split="held-out"),
+    ]
+    assert len({rollouts().name, *(one.name for one in others)}) == 5
+    assert rollouts().name == rollouts().name
 
 
 def test_runs_are_recorded_and_a_function_of_task_place_and_seed():

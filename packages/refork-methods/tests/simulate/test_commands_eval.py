@@ -57,6 +57,14 @@ def test_eval_of_a_model_that_knows_nothing(recorded, tmp_path):
     assert "scripted:coin minus nearest-turn" in again.stdout
 
 
+def test_a_baseline_does_not_look_up_the_answers_of_the_test(recorded):
+    folder, _ = recorded
+    test = str(folder / "test.jsonl")
+    done = RUN.invoke(app, ["eval", "scripted:coin", test, "--baseline", "nearest", "--train", test])
+    assert isinstance(done.exception, BadInput)
+    assert "share a task" in done.exception.what
+
+
 def test_eval_of_a_tree_writes_scores_and_bad_choices_are_refused(recorded):
     folder, _ = recorded
     shown = RUN.invoke(app, ["eval", "scripted:coin", str(folder / "test.db"), "--turns", "one"])

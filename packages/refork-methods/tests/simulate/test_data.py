@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -62,6 +63,9 @@ def test_copies_go_and_an_empty_state_is_a_warning():
     ]
     assert [item.id for item in accepted(items, problems)] == ["a", "c"]
     assert check([made("a", ("cd x", ""))]) == []
+    # Two of one name: only the bad one goes.
+    twins = [made("a", LS), made("a", ("<think>hm</think>ls", "a.txt"))]
+    assert accepted(twins, check(twins)) == twins[:1]
 
 
 def test_retry_loops_go_where_the_state_chain_is_kept():
@@ -127,6 +131,10 @@ def test_whole_sources_are_split_and_recorded_splits_stay():
     assert len(by_task.test) == 2
     with pytest.raises(BadInput, match="one source only"):
         split_sources([made("a", LS), made("b", ("pwd", "/"))])
+    two = [replace(made("a", LS), source="x"), replace(made("b", ("pwd", "/")), source="y")]
+    for fraction in (0.1, 0.8, 0.99):
+        parts = split_sources(two, fraction)
+        assert (len(parts.train), len(parts.test)) == (1, 1)
 
 
 def test_replay_has_its_share():

@@ -24,11 +24,11 @@ from refork_methods.simulate.fidelity import (
     summarise,
 )
 from refork_methods.simulate.on_tree import on_tree, write_scores
-from refork_methods.simulate.planted import PlantedSimulator
 from refork_methods.simulate.prompt import Prediction, Target
 from refork_methods.simulate.rubric import RubricJudge, RuleRubric
 from refork_methods.simulate.rules import check
 from refork_methods.simulate.world import WorldModel
+from refork_testbed.trials.planted_simulator import PlantedSimulator
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,13 @@ def test_scores_on_the_tree_have_their_producer_and_shared_turns_count_once(reco
     )
     assert sum(s.value for s in scores) == sum(t.exact for t in found.turns)
     assert write_scores(tree, found, held.nodes) == 0
+    # Grades of another judge are other grades, whatever it is called.
+    for identity in ({"judge": 1}, {"judge": 2}):
+        assert write_scores(tree, replace(found, judge=identity), held.nodes) == new
+    for other in {score.producer for score in tree.scores(name="fidelity.exact")} - {
+        s.producer for s in scores
+    }:
+        tree.retire(other, "another judge")
     (producer,) = {score.producer for score in scores}
     tree.retire(producer, "wrong on purpose")
     assert not list(tree.scores(name="fidelity.exact"))

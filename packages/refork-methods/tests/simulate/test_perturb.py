@@ -82,6 +82,25 @@ def test_a_model_is_told_only_where_it_is_to_perturb():
     assert "503" in Controls((control,)).instruction(Moment(TASK, (), "ls", keys(200)[told.index(True)]))
 
 
+def test_what_is_told_is_what_is_done():
+    control = Perturb(rate=1.0, how="both")
+    kinds = set()
+    for text in ("one line only", LINES):
+        for noise in keys(100):
+            at = Moment(TASK, (), "ls", noise)
+            (done,) = steer(control, at, text)[1]
+            alone = Perturb((done["kind"],), 1.0, how="both")
+            assert control.instruction(at) == alone.instruction(at)
+            kinds.add((done["kind"], done["how"]))
+    assert kinds == {(kind, "enforced") for kind in KINDS} | {
+        (k, "instructed") for k in KINDS if k != "error"
+    }
+    # The second page is the control's own: the model answers the whole action again.
+    pages = Perturb(("pages",), 1.0, how="both")
+    first, _ = steer(pages, Moment(TASK, (), "cat a", keys(1)[0]), LINES)
+    assert pages.instruction(Moment(TASK, [("cat a", first)], "cat a", keys(1)[0])) == ""
+
+
 def test_a_perturbed_world_forks_exactly_and_is_paired():
     world = model(settings=Sampling(max_tokens=40)).world(Shelf(), Perturb(("error",), 0.5))
     task = world.tasks("train", 1)[0]

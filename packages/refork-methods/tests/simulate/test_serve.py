@@ -18,11 +18,11 @@ from refork.serve.settings import ServerSettings
 from refork.worlds.base import Task
 from refork.worlds.environment import Brief
 from refork.worlds.open import open_world, task_to_json
-from refork_methods.simulate.planted import PlantedSimulator
 from refork_methods.simulate.serve.http import brief_from_text
 from refork_methods.simulate.serve.mcp import WorldTools, mcp_server, tools_for
 from refork_methods.simulate.serve.sessions import Worlds
 from refork_methods.simulate.world import WorldModel
+from refork_testbed.trials.planted_simulator import PlantedSimulator
 
 KEY = "secret"
 

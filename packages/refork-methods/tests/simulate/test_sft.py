@@ -1,14 +1,15 @@
 """The second stage: who demonstrates, what is kept of it, and that a stopped draw goes on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from refork.chat import ScriptedChat
-from refork.errors import Mismatch
+from refork.errors import Mismatch, ServerError
 from refork.policies.scripted import ScriptedPolicy
 from refork_methods.simulate.encode import Writer
-from refork_methods.simulate.prompt import answer, targets
+from refork_methods.simulate.prompt import Target, answer, targets
 from refork_methods.simulate.reward import HybridReward
 from refork_methods.simulate.rubric import RuleRubric
 from refork_methods.simulate.sft import (
@@ -39,7 +40,7 @@ def test_teacher_is_judged_and_only_the_good_is_kept(tmp_path):
     kept = rejection_sample(teacher, ITEMS, REWARD, settings, file=file, instruction="Answer in tags.")
     assert kept.share == 0.5
     assert len(teacher.asked) == 12
-    assert kept.domains == {"tools": {"total": 6, "kept": 3, "unreadable": 6, "ungraded": 0}}
+    assert kept.domains == {"tools": {"total": 6, "kept": 3, "failed": 0, "unreadable": 6, "ungraded": 0}}
     assert [(d.prediction, d.note) for d in kept.demonstrations] == [
         (item.truth, "drawer a is known") for item in ITEMS if item.action == "look a"
     ]
@@ -53,6 +54,37 @@ def test_teacher_is_judged_and_only_the_good_is_kept(tmp_path):
     assert len([json.loads(line) for line in file.read_text().splitlines()]) == 6
     with pytest.raises(Mismatch, match="candidates of another"):
         rejection_sample(again, ITEMS, REWARD, Candidates(draws=3), file=file)
+
+
+def test_what_the_server_did_not_answer_is_asked_again(tmp_path):
+    file, up = tmp_path / "candidates.jsonl", []
+
+    def teach(messages):
+        if not up:
+            raise ServerError("down")
+        return knowing(messages)
+
+    down = rejection_sample(ScriptedChat(teach), ITEMS, REWARD, Candidates(draws=2), file=file)
+    assert down.domains == {"tools": {"total": 6, "kept": 0, "failed": 12, "unreadable": 0, "ungraded": 0}}
+    assert not file.exists() or not file.read_text()
+    up.append(True)
+    assert rejection_sample(ScriptedChat(teach), ITEMS, REWARD, Candidates(draws=2), file=file).share == 0.5
+
+
+def test_a_target_whose_data_changed_is_drawn_anew(tmp_path):
+    file, settings = tmp_path / "candidates.jsonl", Candidates(draws=1)
+    rejection_sample(ScriptedChat(knowing), ITEMS, REWARD, settings, file=file)
+    first = ITEMS[0].trajectory
+    turns = (replace(first.turns[0], observation="green"), *first.turns[1:])
+    changed = [Target(replace(first, turns=turns), 0), *ITEMS[2:]]
+    again = ScriptedChat(knowing)
+    kept = rejection_sample(again, changed, REWARD, settings, file=file)
+    assert len(again.asked) == 1
+    assert changed[0] not in [one.target for one in kept.demonstrations]
+    # An answer that is kept though it is not the observed one is not taught with the note of that.
+    loose = Candidates(draws=1, least=0.0)
+    shown = rejection_sample(ScriptedChat(lambda m: answer("red")), changed[:1], REWARD, loose).demonstrations
+    assert [(one.prediction, one.note) for one in shown] == [("red", None)]
 
 
 def test_policies_teach_in_one_batch_and_the_best_is_taken():

@@ -8,9 +8,9 @@ import pytest
 from refork.errors import BadInput
 from refork.policies.open import open_policy
 from refork.worlds.open import open_world
-from refork_methods.simulate.planted import PlantedSimulator
 from refork_methods.simulate.transfer import SimulatedRun, fieller, sim_to_real, success_ratio
 from refork_methods.simulate.world import WorldModel
+from refork_testbed.trials.planted_simulator import PlantedSimulator
 
 
 def test_the_ratio_of_equal_successes_is_one_and_of_nothing_is_none():
@@ -24,6 +24,12 @@ def test_the_ratio_of_equal_successes_is_one_and_of_nothing_is_none():
     assert success_ratio(np.ones(8), np.zeros(8)).ratio == 0
     with pytest.raises(BadInput, match="one task"):
         success_ratio(runs, runs, ["a"] * 8)
+
+
+def test_a_ratio_of_unequal_clusters_is_not_below_nothing():
+    tasks = ["a"] * 9 + ["b"] + ["c"] * 2
+    real = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0.0])
+    assert success_ratio(np.ones(12), real, tasks).low == 0
 
 
 def test_fieller_is_the_closed_form():

@@ -7,12 +7,12 @@ import pytest
 from refork.errors import BadInput
 from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
-from refork.worlds.base import Episode, Task, World
+from refork.worlds.base import Episode, Observation, Task, World
 from refork.worlds.environment import Brief, Environment
 from refork.worlds.simulated import Simulated, Simulator, StepsTogether
 from refork.worlds.trajectories import Reads
 from refork_methods.simulate.control.base import Controls
-from refork_methods.simulate.episode import NO_ANSWER, action_of
+from refork_methods.simulate.episode import NO_ANSWER, SimulatedEpisode, action_of
 from refork_methods.simulate.prompt import Asked
 from refork_methods.simulate.world import WorldModel
 from support.shelf import RIGHT, Shelf, model, respond, scripted_simulator
@@ -86,6 +86,17 @@ def test_equal_seeds_give_equal_texts_and_a_snapshot_goes_on_exactly():
         world.restore(task(), b'["ls"]')
     with pytest.raises(BadInput, match="is of task"):
         world.restore(Shelf().tasks("train", 3)[1], saved)
+
+
+def test_an_episode_that_a_turn_without_a_call_ended_stays_over_in_its_forks():
+    held = Task("t", "w", "train", "", {"tools": True})
+    episode = SimulatedEpisode(model(), held, Brief(task_description="d", initial_state="a"))
+    assert "over" not in json.loads(episode.snapshot())
+    call = '{"name": "ls", "arguments": {}}'
+    assert episode.step("I am done").done
+    again = SimulatedEpisode.restored(model(), episode.snapshot(), held)
+    for one in (episode, episode.fork(), again, again.fork(3)):
+        assert one.step(call) == Observation("(the episode is over)", done=True)
 
 
 def test_one_batch_gives_what_one_by_one_gives():

@@ -61,7 +61,7 @@ class PolicyChat:
     def __init__(self, policy: Policy, settings: Sampling | None = None, seed: int = 0) -> None:
         self.policy = policy
         self.settings = settings or Sampling(temperature=0.7)
-        self._seed = seed
+        self.seed = seed
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class PolicyChat:
         with one_at_a_time(self.policy):
             rendered = self.policy.render([], token_array([]), asked)
         # The messages are part of the address, or all questions with one draw would meet the same noise.
-        noise = NoiseKey(self._seed, stream_of("chat", repr(asked)), draw)
+        noise = NoiseKey(self.seed, stream_of("chat", repr(asked)), draw)
         request = Request(rendered.tokens, noise, messages=tuple(asked))
         with one_at_a_time(self.policy):
             answer = sample_all(self.policy, [request], self.settings)[0]

@@ -6,7 +6,7 @@ import ast
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -226,10 +226,34 @@ def _behaviour(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Behaviour:
     kinds = {kind for kind in given if kind is not None}
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes):
         kinds.add("list")
+    # A bare return gives None, and so does a body that is left at its end.
+    elif any(isinstance(node, ast.Return) and not node.value for node in nodes) or _left(function.body):
+        kinds.add("None")
     atoms = {atom for node in nodes if isinstance(node, ast.Constant) for atom in _literal_atoms(node.value)}
     errors = {error for node in nodes for error in _errors(node)}
-    kinds |= set() if given or kinds else {"None"}
     return Behaviour(frozenset(kinds), None in given, frozenset(atoms), frozenset(errors))
+
+
+def _left(body: Sequence[ast.stmt]) -> bool:
+    """Whether a block can be left at its end; taken so where its form does not tell."""
+    last = body[-1]
+    if isinstance(last, ast.Return | ast.Raise):
+        return False
+    if isinstance(last, ast.If):
+        return not last.orelse or _left(last.body) or _left(last.orelse)
+    if isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value:
+        return any(isinstance(node, ast.Break) for node in ast.walk(last))
+    if isinstance(last, ast.With | ast.AsyncWith):
+        return _left(last.body)
+    if isinstance(last, ast.Try):
+        ended = bool(last.finalbody) and not _left(last.finalbody)
+        blocks = [last.orelse or last.body, *(one.body for one in last.handlers)]
+        return not ended and any(_left(block) for block in blocks)
+    if isinstance(last, ast.Match):
+        ways = [case.body for case in last.cases]
+        whole = isinstance(last.cases[-1].pattern, ast.MatchAs) and last.cases[-1].pattern.pattern is None
+        return not (whole and last.cases[-1].guard is None) or any(map(_left, ways))
+    return True
 
 
 def _literal_atoms(value: object) -> Iterator[Atom]:

@@ -151,7 +151,7 @@ def _range(key: str, value: object) -> tuple[int, int]:
     pair = value
     if isinstance(value, str):
         parts = value.replace(":", "-").split("-")
-        pair = [int(part) for part in parts if part.strip().isdigit()] if len(parts) == 2 else None
+        pair = [int(part) for part in parts if part.strip().isdecimal()] if len(parts) == 2 else None
     if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(n) is int for n in pair):
         raise BadInput(f"view_file: {key} is {value!r}; give start and end")
     return pair[0], pair[1]
@@ -524,8 +524,6 @@ def _plain(text: str) -> Reading | None:
     calls, broken = read_calls({"content": text})
     known = [call for call in calls if tool_named(call.name) is not None]
     cases = _cases(text)
-    if broken and (known or cases) and "tag" in " ".join(broken) and not known:
-        broken = []
     if known and broken:
         return NotRead("malformed", "; ".join(broken))
     if not known and not cases:

@@ -165,8 +165,8 @@ class Problem:
 
     @property
     def fatal(self) -> bool:
-        """Whether the location points at nothing."""
-        return self.fault in FATAL
+        """Whether the location points at nothing: it stands where only what it depends on is absent."""
+        return self.fault in FATAL and self.field != "dependencies"
 
     def to_json(self) -> Json:
         """Plain fields."""
@@ -253,8 +253,7 @@ def sound(
     reported: what a producer did not say cannot be made up. Nothing left: status ``empty``.
     """
     problems = case_problems(case, snapshot, read_spans)
-    # An absent dependency is taken out alone; the place itself is there.
-    gone = {one.location for one in problems if one.fatal and one.field != "dependencies"}
+    gone = {one.location for one in problems if one.fatal}
     kept: list[Location] = []
     for number, one in enumerate(case.locations):
         if number in gone:

@@ -137,6 +137,9 @@ def fix_commits(
             "--no-color",
             "--no-ext-diff",
             "--no-textconv",
+            # Whatever the user's settings say (diff.noprefix): a diff is read by these.
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
             "--relative",
             "-M",
             parents[0],

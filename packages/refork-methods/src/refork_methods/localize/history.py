@@ -14,9 +14,6 @@ from refork.errors import BadInput
 from refork_methods.localize.snapshot import run_git
 from refork_methods.localize.terms import words
 
-# Control characters, which messages and paths hardly ever hold.
-_RECORD, _UNIT = "\x1e", "\x1f"
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class History:
         return [(float(score[n]), self.commits[n]) for n in order if score[n] > 0]
 
     def related(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Per file: its share of the 20 most similar commits, each split among the files it changed."""
+        """Per file: scores of the 20 most similar commits, each over the root of its number of files."""
         told: dict[str, float] = {}
         for score, commit in self.similar(weights)[:20]:
             for path in commit.paths:
@@ -97,11 +94,20 @@ def read_history(root: str | Path, base: str = "HEAD", limit: int = 1000) -> His
     # Without rename detection both names of a moved file are listed.
     told = git(
         root, "log", tip, "--no-merges", f"-n{limit}", "--relative", "--name-only", "-z", "--no-renames",
-        f"--format={_RECORD}%H{_UNIT}%ct{_UNIT}%B{_UNIT}",
+        "--format=%x00%H%x00%ct%x00%B%x00",
     )  # fmt: skip
+    # NUL is the one character that neither a message nor a path can hold.
+    fields = told.split("\0")
     commits: list[Commit] = []
-    for record in told.split(_RECORD)[1:]:
-        name, time, message, rest = record.split(_UNIT, 3)
-        paths = tuple(path for path in (part.lstrip("\n") for part in rest.split("\0")) if path)
+    at = 0
+    while at < len(fields):
+        if not fields[at]:
+            at += 1
+            continue
+        name, time, message = fields[at : at + 3]
+        # After an empty field the paths, the first behind a line end, and an empty field after them.
+        end = fields.index("", at + 4)
+        paths = tuple(path.removeprefix("\n") for path in fields[at + 4 : end])
         commits.append(Commit(name, int(time), message, paths))
+        at = end
     return History(tip, tuple(commits))

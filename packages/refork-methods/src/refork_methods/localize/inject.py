@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from refork.errors import BadInput, CannotDo
-from refork.plain import from_json, to_json
+from refork.plain import content_hash, from_json, to_json
 from refork.settings import present_mark
 from refork.stats import Interval, paired_difference
 from refork.stats.results import Array
@@ -282,11 +282,17 @@ def refuse_gold(case: CaseFile) -> None:
 
 
 def producer_of(case: CaseFile) -> str:
-    """Name and version of who made a case; empty where it does not say."""
+    """Who made a case: name, version, a digest of its settings and the model; empty where it does not say."""
     told = case.meta.get("producer")
     if not isinstance(told, dict) or "name" not in told:
         return ""
-    return f"{told['name']} {told['version']}" if "version" in told else str(told["name"])
+    parts = [str(told[key]) for key in ("name", "version") if key in told]
+    # Scores of other settings (five places shown, or one) and of another model are other scores.
+    if "settings" in told:
+        parts.append(content_hash(told["settings"])[:8])
+    if "model" in case.meta:
+        parts.append(str(case.meta["model"]))
+    return " ".join(parts)
 
 
 def advise_by_numbers(

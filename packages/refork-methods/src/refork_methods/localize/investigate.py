@@ -226,7 +226,7 @@ def investigate(
     its chance of being right, fitted on other cases (:func:`fit_confidence`); without it ``confidence``
     stays None.
 
-    Raises: BadInput for an empty issue.
+    Raises: BadInput for an empty issue, or coverage of no file here.
     Source: arXiv:2606.24820 for the case file; the paper's investigator is a model, this one is ours.
     """
     if not issue.strip():
@@ -256,7 +256,7 @@ def investigate(
         "commit": index.snapshot.commit,
         "issue": hashlib.sha256(issue.encode()).hexdigest(),
         "evidence": [name for name, part in ranking.parts.items() if part.any()],
-        "notes": _notes(index, calibration),
+        "notes": _notes(index, calibration, ranking.outside),
     }
     return CaseFile(tuple(places), "final" if places else "empty", True, meta)
 
@@ -403,10 +403,12 @@ def _heaviest(texts: list[str], start: int, weights: dict[str, float], most: int
     return ", ".join(lines)
 
 
-def _notes(index: RepoIndex, calibration: Calibration | None) -> list[str]:
+def _notes(index: RepoIndex, calibration: Calibration | None, outside: Sequence[str]) -> list[str]:
     told = ["No model was asked and no test was run: places are ranked by the evidence named at each."]
     if calibration is None:
         told.append("Nothing was calibrated: the order says which place is likelier, not how likely it is.")
+    if outside:
+        told.append(f"{len(outside)} files of the coverage report fit none here, such as {outside[0]}.")
     if index.snapshot.dirty:
         told.append(f"The working tree had uncommitted changes in {len(index.snapshot.changed)} files.")
     if index.snapshot.refused:

@@ -85,8 +85,9 @@ def _applied(patch: PatchSet, snapshot: Snapshot) -> bool:
         path = part.target_file.removeprefix("b/")
         # Every hunk must be there: one line of the fix may stand in the old version by chance.
         for hunk in part:
-            old = [line.value.rstrip("\r\n") for line in hunk if not line.is_added]
-            new = [line.value.rstrip("\r\n") for line in hunk if not line.is_removed]
+            # Asked for what they are: the mark of a missing last line end is a line of neither side.
+            old = [line.value.rstrip("\r\n") for line in hunk if line.is_removed or line.is_context]
+            new = [line.value.rstrip("\r\n") for line in hunk if line.is_added or line.is_context]
             text = snapshot.lines(path) if path in snapshot else []
             if not new:
                 if part.source_file.removeprefix("a/") in snapshot and _holds(text, old):

@@ -11,7 +11,6 @@ from refork_methods.localize.gold import read_diff
 from refork_methods.localize.terms import issue_terms
 
 #: What stands for a masked name; searching skips it.
-MASKED = re.compile(r"⟦\w+ \d+⟧")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CODE_LIKE = re.compile(r"_|[a-z][A-Z]|[A-Z].*[A-Z]")
 
@@ -64,7 +63,7 @@ def diff_names(diff: str, defined: Iterable[str] = ()) -> set[str]:
     found: set[str] = set()
     for part in read_diff(diff):
         for hunk in part:
-            changed = [line.value for line in hunk if not line.is_context]
+            changed = [line.value for line in hunk if line.is_added or line.is_removed]
             for name in _WORD.findall(" ".join([hunk.section_header or "", *changed])):
                 plain = keyword.iskeyword(name) or hasattr(builtins, name)
                 if not plain and (name in known or _CODE_LIKE.search(name.strip("_"))):

@@ -62,7 +62,8 @@ def record_runs(
 ) -> list[Recorded]:
     """Runs from the beginning, draws 0 to ``draws - 1``; what is on the tree already is not asked again.
 
-    Raises: BadInput for an empty issue or no draws.
+    Raises: BadInput for an empty issue or no draws. ServerError where the model did not answer a draw's first
+    question: that draw is not recorded, those before it are.
     """
     session = localizer.session(issue, start=start)
     task = tree.append([_task(localizer, session)])[0]
@@ -85,6 +86,7 @@ def fork_runs(
     Raises:
         BadInput: the trajectory is no recorded run, or has no such turn.
         ReplayDiverged: the tools answer an earlier turn otherwise than recorded.
+        ServerError: as :func:`record_runs`.
     """
     trajectory = tree.path(leaf)
     told = _recorded_run(trajectory)
@@ -208,10 +210,19 @@ def _run(
 
 def _fork(localizer: Localizer, at: Node, first: int) -> ForkRecord:
     settings = localizer.settings.to_json()
-    name = localizer.model.name
+    policy: Json = {"name": localizer.model.name}
+    # The same name says little of a policy: other weights or another temperature give other answers.
+    if isinstance(localizer.model, PolicyChat):
+        chat = localizer.model
+        policy |= {
+            "weights": chat.policy.card.weights,
+            "sampling": chat.settings.to_json(),
+            "seed": chat.seed,
+        }
+    who = policy if len(policy) > 1 else policy["name"]
     return ForkRecord(
-        id=_digest(["localize", at.id, name, settings, first]), node=at.id, token=None, change=None,
-        policy={"name": name}, settings=settings, world=None, seed=0, stream=first, extra={"localize": True},
+        id=_digest(["localize", at.id, who, settings, first]), node=at.id, token=None, change=None,
+        policy=policy, settings=settings, world=None, seed=0, stream=first, extra={"localize": True},
     )  # fmt: skip
 
 
@@ -228,8 +239,9 @@ class _Draw:
     at: str
 
     def run(self) -> Recorded:
+        first = self.session.number
         while not self.session.over:
-            self._turn()
+            self._turn(first)
         trace = finished(self.session, self.localizer.model.name, self.draw)
         end = "error" if trace.error is not None else "done" if trace.case.status == "final" else "limit"
         draft = NewNode(
@@ -241,7 +253,7 @@ class _Draw:
         made = self.tree.commit([draft], [DrawRecord(self.fork, self.draw, leaf, end, trace.error)])
         return Recorded(trace, made[0])
 
-    def _turn(self) -> None:
+    def _turn(self, first: int) -> None:
         context = self.session.context()
         drafts: list[NewNode] = []
         if context.collapsed or context.shortened:
@@ -254,6 +266,11 @@ class _Draw:
                 self.session.fail(node.error)
         else:
             reply = self.localizer.ask(self.session, self.draw)
+            # Nothing was drawn yet, so nothing is recorded: the next call asks again.
+            if reply is None and self.session.number == first:
+                raise ServerError(
+                    f"the model gave no answer: {self.session.error}", where=self.localizer.model.name
+                )
         # Taking the answer moves the number on, and its nodes belong to the turn that was asked.
         base = self._key("")
         if reply is None:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_matrix, csr_matrix, diags
 
+from refork.errors import BadInput
 from refork_methods.localize.behaviour import match_bodies, reported
 from refork_methods.localize.bm25f import grouped, scaled, term_scores
 from refork_methods.localize.history import History
@@ -18,7 +19,7 @@ from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.spectrum import Spectrum
 from refork_methods.localize.terms import IssueTerms
-from refork_methods.localize.traceback import Placed, frames, place_frames
+from refork_methods.localize.traceback import Frame, Placed, frames, place_frames
 
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|testing|__tests__|spec|specs)/|(?:^|/)(?:test_[^/]*|conftest|tests)\.py$"
@@ -40,7 +41,7 @@ class Ranking:
     ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
     word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository.
     ``matched``: what a symbol's body has of the issue's values, in words. ``lines``: suspicion by
-    (path, line) from a coverage spectrum.
+    (path, line) from a coverage spectrum; ``outside``: paths of that spectrum that no file here fits.
     """
 
     total: Float[np.ndarray, "symbols"]
@@ -52,6 +53,7 @@ class Ranking:
     literals: Mapping[int, tuple[str, ...]]
     matched: Mapping[int, tuple[str, ...]]
     lines: Mapping[tuple[str, int], float]
+    outside: tuple[str, ...]
     links: csr_matrix
 
 
@@ -64,7 +66,10 @@ def rank_symbols(
     history: History | None = None,
     spectrum: Spectrum | None = None,
 ) -> Ranking:
-    """Gather the evidence for every symbol, turn it into shares, and pass a part of them on along calls."""
+    """Gather the evidence for every symbol, turn it into shares, and pass a part of them on along calls.
+
+    Raises: BadInput for a spectrum of which no path fits a file here.
+    """
     paths = sorted({symbol.path for symbol in index.symbols})
     place = {path: n for n, path in enumerate(paths)}
     files = np.array([place[symbol.path] for symbol in index.symbols], dtype=np.int64)
@@ -74,7 +79,7 @@ def rank_symbols(
     by_file = {name: grouped(one, files, len(paths)) for name, one in index.postings.items()}
     placed = place_frames(frames(issue.text + "\n" + (traceback or "")), paths)
     literals = _literals(index, issue)
-    lines = {} if spectrum is None else spectrum.ochiai()
+    lines, outside = ({}, ()) if spectrum is None else _covered(index, spectrum)
     parts: dict[str, np.ndarray] = {
         "symbol": scaled(terms.sum(axis=0)),
         "file": scaled(weights @ term_scores(by_file, asked, settings.file_fields))[files],
@@ -96,7 +101,7 @@ def rank_symbols(
     odds = _weighed(parts, settings)
     shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
     parts["graph"] = scaled(received)
-    return Ranking(shares, odds, parts, names, terms, placed, literals, found.findings, lines, links)
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.findings, lines, outside, links)
 
 
 def _weighed(
@@ -217,7 +222,8 @@ def _mentioned(issue: IssueTerms, paths: Iterable[str]) -> dict[str, float]:
     told: dict[str, float] = {}
     for path in paths:
         for said in issue.paths:
-            clean = said.lstrip("./")
+            # Only what leads to the place: .github begins with a dot of its own.
+            clean = re.sub(r"^(?:\.{0,2}/)+", "", said)
             if (
                 path == clean
                 or path.endswith("/" + clean)
@@ -267,11 +273,34 @@ def _traced(index: RepoIndex, placed: Iterable[Placed]) -> Float[np.ndarray, "sy
     return told
 
 
+def _covered(index: RepoIndex, spectrum: Spectrum) -> tuple[dict[tuple[str, int], float], tuple[str, ...]]:
+    """Suspicion by the files here, and the spectrum's paths that fit none (or several equally well)."""
+    found = spectrum.ochiai()
+    paths = sorted({path for path, _ in found})
+    # Reports come from other folders and machines, as stack traces do.
+    placed = place_frames([Frame(path, 1, None, "coverage", 0) for path in paths], index.files)
+    here = {one.frame.path: one.path for one in placed} | {
+        path: path for path in paths if path in index.files
+    }
+    outside = tuple(path for path in paths if path not in here)
+    if paths and not here:
+        raise BadInput(
+            "no file of the coverage report is in this repository", where=paths[0],
+            hint="make it from the repository's root, of the same sources",
+        )  # fmt: skip
+    lines: dict[tuple[str, int], float] = {}
+    for (path, line), value in found.items():
+        if path in here:
+            at = (here[path], line)
+            lines[at] = max(lines.get(at, 0.0), value)
+    return lines, outside
+
+
 def _suspicion(index: RepoIndex, lines: Mapping[tuple[str, int], float]) -> Float[np.ndarray, "symbols"]:
     """The largest suspicion among each symbol's own lines."""
     told = np.zeros(len(index.symbols))
     for (path, line), value in lines.items():
-        symbol = index.at(path, line) if path in index.files else None
+        symbol = index.at(path, line)
         if symbol is not None:
             n = index.number(symbol.id)
             told[n] = max(told[n], value)

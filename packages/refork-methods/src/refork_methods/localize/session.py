@@ -175,13 +175,13 @@ def _view(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> To
 
 
 def _search(tools: RepoTools, call: ToolCall, result: ToolResult, size: int) -> ToolResult:
-    most = int(call.arguments.get("max_hits") or 50)
+    most, made = int(call.arguments.get("max_hits") or 50), result
     while most > 1:
         most //= 2
         made = tools.call("search", {**call.arguments, "max_hits": most})
         if len(made.text) <= size:
             return made
-    kept = _first_lines(made.text if most == 1 else result.text, size)
+    kept = _first_lines(made.text, size)
     return replace(result, text=f"{kept}(the rest is too long to show)\n", spans=())
 
 
@@ -194,7 +194,7 @@ def _first_lines(text: str, size: int) -> str:
 # A run of the model loop as a fold: what to ask next, and what an answer changes. It asks nobody itself.
 
 VERSION = 1
-#: Questions of a final turn: one, and one more where its answer does not stand.
+#: Questions without tools: the final one, and (where turns are left) one more if its answer does not stand.
 FINAL_ASKS = 2
 
 

@@ -145,7 +145,7 @@ _SKIPPED = frozenset({
     ".hypothesis", ".cache", ".gradle", ".terraform", "target", "dist", "build", "site-packages", ".next",
     ".nuxt", "coverage", "htmlcov", ".ipynb_checkpoints", "DerivedData",
 })  # fmt: skip
-"""Folders that a plain directory's trajectory does not enter: ignored almost everywhere."""
+"""Folders of a plain directory that are not entered: ignored almost everywhere."""
 
 
 @final

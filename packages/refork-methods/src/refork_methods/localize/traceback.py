@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,6 +24,7 @@ _JAVASCRIPT = re.compile(
 _JAVA = re.compile(
     r"^\s*at (?P<name>[\w.$<>/]+)\((?P<path>\w+\.(?:java|kt|scala)):(?P<line>\d+)\)", re.MULTILINE
 )
+_CAUSE = re.compile(r"^\s*Caused by: ", re.MULTILINE)
 _GO = re.compile(r"^(?P<name>[\w./*()-]+)\([^\n]*\)\n\s+(?P<path>[^\s:]+\.go):(?P<line>\d+)", re.MULTILINE)
 _RUST = re.compile(r"^\s*\d+: (?P<name>\S+)\n\s+at (?P<path>[^\s:]+\.rs):(?P<line>\d+)", re.MULTILINE)
 _PANIC = re.compile(r"panicked at (?P<path>[^\s:]+\.rs):(?P<line>\d+)(?P<name>)", re.MULTILINE)
@@ -52,6 +54,10 @@ def frames(text: str) -> tuple[Frame, ...]:
         hits = list(pattern.finditer(text))
         if deepest_last:
             hits.reverse()
+        if language == "java":
+            # Within a cause the deepest frame stands first, but the cause of all stands last.
+            causes = [hit.start() for hit in _CAUSE.finditer(text)]
+            hits.sort(key=lambda hit: -bisect(causes, hit.start()))
         for depth, hit in enumerate(hits):
             name = _name(hit["name"], language)
             found.append(Frame(hit["path"].replace("\\", "/"), int(hit["line"]), name, language, depth))

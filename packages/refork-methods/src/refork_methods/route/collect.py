@@ -117,9 +117,11 @@ def swap_points(
 ) -> list[SwapPoint]:
     """Every turn (or those numbered ``turns``) of recorded runs, each once for the workers that follow it.
 
-    Raises: BadInput for a turn whose worker is not in the pool, for no turn at all, and (with the recorded
-    workers after it) for one whose following workers have opted out.
+    Raises: BadInput for a turn below 0 or whose worker is not in the pool, for no turn at all, and (with the
+    recorded workers after it) for one whose following workers have opted out.
     """
+    if turns is not None and min(turns, default=0) < 0:
+        raise BadInput(f"there is no turn {min(turns)}", hint="turns are numbered from 0")
     found: dict[tuple[str, str, tuple[str, ...]], SwapPoint] = {}
     for trajectory in runs:
         said = turns_of(trajectory)

@@ -248,7 +248,7 @@ def collect_command(
     if rest not in ("recorded", "swapped"):
         raise BadInput(f"--rest is {rest!r}", hint="recorded or swapped")
     place = open_world(world)
-    law = settings_for(Sampling(), settings) or Sampling()
+    sampling = settings_for(Sampling(), settings) or Sampling()
     wanted = place.tasks("train", tasks, seed)
     found: Swaps | Labels
     with LiveProgress() as live, ExitStack() as stack:
@@ -257,11 +257,11 @@ def collect_command(
         tree = stack.enter_context(Tree.open(out / "tree.db"))
         if alone:
             found = label_alone(
-                tree, workers, place, wanted, draws=draws, settings=law, seed=seed, progress=live
+                tree, workers, place, wanted, draws=draws, settings=sampling, seed=seed, progress=live
             )
         else:
             groups = record_runs(
-                tree, workers, place, wanted, draws=runs, settings=law, seed=seed, progress=live
+                tree, workers, place, wanted, draws=runs, settings=sampling, seed=seed, progress=live
             )
             found = label_by_fork(
                 tree, workers, runs=_whole_trajectories(groups), world=place,
@@ -290,6 +290,9 @@ def _print_collected(told: dict[str, Any]) -> None:
     typer.echo(f"{told['rows']} outcomes of {told['queries']} queries, {told['failures']} draws without one")
     typer.echo(f"{told['undecided']} of the queries have equal means for all workers: nothing to learn there")
     typer.echo(f"table: {told['table']}, tree: {told['tree']}")
+    if (told["low"], told["high"]) != (0, 1):
+        span = f"--low {told['low']:g} --high {told['high']:g}"
+        typer.echo(f"rewards lie outside 0 .. 1: read the table with {span}")
     for name, mean in told["means"].items():
         typer.echo(f"  {name:16} mean reward {'not tried' if mean is None else f'{mean:.3f}'}")
     for one in told["effects"]:
@@ -313,6 +316,8 @@ def _collected(found: Swaps | Labels, out: Path, table: str) -> dict[str, Any]:
         "table": str(out / table),
         "tree": str(out / "tree.db"),
         "rows": len(found.table),
+        "low": found.table.low,
+        "high": found.table.high,
         "queries": len(found.table.queries),
         "undecided": int((np.nanmax(means, axis=1) == np.nanmin(means, axis=1)).sum()),
         "failures": len(found.failures),
@@ -415,6 +420,8 @@ def fit_command(
     ] = "weigh",
     token_index: TokenIndex = -2,
     window: Window = None,
+    low: Low = 0.0,
+    high: High = 1.0,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -433,7 +440,7 @@ def fit_command(
         tau=None if tau == "auto" else _number(tau, "--tau"), held_out=held_out, ridge=ridge,
         uneven=uneven, cold=dict(map(_assumed, cold)), seed=seed,  # type: ignore[arg-type]
     )  # fmt: skip
-    rows = read_table(existing(table))
+    rows = read_table(existing(table), low=low, high=high)
     with LiveProgress() as live:
         told = fit_head(
             rows, out, plan, backbone=_backbone(backbone, token_index, window),
@@ -736,10 +743,12 @@ def _train(
         found = summary[name]
         if found is not None:
             expected = "" if found["expected"] is None else f", expected {found['expected']:.3f}"
+            right = "no answer graded"
+            if found["accuracy"] is not None:
+                span = f"[{found['accuracy_low']:.3f}, {found['accuracy_high']:.3f}]"
+                right = f"{found['accuracy']:.3f} right {span}"
             typer.echo(
-                f"{name}: {found['accuracy']:.3f} right [{found['accuracy_low']:.3f}, "
-                f"{found['accuracy_high']:.3f}]{expected}; {found['run']:.1%} of plans run; "
-                f"{found['calls']:.2f} calls each"
+                f"{name}: {right}{expected}; {found['run']:.1%} of plans run; {found['calls']:.2f} calls each"
             )
     typer.echo(f"policy: {summary['policy']}")
 

@@ -349,7 +349,10 @@ class RoutedChat:
                     raise
                 failed.append(made.chosen)
                 pool = pool.without(made.chosen)
-                made = self._decide(query, chances, pool)
+                try:
+                    made = self._decide(query, chances, pool)
+                except BadInput:  # none of the others can be chosen: it was the server that failed
+                    raise error from None
                 continue
             money = self.pool[made.chosen].bill(answer.cost)
             self.log.append(made, money=money, seconds=self._clock() - began, error=None)

@@ -143,15 +143,20 @@ class Evolved:
         }  # fmt: skip
 
 
-def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> float:
+def fitness(
+    episodes: Episodes, settings: EvolveSettings, max_turns: int, dearest: float | None = None
+) -> float:
     """Mean reward + diversity * entropy + turns * (1 - mean turns / most) - cost * mean cost.
 
+    A rollout that broke off counts as one of ``max_turns`` and of the ``dearest`` cost (None: the dearest of
+    these rollouts): to fail earns nothing.
     Raises: BadInput where cost counts and a rollout's is unknown: unknown is not free.
     Source: arXiv:2606.21228, 3.1.3; the form of the turn term is ours (it is not told).
     """
     value = float(episodes.reward.mean())
     value += settings.diversity * episodes.entropy
-    value += settings.turns * (1 - float(episodes.turns.mean()) / max_turns)
+    taken = np.where(episodes.failed, max_turns, episodes.turns)
+    value += settings.turns * (1 - float(taken.mean()) / max_turns)
     if settings.cost == 0:
         return value
     unknown = np.isnan(episodes.cost) & ~episodes.failed
@@ -160,7 +165,9 @@ def fitness(episodes: Episodes, settings: EvolveSettings, max_turns: int) -> flo
             f"the price of {int(np.isnan(episodes.cost).sum())} of {len(episodes)} rollouts is unknown",
             hint=_PRICES,
         )
-    return value - settings.cost * float(np.nanmean(episodes.cost))
+    most = float(np.nanmax(episodes.cost)) if dearest is None else dearest
+    cost = np.where(episodes.failed, most, episodes.cost)
+    return value - settings.cost * float(cost.mean())
 
 
 def evolve(
@@ -239,10 +246,11 @@ def _iteration_report(
     max_turns: int,
     spread: float,
 ) -> Generation:
-    values = [fitness(one, plan, max_turns) for one in rated]
+    costs = np.concatenate([one.cost for one in rated])
+    dearest = None if np.isnan(costs).all() else float(np.nanmax(costs))
+    values = [fitness(one, plan, max_turns, dearest) for one in rated]
     optimizer.tell([(point, -value) for point, value in zip(points, values, strict=True)])
     rewards = [float(one.reward.mean()) for one in rated]
-    costs = np.concatenate([one.cost for one in rated])
     return Generation(
         number, tuple(values), float(np.mean(rewards)), max(rewards),
         float(np.mean([one.entropy for one in rated])), float(np.mean([one.turns.mean() for one in rated])),
@@ -265,8 +273,11 @@ def _open(
         # A longer run of the same settings goes on where the shorter one ended.
         "settings": {key: value for key, value in asdict(plan).items() if key != "iterations"},
         "start": content_hash([start.digest, start.workers, start.roles, start.matrices]),
-        "environment": {"name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns},
-    }
+        "environment": {
+            "name": rollouts.name, "tasks": rollouts.size, "turns": rollouts.max_turns,
+            "open": sorted(rollouts.workers if rollouts.open is None else rollouts.open),
+        },
+    }  # fmt: skip
     file = folder / STATE if folder is not None else None
     if file is None or not file.exists():
         journal = Journal() if file is None else Journal.create(file, noun="run")
@@ -357,7 +368,8 @@ class ReinforceSettings:
         cls, settings: EvolveSettings, head: SelectionHead, learning_rate: float = 0.1
     ) -> ReinforceSettings:
         """As many iterations and rollouts as an evolution of the same head would take, and its seed."""
-        size = recombination(head.weights.size, settings.population).population
+        moved = head.weights.size + (0 if head.offsets is None else head.offsets.size)
+        size = recombination(moved, settings.population).population
         return cls(settings.iterations, size * settings.repeats, learning_rate, settings.seed)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.stats import hypergeom
 
 from refork.errors import BadInput
@@ -178,10 +178,11 @@ def _half(table: OutcomeTable, side: int) -> Float[np.ndarray, "queries workers"
     first = np.concatenate([[True], (q[1:] != q[:-1]) | (w[1:] != w[:-1])])
     starts = np.maximum.accumulate(np.where(first, np.arange(q.size), 0))
     kept = order[(np.arange(q.size) - starts) % 2 == side]
-    total, count = (np.zeros((len(table.queries), len(table.workers))) for _ in range(2))
-    np.add.at(total, (table.query[kept], table.worker[kept]), table.reward[kept])
-    np.add.at(count, (table.query[kept], table.worker[kept]), 1)
-    return total / count
+    weight = np.ones(len(table)) if table.weight is None else table.weight
+    total, mass = (np.zeros((len(table.queries), len(table.workers))) for _ in range(2))
+    np.add.at(total, (table.query[kept], table.worker[kept]), weight[kept] * table.reward[kept])
+    np.add.at(mass, (table.query[kept], table.worker[kept]), weight[kept])
+    return total / mass
 
 
 def majority(table: OutcomeTable, worker: str, k: int) -> Option:
@@ -190,7 +191,8 @@ def majority(table: OutcomeTable, worker: str, k: int) -> Option:
     The table knows who was right, not what was said: right answers are taken as one vote, wrong ones as
     another, a tie as half. Where wrong answers differ the true majority is at least as good.
 
-    Raises: BadInput for rewards other than the two ends of their range, or fewer than k repeats.
+    Raises: BadInput for rewards other than the two ends of their range, fewer than k repeats, or repeats of
+    unequal weight.
     """
     right, tried = _successes(table, worker, k).T
     # Right ones among k drawn without replacement are hypergeometric; of an even k a tie counts half.
@@ -203,6 +205,7 @@ def majority(table: OutcomeTable, worker: str, k: int) -> Option:
 
 def _successes(table: OutcomeTable, worker: str, k: int) -> Int[np.ndarray, "queries two"]:
     rows = table.worker == _index(table, worker)
+    _refuse_weights(table, rows, worker)
     if not np.isin(table.reward[rows], (table.low, table.high)).all():
         raise BadInput("a majority needs rewards that are right or wrong", hint="use best-of-k")
     size = len(table.queries)
@@ -215,10 +218,11 @@ def _successes(table: OutcomeTable, worker: str, k: int) -> Int[np.ndarray, "que
 def best_of(table: OutcomeTable, worker: str, k: int) -> Option:
     """``k`` calls of one worker and the best of them: what a perfect verifier would get, without bias.
 
-    Raises: BadInput for fewer than k repeats.
+    Raises: BadInput for fewer than k repeats, or repeats of unequal weight.
     Source: for rewards 0 and 1 it is pass@k, arXiv:2107.03374.
     """
     rows = table.worker == _index(table, worker)
+    _refuse_weights(table, rows, worker)
     quality = np.empty(len(table.queries))
     for q in range(len(table.queries)):
         x = np.sort(table.reward[rows & (table.query == q)])
@@ -227,6 +231,24 @@ def best_of(table: OutcomeTable, worker: str, k: int) -> Option:
         ways = np.array([math.comb(i, k - 1) for i in range(x.size)]) / math.comb(x.size, k)
         quality[q] = x @ ways
     return _repeated(table, worker, k, quality, f"best-of-{k} of {worker}", attainable=False)
+
+
+def _weighted(table: OutcomeTable, rows: Bool[np.ndarray, "rows"]) -> bool:
+    """Whether repeats of one query have different weights."""
+    if table.weight is None:
+        return False
+    least, most = np.full(len(table.queries), np.inf), np.zeros(len(table.queries))
+    np.minimum.at(least, table.query[rows], table.weight[rows])
+    np.maximum.at(most, table.query[rows], table.weight[rows])
+    return bool((most > least).any())
+
+
+def _refuse_weights(table: OutcomeTable, rows: Bool[np.ndarray, "rows"], worker: str) -> None:
+    if _weighted(table, rows):
+        raise BadInput(
+            f"repeats of {worker!r} have unequal weights: which k would be drawn is not known",
+            hint="give the repeats of a query one weight",
+        )
 
 
 def _enough(tried: Int[np.ndarray, "queries"], worker: str, k: int) -> None:
@@ -259,8 +281,13 @@ def _index(table: OutcomeTable, worker: str) -> int:
 
 
 def equal_calls(table: OutcomeTable, worker: str, calls: Sequence[int]) -> list[Option]:
-    """Votes and retries of one worker at given numbers of calls; those beyond its repeats are left out."""
+    """Votes and retries of one worker at given numbers of calls; those beyond its repeats are left out.
+
+    There are none where its repeats have unequal weights.
+    """
     rows = table.worker == _index(table, worker)
+    if _weighted(table, rows):
+        return []
     least = int(np.bincount(table.query[rows], minlength=len(table.queries)).min())
     binary = bool(np.isin(table.reward[rows], (table.low, table.high)).all())
     found: list[Option] = []

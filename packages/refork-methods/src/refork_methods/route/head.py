@@ -202,7 +202,7 @@ TENSORS, CARD = "head.safetensors", "card.json"
 class HeadCard:
     """What belongs to a head beside its numbers.
 
-    ``measured`` are the workers' own mean rewards in the table it was fitted on, over queries; None for one
+    ``measured`` are the workers' own mean rewards in the table it was fitted on, over tasks; None for one
     started cold. ``queries`` are digests of the tasks of the fitted queries: none of theirs is ever a test.
     ``fit`` tells how it was trained and what came out.
     """
@@ -240,18 +240,22 @@ def query_digest(name: str) -> str:
 
 
 def measured(table: OutcomeTable) -> dict[str, Interval | None]:
-    """Each worker's mean reward over the queries it was tried on, with its interval; None for none.
+    """Each worker's mean reward over the tasks it was tried on, with its interval; None for none.
 
-    With outcomes on one query only, the interval is as wide as the rewards may be.
+    A task counts by the mean of its queries: its turns are not independent. With outcomes on one task only,
+    the interval is as wide as the rewards may be.
     """
     rbar, _ = table.means()
+    tasks = np.array([task_of(query) for query in table.queries])
     found: dict[str, Interval | None] = {}
     for name, column in zip(table.workers, rbar.T, strict=True):
-        known = column[~np.isnan(column)]
-        if known.size > 1:
-            found[name] = mean_interval(known)
-        elif known.size:
-            found[name] = Interval(float(known[0]), table.low, table.high, 0.95, "range")
+        known = ~np.isnan(column)
+        place = np.unique(tasks[known], return_inverse=True)[1]
+        means = np.bincount(place, column[known]) / np.bincount(place)
+        if means.size > 1:
+            found[name] = mean_interval(means)
+        elif means.size:
+            found[name] = Interval(float(means[0]), table.low, table.high, 0.95, "range")
         else:
             found[name] = None
     return found

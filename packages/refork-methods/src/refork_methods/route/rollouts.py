@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
+from refork.plain import content_hash, to_json
 from refork.policies.base import Request, Sampling
 from refork.registry import part
 from refork.sampling.noise import stream_of
@@ -170,7 +171,7 @@ class Rollouts(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, for the record of a run."""
+        """What it is, with all that decides its rollouts beside the router, for the record of a run."""
         ...
 
     def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
@@ -241,10 +242,24 @@ class TreeRollouts:
         self.pool, self.tree = pool, tree if tree is not None else Tree.memory()
         self.workers, self.open = pool.names, pool.open
         self.unpriced = tuple(name for name in pool.open if pool[name].price is None)
-        self.size, self.max_turns, self.name = len(tasks), world.max_turns, world.name
+        self.size, self.max_turns = len(tasks), world.max_turns
         self._world, self._tasks, self._reader = world, tuple(tasks), reader
         self._settings = settings or Sampling()
+        self.name = f"{world.name} {self._digest()[:12]}"
         self._adapter: SvfAdapter | None = None
+
+    def _digest(self) -> str:
+        """Of the world with its rewards, the tasks, and how each worker answers and is paid."""
+        workers = [
+            [
+                one.name, one.policy.card.to_json() if one.policy is not None else None,
+                to_json(one.price) if one.price is not None else None,
+                one.settings.to_json() if one.settings is not None else None,
+            ]
+            for one in self.pool.workers
+        ]  # fmt: skip
+        tasks = [one.id for one in self._tasks]
+        return content_hash([self._world.version, tasks, self._settings.to_json(), workers])
 
     def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
         """One recorded run of each task. Raises CannotDo where all of them fail."""

@@ -226,6 +226,8 @@ def speaker(node: Node, pool: WorkerPool) -> str | None:
     named = node.extra.get("worker")
     if named in pool.names:
         return str(named)
+    if node.policy is None:  # a worker without a policy has no policy's name either
+        return None
     fits = [
         w.name for w in pool.workers if w.name == node.policy or _policy_name(pool, w.name) == node.policy
     ]

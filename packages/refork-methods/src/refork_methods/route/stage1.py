@@ -329,12 +329,16 @@ def _score(row: Row) -> float:
 
 
 def served(head: SelectionHead, h: Float[np.ndarray, "n d"], cases: Cases) -> Regret | None:
-    """Mean rewards on the held-out queries that every worker was tried on; None for fewer than two."""
+    """Mean rewards on the held-out queries that every worker was tried on, each task counting once.
+
+    None for fewer than two tasks.
+    """
     tried = cases.counts[cases.held] > 0
     whole = cases.held[tried.all(axis=1)]
-    if whole.size < 2:
+    names, tasks = np.unique([task_of(cases.names[i]) for i in whole], return_inverse=True)
+    if names.size < 2:
         return None
-    return regret(cases.rewards[whole], head.choose(h[whole]))
+    return regret(cases.rewards[whole], head.choose(h[whole]), groups=tasks)
 
 
 def _tried_workers(table: OutcomeTable) -> dict[str, bool]:

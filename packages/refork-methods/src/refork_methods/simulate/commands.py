@@ -365,8 +365,8 @@ def serve_command(
     told |= {"hosts": frozenset(hosts), "origins": frozenset(origins)}
     settings = changed(ServerSettings(**told), changes)
     with LiveProgress() as live:
-        law = GREEDY.but(temperature=temperature)
-        opened, _ = open_simulator(model, think=think, settings=law, progress=live)
+        sampling = GREEDY.but(temperature=temperature)
+        opened, _ = open_simulator(model, think=think, settings=sampling, progress=live)
         served = simulated_worlds(opened, worlds)
 
     def ready(address: str) -> None:

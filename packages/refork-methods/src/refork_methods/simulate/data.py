@@ -116,14 +116,19 @@ def _wrong(turn: Transition, domain: str | None) -> Iterator[Kind]:
 
 def accepted(trajectories: Sequence[EnvTrajectory], problems: Iterable[Problem]) -> list[EnvTrajectory]:
     """Those that no problem refuses; of copies the first stays."""
-    bad: dict[str, int] = Counter(
-        problem.trajectory for problem in problems if problem.refused and problem.kind != "doubled"
-    )
+    bad = {problem.trajectory for problem in problems if _refuses(problem)}
+    names = Counter(f"{item.source}/{item.id}" for item in trajectories)
     found: dict[str, EnvTrajectory] = {}
     for item in trajectories:
-        if f"{item.source}/{item.id}" not in bad:
+        name = f"{item.source}/{item.id}"
+        # A problem says a name: where two have it, the other one may be sound.
+        if name not in bad or (names[name] > 1 and not any(map(_refuses, check([item])))):
             found.setdefault(_content(item), item)
     return list(found.values())
+
+
+def _refuses(problem: Problem) -> bool:
+    return problem.refused and problem.kind != "doubled"
 
 
 def _content(item: EnvTrajectory) -> str:
@@ -253,7 +258,9 @@ def split_sources(
     if len(open_) == 1 and not recorded:
         raise BadInput(f"there is one {by} only", where="split", hint="give more, or --test-source")
     order = sorted(open_, key=lambda group: stream_of("test source", seed, *group))
-    chosen = set(order[: max(1, round(fraction * len(order)))]) if len(open_) > 1 else set()
+    # At least one on each side, whatever the fraction rounds to.
+    count = min(max(1, round(fraction * len(order))), len(order) - 1)
+    chosen = set(order[:count])
     test = [
         item
         for item in trajectories

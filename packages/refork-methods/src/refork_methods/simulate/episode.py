@@ -221,6 +221,9 @@ class SimulatedEpisode:
             "noise": self.noise.to_json(),
             "control": None if self.control is None else self.control.to_json(),
         }
+        # A turn without a call ends an episode and leaves nothing in the transcript.
+        if self._over and self._calls_only:
+            state["over"] = True
         return json.dumps(state, sort_keys=True, ensure_ascii=False).encode()
 
     @classmethod
@@ -246,6 +249,7 @@ class SimulatedEpisode:
             history=[(str(action), str(text)) for action, text in state["seen"]],
         )
         episode.noise = NoiseKey.from_json(state["noise"])
+        episode._over = episode._over or state.get("over") is True
         return episode
 
     def fork(self, draw: int | None = None, *, control: Control | None = None) -> SimulatedEpisode:

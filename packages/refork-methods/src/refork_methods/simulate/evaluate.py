@@ -130,12 +130,16 @@ class Predictor(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Judged turns and what they show. ``stopped``: Ctrl-C came before all were predicted."""
+    """Judged turns and what they show. ``stopped``: Ctrl-C came before all were predicted.
+
+    ``judge``: the identity of who graded, None where nobody did.
+    """
 
     fidelity: Fidelity
     turns: tuple[JudgedTurn, ...]
     targets: tuple[Target, ...]
     stopped: bool = False
+    judge: Json | None = None
 
 
 def chosen_targets(
@@ -201,7 +205,8 @@ def evaluate(
         for target, prediction, grade in zip(due[:done], said, grades or [None] * done, strict=False)
     )
     fidelity = summarise(judged, model.name, model.identity, judge=None if judge is None else judge.name)
-    return Evaluation(fidelity, judged, tuple(due[:done]), done < len(due))
+    identity = None if judge is None else judge.identity
+    return Evaluation(fidelity, judged, tuple(due[:done]), done < len(due), identity)
 
 
 def asked_of(target: Target, seed: int) -> Asked:

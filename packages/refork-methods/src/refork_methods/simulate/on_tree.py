@@ -76,12 +76,11 @@ def _observations(trajectory: Trajectory) -> list[str]:
 def write_scores(tree: Tree, evaluation: Evaluation, nodes: dict[str, str], seed: int = 0) -> int:
     """Write the turns' figures as scores of their observations; how many are new.
 
-    The producer is this evaluation of this simulator: its identity, judge and seed.
+    The producer is this evaluation of this simulator: its identity, its judge's and the seed.
     """
     fidelity = evaluation.fidelity
-    producer = Producer(
-        "fidelity", "1", {"simulator": fidelity.identity, "judge": fidelity.judge, "seed": seed}
-    )
+    judge = fidelity.judge if evaluation.judge is None else evaluation.judge
+    producer = Producer("fidelity", "1", {"simulator": fidelity.identity, "judge": judge, "seed": seed})
     tree.add_producer(producer)
     scores = [
         Score(nodes[turn.key], f"fidelity.{name}", value, producer.id, turn.error)

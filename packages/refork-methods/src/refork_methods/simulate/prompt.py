@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
 from refork.errors import BadInput
+from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.thoughts import without_blocks
@@ -178,6 +179,12 @@ class Target:
     def key(self) -> str:
         """Names it among all targets."""
         return f"{self.trajectory.source}/{self.trajectory.id}/{self.index}"
+
+    @property
+    def digest(self) -> str:
+        """Of its name, all that is asked and what was observed: it changes where the data behind it do."""
+        history = [list(turn) for turn in self.history]
+        return content_hash([self.key, self.brief.to_json(), history, self.action, self.truth])
 
     def messages(self) -> list[Message]:
         """The chat in which the answer is due."""

@@ -112,7 +112,7 @@ def train_rl(
     if not held:
         raise BadInput("there is no target whose prompt fits the context", where="rl")
     optimizer = adamw(policy.model, settings.schedule, weight_decay=settings.weight_decay)
-    name = content_hash([asdict(settings), reward.identity, TAG, [item.key for item in held]])
+    name = content_hash([asdict(settings), reward.identity, TAG, [item.digest for item in held]])
 
     def update(number: int) -> Json:
         answers = _answers(policy, _chosen(held, settings, number), reward, settings, number)

@@ -22,7 +22,7 @@ from refork.types import Json
 from refork_methods.simulate.cpt import Encoded, Replay, Trained, context_of, train_encoded
 from refork_methods.simulate.draw import Teacher, texts
 from refork_methods.simulate.encode import Writer, encode_target
-from refork_methods.simulate.prompt import TAG, Target, extract_prediction, thoughts
+from refork_methods.simulate.prompt import TAG, Target, extract_prediction, matches, thoughts
 from refork_methods.simulate.refusals import refuse_same, speaker
 from refork_methods.simulate.reward import HybridReward
 from refork_methods.train.tracker import Tracker, read_lines
@@ -94,7 +94,7 @@ def rejection_sample(
     """Draw candidates of a teacher, judge them, keep the best of each target where it is good enough.
 
     Equal scores: the first drawn. Rows are appended to ``file`` block by block, and a call that was stopped
-    goes on behind them.
+    goes on behind them. Targets to which an answer ``failed`` (the server's) are not among them.
 
     Raises:
         BadInput: the judge is the teacher.
@@ -113,7 +113,7 @@ def rejection_sample(
         }
     )
     rows = _rows(file, name)
-    waiting = [item for item in items if item.key not in rows]
+    waiting = [item for item in items if item.digest not in rows]
     done = len(items) - len(waiting)
     for start in range(0, len(waiting), settings.batch):
         block = waiting[start : start + settings.batch]
@@ -122,7 +122,8 @@ def rejection_sample(
             instruction=instruction,
         )  # fmt: skip
         fresh = _judged(block, said, reward, settings.least)
-        _append(file, name, fresh)
+        # What a server did not answer, or the judge not grade, is not known yet: a later call asks again.
+        _append(file, name, [row for row in fresh if not row["failed"] and not row["ungraded"]])
         rows |= {row["key"]: row for row in fresh}
         done += len(block)
         progress("candidates", done, len(items))
@@ -180,11 +181,12 @@ def _judged(
         best = max(graded, default=None)
         rows.append(
             {
-                "key": item.key,
+                "key": item.digest,
                 "domain": item.domain,
                 "candidates": list(answers),
                 "scores": [one.reward for one in earned],
-                "unreadable": sum(not one.extracted for one in earned),
+                "failed": answers.count(None),
+                "unreadable": sum(not one.extracted for one in earned) - answers.count(None),
                 "ungraded": sum(one.reward is None for one in earned),
                 "kept": -best[1] if best is not None and best[0] >= least else None,
             }
@@ -196,18 +198,21 @@ def _select(items: Sequence[Target], rows: dict[str, Json]) -> SelectedDemonstra
     found: list[Demonstration] = []
     domains: dict[str, Json] = {}
     for item in items:
-        row = rows[item.key]
-        tally = domains.setdefault(item.domain, {"total": 0, "kept": 0, "unreadable": 0, "ungraded": 0})
+        row = rows[item.digest]
+        counted = ("failed", "unreadable", "ungraded")
+        tally = domains.setdefault(item.domain, dict.fromkeys(("total", "kept", *counted), 0))
         tally["total"] += 1
-        tally["unreadable"] += row["unreadable"]
-        tally["ungraded"] += row["ungraded"]
+        for one in counted:
+            tally[one] += row[one]
         if row["kept"] is None:
             continue
         tally["kept"] += 1
         text = row["candidates"][row["kept"]]
         said = extract_prediction(text)
         assert said is not None
-        found.append(Demonstration(item, said, thoughts(text) or item.turn.note))
+        # The recorded note leads to what was really observed, and to no other answer.
+        note = item.turn.note if matches(said, item.truth) else None
+        found.append(Demonstration(item, said, thoughts(text) or note))
     return SelectedDemonstrations(found, dict(sorted(domains.items())))
 
 

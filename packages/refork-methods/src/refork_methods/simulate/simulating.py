@@ -16,13 +16,12 @@ from refork.tree.tree import Tree
 from refork.worlds.environment import Environment, EnvTrajectory
 from refork.worlds.open import open_world
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
-from refork_methods.simulate.control.parse import parse_control
-from refork_methods.simulate.data import read_source
+from refork_methods.simulate.data import read_source, refuse_overlap
 from refork_methods.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
 from refork_methods.simulate.fidelity import Comparison, compare_simulators
 from refork_methods.simulate.on_tree import on_tree, write_scores
 from refork_methods.simulate.run import open_judge
-from refork_methods.simulate.world import GREEDY, LearnedSimulator, SimulatedWorld, WorldModel
+from refork_methods.simulate.world import GREEDY, SimulatedWorld, WorldModel
 
 BASELINES = ("copy", "common", "nearest")
 
@@ -88,8 +87,11 @@ def simulated_worlds(model: WorldModel, specs: Sequence[str]) -> dict[str, Simul
     return found
 
 
-def baseline(name: str, train: Path | None) -> Predictor:
-    """A predictor that learns nothing. Raises BadInput where it needs trajectories and has none."""
+def baseline(name: str, train: Path | None, test: Sequence[EnvTrajectory] = ()) -> Predictor:
+    """A predictor that learns nothing.
+
+    Raises: BadInput where it needs trajectories and has none, or some of ``test``.
+    """
     if name == "copy":
         return CopyLast()
     if name not in BASELINES:
@@ -97,6 +99,7 @@ def baseline(name: str, train: Path | None) -> Predictor:
     if train is None:
         raise BadInput(f"the baseline {name} looks its answers up", hint="--train FILE: its trajectories")
     held = list(read_source(train, []))
+    refuse_overlap(held, test)
     return CommonAnswer(held) if name == "common" else NearestTurn(held)
 
 
@@ -130,7 +133,7 @@ class EvalPlan:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Evaluations, the model's first; each other one minus the model's; what could not be read or written.
+    """Evaluations, the model's first; the model's minus each other one; what could not be read or written.
 
     ``stopped``: Ctrl-C came before all were done.
     """
@@ -153,7 +156,6 @@ def run_eval(plan: EvalPlan, progress: Progress = silent) -> EvalResult:
     Raises: BadInput, as :func:`evaluate` and the openers.
     """
     judge = None if plan.judge is None else open_judge(spell(plan.judge, progress), progress)
-    rivals = [baseline(name, plan.train) for name in plan.baselines]
     with ExitStack() as stack:
         unread: list[str] = []
         tree, nodes = None, {}
@@ -164,6 +166,7 @@ def run_eval(plan: EvalPlan, progress: Progress = silent) -> EvalResult:
             items, nodes, unread = held.trajectories, held.nodes, held.unread
         else:
             items = list(read_source(plan.trajectories, unread))
+        rivals = [baseline(name, plan.train, items) for name in plan.baselines]
 
         def run(predictor: Predictor, folder: Path | None, graded: bool) -> Evaluation:
             return evaluate(
@@ -198,9 +201,3 @@ def _is_tree(path: Path) -> bool:
         raise BadInput("there is no such file", where=str(path))
     with path.open("rb") as file:
         return file.read(16).startswith(b"SQLite format 3")
-
-
-def simulator_under(spec: str, control: str | None, live: Progress) -> LearnedSimulator:
-    """The simulator that a command names, under its control."""
-    steered = parse_control(control) if control else None
-    return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)

@@ -62,6 +62,9 @@ def success_ratio(
     a, b = cluster_values(x, clusters), cluster_values(y, clusters)
     means = float(x.mean()), float(y.mean())
     low, high = fieller(a, b, check_level(level))
+    # Of outcomes that are not negative; the values of unequal clusters may be.
+    if low is not None and min(x.min(), y.min()) >= 0:
+        low = max(0.0, low)
     ratio = means[1] / means[0] if means[0] > 0 else None
     return Ratio(ratio, low, high, *means, x.size, a.size)
 

@@ -22,6 +22,7 @@ from refork_testbed.trials.conducting import Expressions, expression_pool
 from refork_testbed.worlds.expressions import SKILLS, closed_forms
 
 WORLD = ConductWorld(Expressions(), expression_pool())
+ONES = WorkerPool(tuple(Worker(n, chat=ScriptedChat(lambda m: "99", n)) for n in "AB"))
 
 
 def exact(coins: Coins) -> ConductWorld:
@@ -112,6 +113,8 @@ def test_a_workers_failure_is_not_graded() -> None:
     result = evaluate(world, [Written(task_of("3+4*2", world), "[A][3+4*2][[]]", 0)])
     assert result.failed == 1
     assert result.run.estimate == 1.0
+    # Nothing was graded, so how many are right was not found out: that is not 0.
+    assert (result.accuracy, result.to_json()["accuracy"]) == (None, None)
 
 
 def test_expected_quality_is_the_closed_form() -> None:
@@ -140,6 +143,7 @@ def test_the_best_plans_reach_the_best_two_step_workflow() -> None:
         )
     found = evaluate(WORLD, written, exact)
     assert found.expected == pytest.approx(closed_forms().steps) == 0.9025
+    assert found.accuracy is not None
     # 60 sampled answers at 0.9025: outside 4 standard errors in fewer than 1 of 1,000 seeds.
     assert abs(found.accuracy.estimate - 0.9025) < 4 * (0.9025 * 0.0975 / 60) ** 0.5
     assert found.calls == 2.0
@@ -148,6 +152,21 @@ def test_the_best_plans_reach_the_best_two_step_workflow() -> None:
     assert found.to_json()["expected"] == found.expected
     with pytest.raises(BadInput):
         evaluate(WORLD, [])
+
+
+def test_plans_for_one_query_count_once_in_an_interval() -> None:
+    world = ConductWorld(FileQueries([{"query": f"q{n}", "answer": str(n)} for n in range(20)]), ONES)
+    tasks = world.tasks("train", 8, 0)
+    once = evaluate(world, [Written(one, "[A][do it][[]]", 0) for one in tasks])
+    # The collection is gone through again where more is asked for than it has.
+    again = evaluate(world, [Written(one, "[A][do it][[]]", draw) for one in tasks for draw in range(9)])
+    assert once.accuracy is not None
+    assert again.accuracy is not None
+    assert (again.plans, again.accuracy.estimate) == (72, once.accuracy.estimate)
+    assert (again.accuracy.low, again.accuracy.high) == pytest.approx(
+        (once.accuracy.low, once.accuracy.high), abs=1e-9
+    )
+    assert again.run.low == pytest.approx(once.run.low)
 
 
 def test_sub_pools_are_seeded_named_in_the_prompt_and_kept_to() -> None:

@@ -53,10 +53,25 @@ def test_unearned_items_are_taken_out_in_any_way_of_saying_them():
     assert items_stated(SECRET, SECRET.items, LIST) == SECRET.items
     assert not items_stated(SECRET, SECRET.items, found)
     assert teased(SECRET, (), LIST) == LIST
-    assert teased(Secret(("5",)), ("5",), "5 a : costs 5 crowns\npage 5 of 5") == (
-        "5 a : costs ... crowns\npage 5 of 5"
+    assert teased(Secret(("5",)), ("5",), "5. a : costs 5 crowns\npage 5 of 5") == (
+        "5. a : costs ... crowns\npage 5 of 5"
     )
     assert teased(Secret(("a b", "b c")), ("a b", "b c"), "1 x : a b c a b") == "1 x : ..."
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("1893 was the year it opened", "... was the year it opened"),
+        ("1893: the year it opened", "...: the year it opened"),
+        ("  1893 velora : a works", "  ... velora : a works"),
+        ("3) 1893 was the year", "3) ... was the year"),
+    ],
+)
+def test_a_line_that_begins_with_the_answer_says_it(line, left):
+    secret = Secret(("1893", "3"))
+    assert items_stated(secret, ("1893", "3"), line) == ("1893",)
+    assert teased(secret, secret.items, line) == left
 
 
 @pytest.mark.parametrize(

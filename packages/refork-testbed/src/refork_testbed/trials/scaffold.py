@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from refork.errors import BadInput
+from refork.plain import content_hash
 from refork_methods.route.head import SelectionHead
 from refork_methods.route.rollouts import Episodes, Greedy, Router
 from refork_methods.route.table import OutcomeTable
@@ -56,6 +57,8 @@ class Scaffold:
         self.size = size
         self.max_turns = TURNS
         self.name = f"scaffold seed={seed} split={split} d={d} noise={noise}"
+        self.name += "" if price is None else f" price={price}"
+        self.name += "" if skills is HARNESS else f" skills={content_hash(skills.tolist())[:8]}"
         self._skills, self._price, self._noise = skills, price, noise
         # The number behind the seed keeps apart what is drawn: directions, tasks, questions, rollouts.
         self._directions = np.random.default_rng([seed, 0]).normal(size=(len(DOMAINS), d))

@@ -81,14 +81,15 @@ def expected_quality(worlds: Worlds, task: Task, text: str) -> float:
 class Evaluation:
     """Of some plans: how many ``run`` (read and valid), how many answers were right, and what they took.
 
-    ``accuracy`` is of the sampled runs, with its Wilson interval; ``expected`` the exact mean over all of the
-    workers' chance (None where it cannot be had). ``calls`` is per plan that ran; ``seconds``, ``tokens`` and
+    ``accuracy`` is of the sampled runs that were graded (None where none was); its interval and that of
+    ``run`` count queries, not plans. ``expected`` is the exact mean over all of the workers' chance (None
+    where it cannot be had). ``calls`` is per plan that ran; ``seconds``, ``tokens`` and
     ``money`` of workers are per plan too, None where unknown. ``failed`` runs were not graded.
     """
 
     plans: int
     run: stats.Interval
-    accuracy: stats.Interval
+    accuracy: stats.Interval | None
     expected: float | None
     calls: float
     failed: int
@@ -98,13 +99,14 @@ class Evaluation:
 
     def to_json(self) -> Json:
         """Plain fields."""
+        right = self.accuracy
         return {
             "plans": self.plans,
             "run": self.run.estimate,
             "run_low": self.run.low,
-            "accuracy": self.accuracy.estimate,
-            "accuracy_low": self.accuracy.low,
-            "accuracy_high": self.accuracy.high,
+            "accuracy": None if right is None else right.estimate,
+            "accuracy_low": None if right is None else right.low,
+            "accuracy_high": None if right is None else right.high,
             "expected": self.expected,
             "calls": self.calls,
             "failed": self.failed,
@@ -123,12 +125,15 @@ def evaluate(world: ConductWorld, plans: Sequence[Written], worlds: Worlds | Non
         raise BadInput("there is no plan to evaluate")
     done = [world.play(one.task, one.text, one.draw) for one in plans]
     ran = [one for one in done if one.execution is not None]
-    graded = [1.0 if one.quality is None else one.quality for one in done if _graded(one)]
-    rights = sum(one.quality is not None and one.quality >= 1.0 for one in done)
+    # Plans for one query, drawn again or in a later round over the queries, are no independent answers.
+    queries = [world.query_of(one.task).id for one in plans]
+    graded = [n for n, one in enumerate(done) if _graded(one)]
+    rights = [float((done[n].quality or 0.0) >= 1.0) for n in graded]
+    runs = np.array([float(one.execution is not None) for one in done])
     return Evaluation(
         plans=len(plans),
-        run=stats.wilson(len(ran), len(done)),
-        accuracy=stats.wilson(rights, max(len(graded), 1)),
+        run=stats.clustered_mean(runs, queries),
+        accuracy=stats.clustered_mean(np.array(rights), [queries[n] for n in graded]) if graded else None,
         expected=None if worlds is None else _expected(worlds, plans),
         calls=float(np.mean([one.execution.calls for one in ran if one.execution])) if ran else 0.0,
         failed=len(done) - len(graded),

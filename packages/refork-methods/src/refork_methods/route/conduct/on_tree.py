@@ -1,7 +1,7 @@
 """Workflows on the tree: query, plan, and of every step its context, its answer and what that cost.
 
 A step is handed over to another model, so its whole context is a ``rewrite`` node; the worker's answer is the
-``action`` node behind it. The walk to the last of them is the workflow, in order.
+``action`` node behind it. The trajectory to the last of them is the workflow, in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training a conductor: the world of the operate wing, the trainer of the learn wing, put together."""
+"""Training a conductor: the world of plans and the trainer of policies, put together."""
 
 from __future__ import annotations
 

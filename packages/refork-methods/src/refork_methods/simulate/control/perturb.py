@@ -48,7 +48,8 @@ class Perturb:
         rate: chance that an answer is perturbed.
         actions: names of tools or commands that it is aimed at; empty: all.
         spare: names that are never perturbed; those that end an episode by default.
-        how: ``enforce`` changes the answer, ``instruct`` tells the model to, ``both`` does both.
+        how: ``enforce`` changes the answer, ``instruct`` tells the model to, ``both`` does both (an answer
+            that the told kind does not fit stays as the model gave it).
         page: lines (or rows) a page has.
 
     The model is shown perturbed answers as its history; whether it keeps to them (an action that met an error
@@ -95,6 +96,9 @@ class Perturb:
         """What the model is told about this answer."""
         if self.how == "enforce" or not self._aimed(at.action) or not self._struck(at.noise):
             return ""
+        # The next page is cut from a whole answer, so nothing else may be asked for.
+        if self.how == "both" and _next_page(at.history, at.action) is not None:
+            return ""
         return _TOLD[self._pick(self.kinds, at.noise)]
 
     def after(self, at: Moment, predicted: str) -> tuple[str, Json | None]:
@@ -131,7 +135,9 @@ class Perturb:
         whole = _Parts.of(predicted)
         count = len(whole.items)
         enough = {"error": True, "pages": count > self.page}
-        fitting = [kind for kind in self.kinds if enough.get(kind, count > 1)]
+        # What the model was told is what is done, or nothing: before the answer it is not known what fits.
+        kinds = self.kinds if self.how == "enforce" else (self._pick(self.kinds, noise),)
+        fitting = [kind for kind in kinds if enough.get(kind, count > 1)]
         if not fitting:
             return predicted, None
         kind, where = self._pick(fitting, noise), _numbers(noise)[2]

@@ -24,7 +24,8 @@ from refork_methods.simulate.control.base import Moment
 from refork_methods.simulate.search_text import MORE, NO_PAGE, read_action, spans_of
 
 #: What numbers a result, and the line that counts the pages: no part of what a result says.
-_NUMBER = re.compile(r"\s*\d+[.):]?\s+")
+# A bare number may be the answer, and so may one too long for a list ("1893: the year it opened").
+_NUMBER = re.compile(r"\s*\d{1,3}[.):]\s+")
 _FOOTER = re.compile(r"\s*page \d+ of \d+\s*")
 _OPENS = ("open", "fetch", "visit", "extract", "browse", "read")
 _QUERIES = ("query", "q", "words", "text", "search", "search_term")

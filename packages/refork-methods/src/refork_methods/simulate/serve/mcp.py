@@ -279,7 +279,6 @@ def mcp_server(tools: WorldTools, name: str) -> Server[Any]:
 # MCP over streamable HTTP: a session manager per world.
 
 try:
-    import mcp_types as types
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager

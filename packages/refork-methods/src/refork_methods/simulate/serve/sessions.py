@@ -148,7 +148,7 @@ class ServedWorld:
             self._tasks = {task.id: task for task in held}
         return self._tasks
 
-    def task(self, asked: str | Mapping[str, Any] | None, seed: int) -> Task:
+    def task(self, asked: str | Mapping[str, Any] | None) -> Task:
         """The task that a client names or sends; the next one where he says nothing.
 
         Raises: BadParameter for an unknown id, or a task that is none of this world.
@@ -221,7 +221,7 @@ class Worlds:
         """
         served = self.world(name)
         _require_texts(brief, "brief")
-        chosen = served.task(task, seed)
+        chosen = served.task(task)
         opening: str | Brief = Brief.from_json(brief) if brief is not None else ""
         return self._keep(name, chosen, served.begin(chosen, seed, opening), holder)
 
@@ -271,7 +271,7 @@ class Worlds:
         """
         served = self.world(session.world)
         async with session.lock:
-            chosen = session.task if task is None else served.task(task, seed or 0)
+            chosen = session.task if task is None else served.task(task)
             session.task, session.episode = chosen, served.begin(chosen, seed or 0)
             session.done, session.last = False, None
         return session
