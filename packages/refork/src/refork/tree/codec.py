@@ -60,13 +60,22 @@ def dumps(value: Any, where: str) -> str:
     return text
 
 
+def _numbers(name: str, values: Any, dtype: str | None, where: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name} must be numbers: {error}", where=where) from error
+
+
 def _ints(name: str, values: Any, where: str) -> NDArray[np.int32]:
-    array = np.asarray(values)
+    array = _numbers(name, values, None, where)
     if array.dtype != np.int32:
         if array.size and array.dtype.kind not in "iu":
             raise BadInput(f"{name} must be whole numbers, not {array.dtype}", where=where)
-        if array.size and int(array.max()) > 2**31 - 1:
-            raise BadInput(f"{name} holds {int(array.max())}, which does not fit 32 bits", where=where)
+        # A cast takes such a number for another one that fits.
+        for end in (int(array.min()), int(array.max())) if array.size else ():
+            if not -(2**31) <= end < 2**31:
+                raise BadInput(f"{name} holds {end}, which does not fit 32 bits", where=where)
         array = array.astype(np.int32)
     if array.ndim != 1:
         raise BadInput(f"{name} must be one-dimensional, not {array.shape}", where=where)
@@ -101,7 +110,7 @@ def _floats(new_node: NewNode, length: int | None, where: str) -> list[bytes | N
         if values is None:
             packed.append(None)
             continue
-        array = np.asarray(values, dtype="<f4")
+        array = _numbers(name, values, "<f4", where)
         if length is None or array.shape != (length,):
             count = "no tokens" if length is None else f"{length} tokens"
             raise BadInput(f"{name} has shape {array.shape} for {count}", where=where)
@@ -329,7 +338,7 @@ def pack_values(values: Any, length: int | None, where: str) -> tuple[float | No
         BadInput: not a number, NaN, or another length than the node's.
     """
     if isinstance(values, np.ndarray) and values.ndim:
-        array = np.asarray(values, dtype="<f8")
+        array = _numbers("the values of a score", values, "<f8", where)
         if array.shape != (length or 0,):
             raise BadInput(f"a score of shape {array.shape} for {length or 0} tokens", where=where)
         if np.isnan(array).any():
