@@ -49,6 +49,12 @@ def add_producer(db: Database, producer: Producer, *, copying: bool = False) -> 
     where = f"producer {producer.name}"
     if not producer.name:
         raise BadInput("a producer needs a name")
+    # Read again they would be others, and so would the producer's id.
+    for field, kind in (("name", str), ("version", str), ("config", dict)):
+        if not isinstance(value := getattr(producer, field), kind):
+            raise BadInput(
+                f"a producer's {field} is a {type(value).__name__}, not a {kind.__name__}", where=where
+            )
     config = dumps(producer.config, where)
     if db.one("SELECT 1 FROM producers WHERE id = ?", (producer.id,)):
         return producer.id
