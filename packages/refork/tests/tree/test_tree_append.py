@@ -152,6 +152,15 @@ def test_keep_needs_tokens_and_a_parent(tree):
         ({"extra": {"x": float("nan")}}, "JSON"),
         ({"settings": {"x": object()}}, "JSON"),
         ({"snapshot": "text"}, "bytes"),
+        ({"message": {"role": "user", "content": {"a": 1}}}, "its content is a dict"),
+        ({"message": {"role": "user", "tool_calls": "abc"}}, "its tool calls are no list of objects"),
+        ({"message": ["user", "a"]}, "message is a list"),
+        ({"settings": {"forced": 3}}, "no list"),
+        ({"cost": Cost(tokens_in="12")}, "cost has 'tokens_in', a str"),
+        ({"extra": ["task"]}, "extra is a list"),
+        ({"extra": {"task": 3}}, "extra has 'task', a int"),
+        ({"extra": {"tools": "abc"}}, "extra has 'tools', a str"),
+        ({"extra": {"messages": ["x"]}}, "extra has messages that are none"),
     ],
 )
 def test_contradictions_are_refused_and_nothing_is_written(tree, fields, message):

@@ -136,7 +136,8 @@ def swap_points(
             first = said[turn][0]
             assert first.parent is not None  # an action follows a task at least
             point = tree.at(first.parent, first.keep)
-            task = str((trajectory.root.extra.get("task") or {}).get("id") or trajectory.root.id[:12])
+            task = trajectory.root.extra.get("task")
+            task = str((task.get("id") if isinstance(task, dict) else task) or trajectory.root.id[:12])
             query = f"{task}#{turn}/{trajectory.leaf.id[:12]}"
             sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())
             # Runs of one task share their beginning: the same turn with the same rest is one point.

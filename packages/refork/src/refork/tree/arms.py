@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
+import numpy as np
+
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import dumps
 from refork.tree.database import Database, Row, pages
@@ -53,6 +55,19 @@ def _plain(record: ForkRecord, name: str) -> Any:
     return json.loads(json.dumps(value)) if isinstance(value, dict) else value
 
 
+def _check(record: ForkRecord, where: str) -> None:
+    """Refuse what would count as damage once it is stored."""
+    for name in ("change", "policy", "settings", "extra"):
+        if not isinstance(value := getattr(record, name), dict) and (name, value) != ("change", None):
+            raise BadInput(f"{name} is a {type(value).__name__}, not an object", where=where)
+    for name in ("token", "seed", "stream"):
+        whole = isinstance(value := getattr(record, name), (int, np.integer)) and not isinstance(value, bool)
+        if not whole and (name, value) != ("token", None):
+            raise (BadPoint if name == "token" else BadInput)(
+                f"{name} is {value!r}, not a whole number", where=where
+            )
+
+
 def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     """Record an arm inside the open transaction, or find it again; returns what is stored.
 
@@ -67,6 +82,7 @@ def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     place = parent_rows(db, [record.node]).get(record.node)
     if place is None:
         raise UnknownNode(f"no node {record.node!r} to fork", where=where)
+    _check(record, where)
     if record.token is not None and not 0 <= record.token <= (place.length or 0):
         raise BadPoint(f"token {record.token} of a step of {place.length or 0} tokens", where=where)
     parts = [record.policy, record.settings, record.extra]

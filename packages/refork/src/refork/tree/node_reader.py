@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from refork.errors import BadInput, BadPoint, TreeDamaged, UnknownNode
 from refork.tree.codec import SELECT, decode
-from refork.tree.database import Database, Row
+from refork.tree.database import RESTORE, Database, Row
 from refork.tree.node import Node, Point, Step, Trajectory
 
 _FIRST_PAGE: Final = 20
@@ -178,7 +178,7 @@ def _broken(db: Database, node: str) -> TreeDamaged:
     return TreeDamaged(
         "this tree is damaged: a trajectory does not lead to a task",
         where=f"{db.where}, node {node[:12]}",
-        hint="restore a copy, or import its last export; `refork tree verify` lists what is damaged",
+        hint=RESTORE,
     )
 
 
