@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, UnknownNode
-from refork.tree import NewNode, Producer, Score, Tree
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.browse import Filter
 from refork.tree.view import TreeView
 from refork.tree.window import PARTS, SNIPPET, WINDOW
@@ -159,6 +159,24 @@ def test_a_tree_that_grows_is_seen_to_grow(tmp_path):
             tree.retire(judge, "wrong")
             assert view.version() != before
             assert view.lines(task).score is None
+
+
+def test_the_version_is_another_one_after_each_change_that_is_shown(tree):
+    view = TreeView(tree)
+    found = [view.version()]
+    task = tree.append(NewNode(kind="task", key="0", text="t"))[0].id
+    found.append(view.version())
+    judge = scored(tree, {task: 1.0})
+    found.append(view.version())
+    tree.begin_fork(ForkRecord("f", task, None, None, {}, {}, None, 0, 0))
+    found.append(view.version())
+    assert view.tasks(Filter()).tasks[0].forks == 1
+    tree.finish_draws([DrawRecord("f", 0, task, "done")])
+    found.append(view.version())
+    tree.retire(judge, "wrong")
+    found.append(view.version())
+    assert len(set(found)) == len(found)
+    assert view.version() == found[-1]
 
 
 def test_every_store_gives_the_same_lines(tree):

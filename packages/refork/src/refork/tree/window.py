@@ -16,6 +16,7 @@ from refork.errors import BadInput
 from refork.tree.database import Database
 from refork.tree.node_reader import row_number
 from refork.tree.outline import TreeShape
+from refork.tree.sqlite import SQLiteDatabase
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -238,13 +239,12 @@ def plain(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def version(db: Database) -> tuple[int, int, int, int]:
-    """Four numbers that differ whenever what the tree shows does: nodes, scores, draws, retirements."""
-    sql = (
-        "SELECT (SELECT coalesce(max(row), 0) FROM nodes), (SELECT coalesce(max(row), 0) FROM scores), "
-        "(SELECT coalesce(max(row), 0) FROM draws), "
-        "(SELECT count(*) FROM producers WHERE retired_at IS NOT NULL)"
-    )
-    found = db.one(sql)
+def version(db: Database) -> tuple[int, ...]:
+    """Numbers that differ whenever what the tree shows does: nodes, scores, forks, draws, retirements."""
+    # A server gives numbers out before the commit: a row below the largest may come late, so it counts.
+    tell = "coalesce(max(row), 0)" if isinstance(db, SQLiteDatabase) else "count(row)"
+    parts = [f"(SELECT {tell} FROM {table})" for table in ("nodes", "scores", "forks", "draws")]
+    parts.append("(SELECT count(*) FROM producers WHERE retired_at IS NOT NULL)")
+    found = db.one(f"SELECT {', '.join(parts)}")
     assert found is not None
     return found
