@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -120,9 +121,16 @@ def fork_record(db: Database, fork: str) -> ForkRecord:
 
 def forks(db: Database, node: int | None) -> Iterator[ForkRecord]:
     """Arms in order of recording: all, or those that start in one node."""
-    condition = "true" if node is None else "f.node = ?"
-    sql = f'{_FORK} WHERE {condition} AND f."row" > ? ORDER BY f."row"'
-    yield from map(_fork, pages(db, sql, _PAGE, () if node is None else (node,)))
+    # All numbers at once: on a server one below the largest may be committed later.
+    condition, values = ("true", ()) if node is None else ("node = ?", (node,))
+    found = db.rows(f"SELECT row FROM forks WHERE {condition} ORDER BY row", values)
+    return _of_rows(db, [row for (row,) in found])
+
+
+def _of_rows(db: Database, rows: Sequence[int]) -> Iterator[ForkRecord]:
+    for start in range(0, len(rows), _PAGE):
+        page = db.lookup(f"{_FORK} WHERE f.row IN ({{keys}})", rows[start : start + _PAGE])
+        yield from map(_fork, sorted(page, key=itemgetter(-1)))
 
 
 def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:
