@@ -55,6 +55,14 @@ def test_a_point_beyond_the_step(tree, token):
         tree.at(f"{root.id}:{token}")
 
 
+@pytest.mark.parametrize("token", ["--1", "-", "²", "١", "1 ", "1_0", "+1", "1.0", "1:2", "9" * 5000])
+def test_a_point_by_text_that_is_no_number(tree, token):
+    root, *_ = small(tree)
+    for read in (tree.at, tree.path, lambda name: tree.paths([name])):
+        with pytest.raises(BadPoint, match="not a token's number"):
+            read(f"{root.id}:{token}")
+
+
 def test_a_point_in_a_step_without_tokens(tree):
     node = tree.append(NewNode(kind="task", text="abc"))[0]
     assert tree.at(node).keep == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Final
@@ -111,7 +112,8 @@ def point(db: Database, where: Node | str | Point, token: int | None = None) -> 
     elif isinstance(where, str):
         name, _, tail = where.partition(":")
         if tail and token is None and tail != "end":
-            if not tail.lstrip("-").isdigit():
+            # More digits than Python makes a number of are none either.
+            if not re.fullmatch(r"-?[0-9]{1,18}", tail):
                 raise BadPoint(f"{tail!r} is not a token's number", where=f"node {name[:12]}")
             token = int(tail)
         node = by_id(db, name)
