@@ -127,6 +127,18 @@ def test_search_finds_texts_as_they_stand():
         view.search(lines)
 
 
+def test_the_case_of_a_to_z_alone_is_set_aside(tree):
+    task = tree.append(NewNode(kind="task", key="0", text="École ÀÉ_ßİ 100 % Straße"))[0].id
+    view = TreeView(tree)
+    lines = view.lines(task)
+    for text in ("École", "ÉCOLE", "Écol", "ÀÉ_ß", "ßİ", "STRAßE"):
+        assert view.search(lines, text).rows == [1]
+        assert view.tasks(Filter(text)).total == 1
+    for text in ("école", "àé_ß", "SS", "i̇"):
+        assert view.search(lines, text).rows == []
+        assert view.tasks(Filter(text)).total == 0
+
+
 def test_what_simulators_answered_is_kept_apart():
     tree, ids = grown([0, 0])
     tree.append(NewNode(kind="observation", parent=ids[1], key="s", text="seen", origin="simulated"))

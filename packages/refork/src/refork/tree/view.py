@@ -149,7 +149,7 @@ class TreeView:
     def search(
         self, lines: Lines, text: str = "", *, kind: str | None = None, errors: bool = False
     ) -> SearchHits:
-        """Lines with a node whose text holds ``text``, of a kind, or that failed.
+        """Lines with a node whose text holds ``text`` (the case of A to Z aside), of a kind, or that failed.
 
         Raises:
             BadInput: nothing to look for.

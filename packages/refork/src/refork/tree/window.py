@@ -5,6 +5,7 @@ The shape of all lines is arrays, made once per state of the tree; texts are rea
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -26,6 +27,9 @@ SNIPPET: Final = 160
 PARTS: Final = 4
 #: Lines that one window gives at most.
 WINDOW: Final = 500
+#: Whether a node's text holds what a :func:`pattern` was made of.
+HOLDS: Final = "lower(n.text) LIKE ? ESCAPE '\\'"
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @final
@@ -210,15 +214,15 @@ def search(
     errors: bool = False,
     most: int = 2000,
 ) -> SearchHits:
-    """Lines with a node whose text holds ``text`` (case aside), of a kind, or that failed.
+    """Lines with a node whose text holds ``text`` (the case of A to Z aside), of a kind, or that failed.
 
     Raises:
         BadInput: nothing to look for.
     """
     conditions, values = [], list[object]()
     if text:
-        conditions.append("lower(n.text) LIKE lower(?) ESCAPE '\\'")
-        values.append(f"%{plain(text)}%")
+        conditions.append(HOLDS)
+        values.append(pattern(text))
     if kind is not None:
         conditions.append("n.kind = ?")
         values.append(kind)
@@ -233,10 +237,12 @@ def search(
     return SearchHits(visible.lines_of(rows[:most]).tolist(), rows[:most].tolist(), len(rows) > most)
 
 
-def plain(text: str) -> str:
-    """A text whose wildcards stand for themselves."""
+def pattern(text: str) -> str:
+    """A text as :data:`HOLDS` takes it: wildcards stand for themselves, A to Z are small."""
     # The backslash first, or those that are put before the wildcards would be doubled.
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    # Not by the database: it makes other letters of a parameter small that it leaves alone in a column.
+    return f"%{escaped.translate(_LOWER)}%"
 
 
 def version(db: Database) -> tuple[int, ...]:
