@@ -144,7 +144,7 @@ def _without_ids(node: Node) -> str:
 
 
 def path(db: Database, end: Point) -> Trajectory:
-    """The walk from the root to a point."""
+    """The path from the root to a point."""
     row = row_number(db, end.node.id)
     nodes = [decode(found) for found in db.rows(_UP, (row,))]
     # The rows come leaf first in practice, which SQL does not promise.
@@ -156,7 +156,7 @@ def path(db: Database, end: Point) -> Trajectory:
 
 
 def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> list[Trajectory]:
-    """Walks to many nodes, cut after ``tokens`` of the last; a node that they share is read once."""
+    """Paths to many nodes, cut after ``tokens`` of the last; a node that they share is read once."""
     rows = row_numbers(db, ids)
     tree: dict[int, tuple[int | None, int | None]] = {
         row: (parent, keep) for row, parent, keep in db.rows(_UP_MANY, (str(sorted(set(rows))),))
