@@ -241,6 +241,29 @@ def test_branches_of_a_node():
     assert view.branch_counts([ids[2], ids[7]]) == {ids[2]: {None: 2}}
 
 
+def test_infinite_scores_of_both_signs_have_no_mean(tree):
+    task = tree.append(NewNode(kind="task", key="0", text="t"))[0].id
+    sides = [tree.append(NewNode(kind="action", parent=task, key=k, text=k))[0].id for k in "ab"]
+    ends = [
+        tree.append(NewNode(kind="action", parent=side, key=k, text=k))[0].id for side in sides for k in "cd"
+    ]
+    inf = float("inf")
+    scored(tree, dict(zip(ends, (inf, -inf, inf, 1.0), strict=True)))
+    strict = tree.add_producer(Producer("strict"))
+    tree.add_scores([Score(ends[2], "success", inf, strict)])
+    view = TreeView(tree)
+    lines = view.lines(task, joined=False)
+    shown = [(one.mean, one.scored) for one in view.window(lines, range(len(lines)))]
+    assert shown == [(None, 4), (None, 2), (inf, 1), (-inf, 1), (inf, 2), (inf, 1), (1.0, 1)]
+    assert [(line.mean, line.scored) for line in tree.outline().lines] == shown
+    assert [(one.mean, one.scored) for one in view.branches(task)] == [(None, 2), (inf, 2)]
+    assert [(line.mean, line.scored) for line in view.tasks(Filter()).tasks] == [(None, 4)]
+    assert [(line.mean, line.scored) for line in tree.origins()] == [(None, 4)]
+    side = view.side_by_side("success")
+    assert [version.mean for version in side.versions] == [None, inf]
+    assert (side.compared, side.differing, side.nodes) == (1, 0, ())
+
+
 def test_branches_that_keep_a_part_are_counted_by_token():
     tree = Tree.memory()
     task = tree.append(NewNode(kind="task", text="abc", tokens=[1, 2, 3], offsets=[1, 2, 3]))[0].id

@@ -176,7 +176,7 @@ class TreeView:
         found = []
         for child, leaf, mean, scored in zip(children.tolist(), leaves, *shape.means(children), strict=True):
             part, end = excerpts[int(shape.rows[child])], excerpts[int(shape.rows[leaf])].id
-            known_mean = float(mean) if scored else None
+            known_mean = None if np.isnan(mean) else float(mean)
             found.append(Subtree(part, end, int(shape.leaves[child]), known_mean, int(scored)))
         return found
 
