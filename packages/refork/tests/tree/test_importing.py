@@ -130,18 +130,6 @@ def test_bad_items_are_skipped_or_where_strict_an_error(tmp_path):
             tree.load(OpenAIChat().read(source))
 
 
-@pytest.mark.parametrize("calls", ["abc", [1], {"a": 1}])
-def test_an_item_that_no_tree_holds_is_skipped_alone(tmp_path, calls):
-    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "tool_calls": calls}]
-    source = write(tmp_path / "chats.jsonl", [line(1), json.dumps({"messages": turns}), line(2)])
-    with Tree.open(tmp_path / "tree.db") as tree:
-        found = read(tree, source)
-        (note,) = [note for note in found.remarks if note.kind == "skipped"]
-        assert (found.nodes, note.places) == (4, [f"{source}:2"])
-        assert "tool calls are no list of objects" in note.what
-        assert list(tree.verify()) == []
-
-
 def test_a_file_of_which_nothing_can_be_read_is_an_error(tmp_path):
     source = write(tmp_path / "chats.jsonl", ['{"messages": []}'] * 5)
     with Tree.open(tmp_path / "tree.db") as tree, pytest.raises(BadInput, match="no messages") as caught:

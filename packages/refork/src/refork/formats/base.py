@@ -15,8 +15,6 @@ from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.json_guard import parse_json
-from refork.tree.codec import check_json
-from refork.tree.node import NewNode
 from refork.tree.records import Record, Remark
 
 #: Bytes of a file that are looked at to tell its format.
@@ -122,11 +120,6 @@ def whole(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:
     """All records of one item, or a remark why none of them can be read."""
     try:
         # All or none: of an item that breaks halfway there would be nodes without an end.
-        found = list(shaped(records, where, name))
-        for record in found:
-            # The tree refuses such a node too, and with it the whole file.
-            if isinstance(record, NewNode):
-                check_json(record, where)
-        yield from found
+        yield from list(shaped(records, where, name))
     except BadInput as error:
         yield Remark("skipped", error.what, error.where)

@@ -165,7 +165,7 @@ def _choices(new_node: NewNode, where: str) -> None:
         raise BadInput(f"text is a {type(new_node.text).__name__}, not a string", where=where)
 
 
-def check_json(new_node: NewNode, where: str) -> None:
+def _check_json(new_node: NewNode, where: str) -> None:
     """Refuse JSON of another form than readers rely on: logs hold all sorts of things.
 
     Raises:
@@ -224,7 +224,7 @@ def content(new_node: NewNode, where: str) -> Row:
         BadInput: lengths that differ, offsets that do not fit, data that is not JSON.
     """
     _choices(new_node, where)
-    check_json(new_node, where)
+    _check_json(new_node, where)
     tokens, offsets = _tokens(new_node, where)
     floats = _floats(new_node, None if tokens is None else len(tokens) // 4, where)
     noise, spent = new_node.noise, _spent(new_node.cost)

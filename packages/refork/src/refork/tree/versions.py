@@ -127,8 +127,8 @@ def side_by_side(db: Database, name: str, start: int = 0, count: int = 100) -> S
         (name,),
     )[0]
     page = db.rows(
-        f"SELECT d.node, n.id, n.kind, substr(n.text, 1, 160), d.high - d.low FROM ({spread}) d "
-        "JOIN nodes n ON n.row = d.node WHERE d.high > d.low ORDER BY d.high - d.low DESC, d.node LIMIT ? OFFSET ?",
+        f"SELECT d.node, n.id, n.kind, substr(n.text, 1, 160), d.high - d.low AS spread FROM ({spread}) d "
+        "JOIN nodes n ON n.row = d.node WHERE d.high > d.low ORDER BY spread DESC, d.node LIMIT ? OFFSET ?",
         (name, count, start),
     )
     values = _values(db, name, [row[0] for row in page])
