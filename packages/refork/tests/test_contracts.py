@@ -1,8 +1,11 @@
 """The seams' value objects: nodes, trajectories, scores, settings and errors, without a store."""
 
+import re
+
 import numpy as np
 import pytest
 
+from refork import errors
 from refork.errors import BadInput, BadPoint, MissingExtra, UserError
 from refork.policies.base import Continuation, Cost, Sampling, in_order
 from refork.tree.node import Node, Point, Step, Trajectory, node_id
@@ -19,6 +22,14 @@ def node(kind="action", text="", tokens=None, offsets=None):
     values["tokens"] = None if tokens is None else token_array(tokens)
     values["offsets"] = None if offsets is None else token_array(offsets)
     return Node(**values)
+
+
+def test_the_tree_of_errors_names_every_error():
+    raised = [
+        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)
+    ]
+    told = errors.__doc__.partition("\n\n")[2]
+    assert sorted(re.findall(r"(?:── |^)([A-Z]\w+)", told, re.MULTILINE)) == sorted(raised)
 
 
 def test_text_upto_a_token():

@@ -8,6 +8,7 @@ ReforkError
 │   │   └── BadChange      a change that cannot be applied, or two that overlap
 │   ├── TreeError          the tree file cannot be used
 │   │   ├── NotATree       not ours, empty or truncated
+│   │   │   └── TreeDamaged  ours, and not as it was written
 │   │   ├── TreeVersion    written by another schema version
 │   │   ├── TreeBusy       another writer holds it
 │   │   └── DiskFull       nothing was written; what was committed is safe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from refork.errors import BadInput, TreeError
 from refork.formats.native import Native
+from refork.policies.base import Cost
 from refork.tree import ForkRecord, NewNode, Producer, Tree, codec
 from support.spoiled import crashes, good, spoil
 from tree.tree_builders import step
@@ -64,6 +66,66 @@ def test_damage_is_named_with_its_place(source, tmp_path, damage, said):
     with Tree.open(file, "r") as tree:
         findings = list(tree.verify())
     assert any(said in finding.what for finding in findings), findings
+
+
+JSON_KINDS = (None, True, 1, 1.5, "a", [], ["a"], [{"role": 1}], {}, {"role": 1}, {"a": {}})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda value: {"message": value},
+        lambda value: {"message": {"role": value}},
+        lambda value: {"message": {"role": "assistant", "content": value}},
+        lambda value: {"message": {"role": "assistant", "tool_calls": value}},
+        lambda value: {"settings": value},
+        lambda value: {"settings": {"forced": value}},
+        lambda value: {"cost": Cost(tokens_in=value)},
+        lambda value: {"cost": Cost(money=value)},
+        lambda value: {"extra": value},
+        *(
+            lambda value, name=name: {"extra": {name: value}}
+            for name in ("messages", "pending", "task", "world", "span", "trace", "tools", "tool_spans")
+        ),
+    ],
+)
+def test_no_node_that_is_taken_counts_as_damaged(fields):
+    taken = 0
+    for value in JSON_KINDS:
+        with Tree.memory() as tree:
+            with contextlib.suppress(BadInput):
+                tree.append(NewNode(kind="task", text="t", **fields(value)))
+            taken += len(tree)
+            assert list(tree.verify()) == []
+    assert 0 < taken < len(JSON_KINDS)
+
+
+def test_a_task_of_another_node_than_the_root_may_be_anything():
+    """Only a root's is read; what a world tells of an answer has names of its own."""
+    with Tree.memory() as tree:
+        root = tree.append(step("task", "go", extra={"task": "by name", "world": "w"}))[0]
+        tree.append(step("observation", "seen", root.id, extra={"task": 3, "world": [1]}))
+        assert list(tree.verify()) == []
+
+
+@pytest.mark.parametrize("name", ["token", "change", "policy", "settings", "seed", "stream", "extra"])
+def test_no_fork_that_is_taken_counts_as_damaged(name):
+    fields = {
+        "token": None,
+        "change": None,
+        "policy": {},
+        "settings": {},
+        "world": None,
+        "seed": 0,
+        "stream": 0,
+    }
+    for value in JSON_KINDS:
+        with Tree.memory() as tree:
+            node = tree.append(step("task", "go"))[0]
+            with contextlib.suppress(BadInput):
+                tree.begin_fork(ForkRecord("f", node.id, **fields | {name: value}))
+            assert list(tree.verify()) == []
+            assert len(list(tree.forks())) == tree.stats().forks
 
 
 def test_an_error_of_our_own_stays_what_it_is(source):

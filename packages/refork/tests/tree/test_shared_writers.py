@@ -14,8 +14,11 @@ import pytest
 
 from refork.errors import DrawConflict, TreeBusy, TreeError
 from refork.tree import DrawRecord, ForkRecord, Producer, Score, Tree, node_id
+from refork.tree.arms import begin_fork
 from refork.tree.insert import PendingNode, insert
 from refork.tree.node import NewNode
+from refork.tree.postgres import BESIDE_OTHERS
+from refork.tree.view import TreeView
 from support.postgres import PostgresServer
 from tree.tree_builders import step
 
@@ -90,8 +93,6 @@ def test_eight_writers_are_as_good_as_one(address):
 @contextmanager
 def begun(tree, *drafts):
     """Drafts written in a transaction that is still open within the block."""
-    from refork.tree.postgres import BESIDE_OTHERS
-
     with tree._db._begun(BESIDE_OTHERS):
         insert(tree._db, [PendingNode(draft, 0.0) for draft in drafts])
         yield
@@ -270,6 +271,38 @@ def test_a_reader_misses_nothing_that_is_committed_out_of_order(three, monkeypat
     assert sum(1 for _ in reader.walk()) == 25
     assert sum(1 for _ in reader.scores()) == 9
     assert reader.outline().total == 25
+
+
+def test_forks_that_are_committed_out_of_order(three, monkeypatch):
+    monkeypatch.setattr("refork.tree.arms._PAGE", 1)
+    one, two, reader = three
+    root = one.append(step("task", "root"))[0]
+    early, *late = (ForkRecord(name, root.id, None, None, {}, {}, None, 0, 0) for name in "efgh")
+    with one._db._begun(BESIDE_OTHERS):
+        begin_fork(one._db, early)  # this has the smallest number
+        for record in late:
+            two.begin_fork(record)
+        begun = reader.forks()
+    assert [fork.id for fork in begun] == ["f", "g", "h"]
+    assert [fork.id for fork in reader.forks()] == ["e", "f", "g", "h"]
+
+
+def test_a_viewer_misses_nothing_that_is_committed_out_of_order(three, monkeypatch):
+    one, two, reader = three
+    root = one.append(step("task", "root"))[0]
+    view = TreeView(reader)
+    with begun(one, step("action", "early", root.id, key="e", policy="early")):
+        late = two.append(step("action", "late", root.id, key="l", policy="late"))[0]
+        end = two.append(step("verdict", "won", late.id))[0]
+        before, shape = view.version(), view._shape(None)
+        assert (view.policies(), len(view.branches(root.id))) == (["late"], 1)
+    early = node_id(root.id, None, "action", "e")
+    assert view.version() != before
+    assert (view.policies(), len(view.branches(root.id))) == (["early", "late"], 2)
+    assert [one.child.id for one in view.branches(late.id)] == [end.id]
+    # A node that came after the shape was made has no branches in it, and none of another's.
+    monkeypatch.setattr(view, "_shape", lambda score: shape)
+    assert (view.branches(early), len(view.branches(late.id))) == ([], 1)
 
 
 def test_an_export_is_one_moment(three):

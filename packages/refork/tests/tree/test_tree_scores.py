@@ -27,6 +27,37 @@ def test_scores_come_back(tree):
     assert [p.config for p in tree.producers()] == [{"a": 1}]
 
 
+@pytest.mark.parametrize(
+    ("config", "id_"),
+    [
+        ({}, "c0f14cb4ded3c1b7d8735dafe430920a"),
+        ({"b": [1, (2.5, None)], "a": {"é": True}}, "a538213ddda34653fa02816ba469ccbe"),
+        ({1: "a", 2: "b", 10: "c"}, None),
+        ({"x": {2: "b", 10: ({3: 1, 20: 2},)}}, None),
+        ({1: "a", "b": 2, None: 3, False: 4}, None),
+    ],
+)
+def test_a_producer_that_is_read_again_is_the_same(tree, config, id_):
+    """The digest of what JSON makes of its config; with text keys it is what it always was."""
+    judge = Producer("judge", config=config)
+    assert id_ in (None, judge.id)
+    tree.add_producer(judge)
+    (found,) = tree.producers()
+    assert found.id == judge.id
+    (node,) = tree.append(step("task", "t", key="t"))
+    tree.add_scores([Score(node.id, "v", 1.0, judge.id)])
+    with Tree.memory() as other:
+        other.merge(tree)
+        assert [score.producer for score in other.scores()] == [judge.id]
+
+
+@pytest.mark.parametrize("field", [{"name": 7}, {"version": 2}, {"config": ["a"]}])
+def test_a_producer_of_other_kinds_is_refused(tree, field):
+    with pytest.raises(BadInput, match=f"producer's {next(iter(field))} is a"):
+        tree.add_producer(Producer(**{"name": "judge"} | field))
+    assert tree.producers() == []
+
+
 def test_filters(tree):
     root, actions, fork = small(tree)
     a, b = (tree.add_producer(Producer(name)) for name in "ab")
@@ -62,7 +93,15 @@ def test_the_same_score_again_is_stored_once_and_another_is_refused(tree):
 def test_bad_scores(tree):
     root, *_ = small(tree)
     judge = tree.add_producer(Producer("judge"))
-    bad = [float("nan"), None, "x", np.zeros(2), np.full(root.length, np.nan), np.zeros((root.length, 1))]
+    bad = [
+        float("nan"),
+        None,
+        "x",
+        np.full(root.length, "x"),
+        np.zeros(2),
+        np.full(root.length, np.nan),
+        np.zeros((root.length, 1)),
+    ]
     for value in bad:
         with pytest.raises(BadInput):
             tree.add_scores([Score(root.id, "v", value, judge)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput, UnknownNode
-from refork.tree import NewNode, Producer, Score, Tree
+from refork.tree import DrawRecord, ForkRecord, NewNode, Producer, Score, Tree
 from refork.tree.browse import Filter
 from refork.tree.view import TreeView
 from refork.tree.window import PARTS, SNIPPET, WINDOW
@@ -127,6 +127,18 @@ def test_search_finds_texts_as_they_stand():
         view.search(lines)
 
 
+def test_the_case_of_a_to_z_alone_is_set_aside(tree):
+    task = tree.append(NewNode(kind="task", key="0", text="École ÀÉ_ßİ 100 % Straße"))[0].id
+    view = TreeView(tree)
+    lines = view.lines(task)
+    for text in ("École", "ÉCOLE", "Écol", "ÀÉ_ß", "ßİ", "STRAßE"):
+        assert view.search(lines, text).rows == [1]
+        assert view.tasks(Filter(text)).total == 1
+    for text in ("école", "àé_ß", "SS", "i̇"):
+        assert view.search(lines, text).rows == []
+        assert view.tasks(Filter(text)).total == 0
+
+
 def test_what_simulators_answered_is_kept_apart():
     tree, ids = grown([0, 0])
     tree.append(NewNode(kind="observation", parent=ids[1], key="s", text="seen", origin="simulated"))
@@ -159,6 +171,24 @@ def test_a_tree_that_grows_is_seen_to_grow(tmp_path):
             tree.retire(judge, "wrong")
             assert view.version() != before
             assert view.lines(task).score is None
+
+
+def test_the_version_is_another_one_after_each_change_that_is_shown(tree):
+    view = TreeView(tree)
+    found = [view.version()]
+    task = tree.append(NewNode(kind="task", key="0", text="t"))[0].id
+    found.append(view.version())
+    judge = scored(tree, {task: 1.0})
+    found.append(view.version())
+    tree.begin_fork(ForkRecord("f", task, None, None, {}, {}, None, 0, 0))
+    found.append(view.version())
+    assert view.tasks(Filter()).tasks[0].forks == 1
+    tree.finish_draws([DrawRecord("f", 0, task, "done")])
+    found.append(view.version())
+    tree.retire(judge, "wrong")
+    found.append(view.version())
+    assert len(set(found)) == len(found)
+    assert view.version() == found[-1]
 
 
 def test_every_store_gives_the_same_lines(tree):
@@ -209,6 +239,29 @@ def test_branches_of_a_node():
     assert (second.child.id, second.leaf, second.leaves, second.mean) == (ids[5], ids[6], 2, 0.25)
     assert view.branches(ids[7]) == []
     assert view.branch_counts([ids[2], ids[7]]) == {ids[2]: {None: 2}}
+
+
+def test_infinite_scores_of_both_signs_have_no_mean(tree):
+    task = tree.append(NewNode(kind="task", key="0", text="t"))[0].id
+    sides = [tree.append(NewNode(kind="action", parent=task, key=k, text=k))[0].id for k in "ab"]
+    ends = [
+        tree.append(NewNode(kind="action", parent=side, key=k, text=k))[0].id for side in sides for k in "cd"
+    ]
+    inf = float("inf")
+    scored(tree, dict(zip(ends, (inf, -inf, inf, 1.0), strict=True)))
+    strict = tree.add_producer(Producer("strict"))
+    tree.add_scores([Score(ends[2], "success", inf, strict)])
+    view = TreeView(tree)
+    lines = view.lines(task, joined=False)
+    shown = [(one.mean, one.scored) for one in view.window(lines, range(len(lines)))]
+    assert shown == [(None, 4), (None, 2), (inf, 1), (-inf, 1), (inf, 2), (inf, 1), (1.0, 1)]
+    assert [(line.mean, line.scored) for line in tree.outline().lines] == shown
+    assert [(one.mean, one.scored) for one in view.branches(task)] == [(None, 2), (inf, 2)]
+    assert [(line.mean, line.scored) for line in view.tasks(Filter()).tasks] == [(None, 4)]
+    assert [(line.mean, line.scored) for line in tree.origins()] == [(None, 4)]
+    side = view.side_by_side("success")
+    assert [version.mean for version in side.versions] == [None, inf]
+    assert (side.compared, side.differing, side.nodes) == (1, 0, ())
 
 
 def test_branches_that_keep_a_part_are_counted_by_token():

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from refork.cli.tree_view import legend, tree_table
 from refork.errors import BadInput, BadPoint, UnknownNode
-from refork.tree import NewNode, Point, Producer, Score, Tree, node_id
+from refork.tree import ForkRecord, NewNode, Point, Producer, Score, Tree, node_id
 from tree.tree_builders import seen, small, step, trees
 
 relaxed = settings(
@@ -53,6 +53,14 @@ def test_a_point_beyond_the_step(tree, token):
         tree.at(root, token)
     with pytest.raises(BadPoint):
         tree.at(f"{root.id}:{token}")
+
+
+@pytest.mark.parametrize("token", ["--1", "-", "²", "١", "1 ", "1_0", "+1", "1.0", "1:2", "9" * 5000])
+def test_a_point_by_text_that_is_no_number(tree, token):
+    root, *_ = small(tree)
+    for read in (tree.at, tree.path, lambda name: tree.paths([name])):
+        with pytest.raises(BadPoint, match="not a token's number"):
+            read(f"{root.id}:{token}")
 
 
 def test_a_point_in_a_step_without_tokens(tree):
@@ -132,6 +140,30 @@ def test_iterators_show_the_tree_as_it_was(tree):
                 tree.append(NewNode(kind="action", parent=root.id))
         seen_so_far.append(count)
     assert seen_so_far == [1201, 1200, 1200]
+
+
+def test_iterators_of_forks_and_scores_show_the_tree_as_it_was(tree, monkeypatch):
+    monkeypatch.setattr("refork.tree.arms._PAGE", 2)
+    monkeypatch.setattr("refork.tree.scoring._PAGE", 2)
+    root = tree.append(NewNode(kind="task"))[0]
+    nodes = tree.append([NewNode(kind="action", parent=root.id, key=str(i)) for i in range(5)])
+    judge = tree.add_producer(Producer("judge"))
+
+    def more(name, leaf):
+        tree.begin_fork(ForkRecord(name, root.id, None, None, {}, {}, None, 0, 0))
+        tree.add_scores([Score(leaf.id, name, 1.0, judge)])
+
+    for number, node in enumerate(nodes):
+        more(f"f{number}", node)
+    begun = tree.forks(), tree.forks(root), tree.scores(), tree.scores(under=root)
+    for stream in begun:
+        # Before the first page is asked for, and between two of them.
+        more(f"late{id(stream)}", nodes[-1])
+        next(stream)
+        more(f"later{id(stream)}", nodes[-1])
+    assert [1 + sum(1 for _ in stream) for stream in begun] == [5, 5, 5, 5]
+    assert [fork.id for fork in tree.forks()][:5] == [f"f{number}" for number in range(5)]
+    assert len(list(tree.scores(under=root))) == len(list(tree.scores())) == len(list(tree.forks())) == 13
 
 
 def test_deep_trees(tree):

@@ -216,7 +216,8 @@ def runs_of_tree(path: Path) -> Iterator[RunTrajectory]:
 
 
 def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajectory:
-    task = trajectory.root.extra.get("task") or {}
+    named = trajectory.root.extra.get("task")
+    task = named if isinstance(named, dict) else {}
     data = task.get("data") or {}
     messages = [m for step in trajectory.steps for m in _messages(step.node)]
     # From the leaf up: a score nearer to the end is of more of the run.

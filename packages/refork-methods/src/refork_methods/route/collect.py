@@ -139,7 +139,8 @@ def swap_points(
             assert first.parent is not None  # an action follows a task at least
             # Before the first token of the turn, so that the swapped worker speaks all of it.
             point = tree.at(first.parent, first.keep)
-            task = str((trajectory.root.extra.get("task") or {}).get("id") or trajectory.root.id[:12])
+            task = trajectory.root.extra.get("task")
+            task = str((task.get("id") if isinstance(task, dict) else task) or trajectory.root.id[:12])
             query = f"{task}#{turn}/{trajectory.leaf.id[:12]}"
             # What a change forced on the recorded turn is not for the swapped worker.
             sampling = Sampling.from_json(first.settings or {}).but(forced=(), banned_first=())

@@ -109,7 +109,7 @@ def _row(trajectory: Trajectory, reward: float, sample: Sample) -> RolloutRow:
         reward=reward,
         messages=messages,
         world=extra.get("world"),
-        task=extra.get("task", {}),
+        task=task if isinstance(task := extra.get("task"), dict) else {},
     )
 
 

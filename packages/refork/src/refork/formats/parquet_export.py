@@ -74,7 +74,7 @@ class TRLWriter:
     binary = True
 
     def write(self, records: Iterable[Record], out: IO[bytes]) -> int:
-        """Write a row for each context of each walk in which something was said; how many."""
+        """Write a row for each context of each trajectory in which something was said; how many."""
         with recorded(records) as tree:
             grades = _Grades.of(tree)
             rows = (_row(row, grades) for row in _rows(tree))
@@ -126,10 +126,10 @@ class _Grades:
         names = sorted({one.name for one in tree.stats().scores if not one.retired})
         return cls(tree, tuple(names), {one.id: at for at, one in enumerate(tree.producers())})
 
-    def end(self, walk: Trajectory) -> dict[str, float]:
+    def end(self, trajectory: Trajectory) -> dict[str, float]:
         """The scores of a trajectory's end and of the verdict on it, by the newest producer of each name."""
-        count = 2 if walk.leaf.kind == "verdict" else 1
-        nodes = [step.node for step in walk.steps[-count:]]
+        count = 2 if trajectory.leaf.kind == "verdict" else 1
+        nodes = [step.node for step in trajectory.steps[-count:]]
         found = [score for node in nodes for score in scores_of(self.tree, node)]
         newest = sorted(found, key=lambda score: self.order[score.producer])
         return {one.name: float(one.value) for one in newest if not isinstance(one.value, np.ndarray)}

@@ -39,7 +39,7 @@ def recorded(records: Iterable[Record]) -> Iterator[Tree]:
 
 
 def leaf_trajectories(tree: Tree) -> Iterator[Trajectory]:
-    """The walks to all leaves, a few in memory at a time."""
+    """The trajectories to all leaves, a few in memory at a time."""
     leaves: Iterator[Node] = iter(tree.leaves())
     while batch := list(islice(leaves, _WALKS)):
         yield from tree.paths(batch)

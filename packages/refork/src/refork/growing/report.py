@@ -61,10 +61,12 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
         common = sorted(set.intersection(*(given[n.id] for n in leaves)))
         values = tree.score_map(score, [n.id for n in leaves], common[-1])
         at_root = {f for f, record in plain.items() if record.node == task.id}
-        level = (task.extra.get("task") or {}).get("data", {}).get("difficulty")
+        named = task.extra.get("task")
+        recorded = named if isinstance(named, dict) else {}
+        level = recorded.get("data", {}).get("difficulty")
         groups.append(
             RecordedGroup(
-                str((task.extra.get("task") or {}).get("id") or task.key),
+                str((named if isinstance(named, str) else recorded.get("id")) or task.key),
                 tuple(values[n.id] for n in leaves),
                 tuple(values[n.id] for n in leaves if n.fork is None or n.fork in at_root),
                 None if level is None else str(level),

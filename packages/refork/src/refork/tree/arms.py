@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from operator import itemgetter
 from typing import Any, Final
+
+import numpy as np
 
 from refork.errors import BadInput, BadPoint, DrawConflict, UnknownNode
 from refork.tree.codec import dumps
@@ -53,6 +56,19 @@ def _plain(record: ForkRecord, name: str) -> Any:
     return json.loads(json.dumps(value)) if isinstance(value, dict) else value
 
 
+def _check(record: ForkRecord, where: str) -> None:
+    """Refuse what would count as damage once it is stored."""
+    for name in ("change", "policy", "settings", "extra"):
+        if not isinstance(value := getattr(record, name), dict) and (name, value) != ("change", None):
+            raise BadInput(f"{name} is a {type(value).__name__}, not an object", where=where)
+    for name in ("token", "seed", "stream"):
+        whole = isinstance(value := getattr(record, name), (int, np.integer)) and not isinstance(value, bool)
+        if not whole and (name, value) != ("token", None):
+            raise (BadPoint if name == "token" else BadInput)(
+                f"{name} is {value!r}, not a whole number", where=where
+            )
+
+
 def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     """Record an arm inside the open transaction, or find it again; returns what is stored.
 
@@ -67,6 +83,7 @@ def begin_fork(db: Database, record: ForkRecord) -> ForkRecord:
     place = parent_rows(db, [record.node]).get(record.node)
     if place is None:
         raise UnknownNode(f"no node {record.node!r} to fork", where=where)
+    _check(record, where)
     if record.token is not None and not 0 <= record.token <= (place.length or 0):
         raise BadPoint(f"token {record.token} of a step of {place.length or 0} tokens", where=where)
     parts = [record.policy, record.settings, record.extra]
@@ -104,9 +121,16 @@ def fork_record(db: Database, fork: str) -> ForkRecord:
 
 def forks(db: Database, node: int | None) -> Iterator[ForkRecord]:
     """Arms in order of recording: all, or those that start in one node."""
-    condition = "true" if node is None else "f.node = ?"
-    sql = f'{_FORK} WHERE {condition} AND f."row" > ? ORDER BY f."row"'
-    yield from map(_fork, pages(db, sql, _PAGE, () if node is None else (node,)))
+    # All numbers at once: on a server one below the largest may be committed later.
+    condition, values = ("true", ()) if node is None else ("node = ?", (node,))
+    found = db.rows(f"SELECT row FROM forks WHERE {condition} ORDER BY row", values)
+    return _of_rows(db, [row for (row,) in found])
+
+
+def _of_rows(db: Database, rows: Sequence[int]) -> Iterator[ForkRecord]:
+    for start in range(0, len(rows), _PAGE):
+        page = db.lookup(f"{_FORK} WHERE f.row IN ({{keys}})", rows[start : start + _PAGE])
+        yield from map(_fork, sorted(page, key=itemgetter(-1)))
 
 
 def finish_draws(db: Database, records: Sequence[DrawRecord]) -> int:

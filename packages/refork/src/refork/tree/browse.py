@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork.tree.database import Database
 from refork.tree.outline import TreeShape
-from refork.tree.window import SNIPPET, plain
+from refork.tree.window import HOLDS, SNIPPET, pattern
 
 Order: TypeAlias = Literal["written", "lowest", "highest", "largest"]
 
@@ -24,7 +24,8 @@ ORDERS: Final[tuple[Order, ...]] = ("written", "lowest", "highest", "largest")
 class Filter:
     """Which tasks: those whose text holds ``text``, of a ``world``, whose mean score lies in [low, high].
 
-    A task without a score passes only where neither end is given. ``forked``: only those with recorded arms.
+    The case of A to Z counts for nothing in ``text``, that of other letters does. A task without a score
+    passes only where neither end is given. ``forked``: only those with recorded arms.
     """
 
     text: str = ""
@@ -117,8 +118,8 @@ def _fitting(db: Database, wanted: Filter) -> NDArray[np.int64]:
     """Rows of tasks that fit by what their nodes say."""
     conditions, values = ["n.parent IS NULL"], list[object]()
     if wanted.text:
-        conditions.append("lower(n.text) LIKE lower(?) ESCAPE '\\'")
-        values.append(f"%{plain(wanted.text)}%")
+        conditions.append(HOLDS)
+        values.append(pattern(wanted.text))
     # Extra may be long: it is read only where a world is asked for.
     extra = "NULL" if wanted.world is None else "n.extra"
     found = db.rows(f"SELECT n.row, {extra} FROM nodes n WHERE {' AND '.join(conditions)}", values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from refork.errors import BadInput, TreeDamaged
 from refork.json_guard import shallow
 from refork.policies.base import Cost
 from refork.sampling.noise import NoiseKey
-from refork.tree.database import Row
+from refork.tree.database import RESTORE, Row
 from refork.tree.node import NewNode, Node
 from refork.tree.schema import columns
 from refork.types import Finish, Json, NodeKind, Origin
@@ -30,9 +30,20 @@ INTS: Final = ("tokens", "offsets")
 FLOATS: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 JSONS: Final = ("message", "settings", "cost", "extra")
 _COSTS: Final = tuple(Cost.__dataclass_fields__)
-_KINDS: Final = frozenset(get_args(NodeKind))
+#: The kinds of nodes.
+KINDS: Final = frozenset(get_args(NodeKind))
 _ORIGINS: Final = frozenset({None, *get_args(Origin)})
 _FINISHES: Final = frozenset({None, *get_args(Finish)})
+#: What readers rely on in ``extra``, where it is there.
+_FORMS: Final = {
+    "pending": (str, type(None)),
+    "span": (dict, type(None)),
+    "trace": (dict, type(None)),
+    "tools": (list, tuple, dict, type(None)),
+    "tool_spans": (list, tuple, dict, type(None)),
+}
+#: And in that of a root; elsewhere these are names like any other.
+_ROOT_FORMS: Final = {"world": (str, type(None)), "task": (dict, str, type(None))}
 
 #: Log-probs of one draw done in two batches may differ by rounding; this much is the same draw.
 SAME: Final = 1e-4
@@ -60,13 +71,22 @@ def dumps(value: Any, where: str) -> str:
     return text
 
 
+def _numbers(name: str, values: Any, dtype: str | None, where: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name} must be numbers: {error}", where=where) from error
+
+
 def _ints(name: str, values: Any, where: str) -> NDArray[np.int32]:
-    array = np.asarray(values)
+    array = _numbers(name, values, None, where)
     if array.dtype != np.int32:
         if array.size and array.dtype.kind not in "iu":
             raise BadInput(f"{name} must be whole numbers, not {array.dtype}", where=where)
-        if array.size and int(array.max()) > 2**31 - 1:
-            raise BadInput(f"{name} holds {int(array.max())}, which does not fit 32 bits", where=where)
+        # A cast takes such a number for another one that fits.
+        for end in (int(array.min()), int(array.max())) if array.size else ():
+            if not -(2**31) <= end < 2**31:
+                raise BadInput(f"{name} holds {end}, which does not fit 32 bits", where=where)
         array = array.astype(np.int32)
     if array.ndim != 1:
         raise BadInput(f"{name} must be one-dimensional, not {array.shape}", where=where)
@@ -101,7 +121,7 @@ def _floats(new_node: NewNode, length: int | None, where: str) -> list[bytes | N
         if values is None:
             packed.append(None)
             continue
-        array = np.asarray(values, dtype="<f4")
+        array = _numbers(name, values, "<f4", where)
         if length is None or array.shape != (length,):
             count = "no tokens" if length is None else f"{length} tokens"
             raise BadInput(f"{name} has shape {array.shape} for {count}", where=where)
@@ -136,17 +156,65 @@ def check_numbers(bodies: Sequence[Row], positions: Sequence[Row]) -> None:
 
 
 def _choices(new_node: NewNode, where: str) -> None:
-    if new_node.kind not in _KINDS:
-        raise BadInput(f"kind is {new_node.kind!r}; it must be one of {sorted(_KINDS)}", where=where)
+    if new_node.kind not in KINDS:
+        raise BadInput(f"kind is {new_node.kind!r}; it must be one of {sorted(KINDS)}", where=where)
     if new_node.origin not in _ORIGINS or new_node.finish not in _FINISHES:
         name = "origin" if new_node.origin not in _ORIGINS else "finish"
         raise BadInput(f"{name} is {getattr(new_node, name)!r}, which is not known", where=where)
     if not isinstance(new_node.text, str):
         raise BadInput(f"text is a {type(new_node.text).__name__}, not a string", where=where)
-    for name in ("tools", "tool_spans"):
-        # Logs hold all sorts of things there; what readers of a tree cannot use would count as damage later.
-        if not isinstance(new_node.extra.get(name), (list, dict, type(None))):
-            raise BadInput(f"{name} is a {type(new_node.extra[name]).__name__}, not a list", where=where)
+
+
+def _check_json(new_node: NewNode, where: str) -> None:
+    """Refuse JSON of another form than readers rely on: logs hold all sorts of things.
+
+    Raises:
+        BadInput: it names the field; once stored it would count as damage.
+    """
+    for name in ("message", "settings", "extra"):
+        if not isinstance(value := getattr(new_node, name), (dict, type(None))):
+            raise BadInput(f"{name} is a {type(value).__name__}, not an object", where=where)
+    values = new_node.message, new_node.settings, _spent(new_node.cost), new_node.extra
+    for what in misread(new_node.parent is None, *values):
+        raise BadInput(what, where=where, hint="readers rely on its form; other data need another name")
+
+
+def misread(
+    root: bool, message: Json | None, settings: Json | None, cost: Json | None, extra: Json | None
+) -> Iterator[str]:
+    """What in a node's JSON is of another form than readers rely on."""
+    if message is not None and (what := _no_message(message)) is not None:
+        yield f"message is no chat message: {what}"
+    for name, one in (cost or {}).items():
+        if name not in _COSTS or isinstance(one, bool) or not isinstance(one, (int, float)):
+            yield f"cost has {name!r}, a {type(one).__name__}"
+    if not isinstance((settings or {}).get("forced", []), (list, tuple)):
+        yield "settings has forced tokens that are no list"
+    if not extra:
+        return
+    messages = extra.get("messages", [])
+    if not isinstance(messages, (list, tuple)) or any(map(_no_message, messages)):
+        yield "extra has messages that are none"
+    for name, kinds in (_FORMS | _ROOT_FORMS if root else _FORMS).items():
+        if not isinstance(value := extra.get(name), kinds):
+            yield f"extra has {name!r}, a {type(value).__name__}"
+
+
+def _no_message(message: Any) -> str | None:
+    """Why a value is no chat message; None where it is one."""
+    if not isinstance(message, dict):
+        return f"it is a {type(message).__name__}"
+    if not isinstance(role := message.get("role", ""), str):
+        return f"its role is a {type(role).__name__}"
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, (list, tuple)) or not all(isinstance(call, dict) for call in calls):
+        return "its tool calls are no list of objects"
+    known = isinstance(content := message.get("content"), (str, list, tuple, type(None)))
+    return None if known else f"its content is a {type(content).__name__}"
+
+
+def _spent(cost: Cost) -> Json:
+    return {name: value for name in _COSTS if (value := getattr(cost, name)) is not None}
 
 
 def content(new_node: NewNode, where: str) -> Row:
@@ -156,10 +224,10 @@ def content(new_node: NewNode, where: str) -> Row:
         BadInput: lengths that differ, offsets that do not fit, data that is not JSON.
     """
     _choices(new_node, where)
+    _check_json(new_node, where)
     tokens, offsets = _tokens(new_node, where)
     floats = _floats(new_node, None if tokens is None else len(tokens) // 4, where)
-    noise, cost = new_node.noise, new_node.cost
-    spent = {name: value for name in _COSTS if (value := getattr(cost, name)) is not None}
+    noise, spent = new_node.noise, _spent(new_node.cost)
     body = (
         new_node.text,
         tokens,
@@ -233,7 +301,7 @@ def decode(row: Row) -> Node:
         raise TreeDamaged(
             f"this tree is damaged: a node cannot be read: {error}"[:200],
             where=f"row {row[0]} of nodes, node {id_[:12]}",
-            hint="restore a copy, or import its last export; `refork tree verify` lists what is damaged",
+            hint=RESTORE,
         ) from error
 
 
@@ -241,7 +309,7 @@ def _decoded(row: Row) -> Node:
     (_, id_, parent, keep, kind, key, depth, text, tokens, offsets, logprobs, logprobs_t1, ref_logprobs,
      entropy, message, state_key, snapshot, policy, weights, settings, noise, fork, origin, finish, error,
      cost, created, extra) = row  # fmt: skip
-    if kind not in _KINDS or not isinstance(text, str):
+    if kind not in KINDS or not isinstance(text, str):
         raise ValueError(f"a node of kind {str(kind)[:20]!r}")
     return Node(
         id=id_.hex(),
@@ -329,7 +397,7 @@ def pack_values(values: Any, length: int | None, where: str) -> tuple[float | No
         BadInput: not a number, NaN, or another length than the node's.
     """
     if isinstance(values, np.ndarray) and values.ndim:
-        array = np.asarray(values, dtype="<f8")
+        array = _numbers("the values of a score", values, "<f8", where)
         if array.shape != (length or 0,):
             raise BadInput(f"a score of shape {array.shape} for {length or 0} tokens", where=where)
         if np.isnan(array).any():

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from refork.errors import ReforkError, TreeDamaged
-from refork.tree.database import Database
+from refork.tree.codec import KINDS, misread
+from refork.tree.database import RESTORE, Database
 from refork.tree.schema import FIELDS
 from refork.tree.sqlite import SQLiteDatabase
 
@@ -23,7 +24,6 @@ _JSON: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "producers": (("config", dict), ("reads", list)),
     "forks": (("change", dict), ("policy", dict), ("settings", dict), ("extra", dict)),
 }
-_HINT: Final = "restore a copy, or import its last export; `refork tree verify` lists what is damaged"
 _PAGE: Final = 500
 
 
@@ -42,7 +42,7 @@ def blamed(error: Exception, db: Database) -> TreeDamaged | None:
         what, where = getattr(met, "what", str(met)), "the file"
     except (sqlite3.Error, ValueError, TypeError) as met:
         what, where = f"it cannot be read: {met}", "the file"
-    return TreeDamaged(f"this tree is damaged: {what}", where=f"{db.where}, {where}", hint=_HINT)
+    return TreeDamaged(f"this tree is damaged: {what}", where=f"{db.where}, {where}", hint=RESTORE)
 
 
 def misfits(db: Database) -> Iterator[tuple[str, str]]:
@@ -92,20 +92,21 @@ def _kinds(db: Database, table: str) -> Iterator[tuple[str, str]]:  # noqa: C901
 def _shapes(db: Database, table: str, columns: tuple[tuple[str, type], ...]) -> Iterator[tuple[str, str]]:
     # As bytes: sqlite3 raises on the first text that is not UTF-8, before its row can be named.
     names = ", ".join(f'CAST("{name}" AS BLOB)' for name, _ in columns)
+    root = "parent IS NULL" if table == "nodes" else "NULL"
     # The row numbers of a damaged file may be below 1.
     last = -(2**63)
     while page := db.rows(
-        f"SELECT row, {names} FROM {table} WHERE row > ? ORDER BY row LIMIT {_PAGE}", (last,)
+        f"SELECT row, {names}, {root} FROM {table} WHERE row > ? ORDER BY row LIMIT {_PAGE}", (last,)
     ):
         for row in page:
             values: dict[str, Any] = {}
-            for (name, kind), raw in zip(columns, row[1:], strict=True):
+            for (name, kind), raw in zip(columns, row[1:-1], strict=True):
                 what, values[name] = _value(raw, kind)
                 if what is not None:
                     yield f"{table}.{name} {what}", f"row {row[0]} of {table}"
             if table == "nodes":
-                for what in _known(values):
-                    yield what, f"row {row[0]} of nodes"
+                for what in misread(row[-1], **values):
+                    yield f"nodes.{what}", f"row {row[0]} of nodes"
         last = page[-1][0]
     if table == "nodes":
         yield from _words(db)
@@ -113,7 +114,7 @@ def _shapes(db: Database, table: str, columns: tuple[tuple[str, type], ...]) -> 
 
 def _words(db: Database) -> Iterator[tuple[str, str]]:
     for row, id_, kind, noise in db.rows("SELECT row, hex(id), kind, CAST(noise AS BLOB) FROM nodes"):
-        if kind not in ("task", "observation", "action", "rewrite", "verdict"):
+        if kind not in KINDS:
             yield f"nodes.kind is {str(kind)[:20]!r}", f"row {row} of nodes, node {id_.lower()[:12]}"
         parts = b"" if noise is None else bytes(noise)
         if noise is not None and not (parts.count(b" ") == 3 and all(_whole(p) for p in parts.split(b" "))):
@@ -137,38 +138,6 @@ def _value(raw: Any, kind: type) -> tuple[str | None, Any]:
     if not isinstance(value, kind):
         return f"is JSON of another kind: {type(value).__name__}", None
     return None, value
-
-
-def _known(values: Mapping[str, Any]) -> Iterator[str]:  # noqa: C901  # a list of checks
-    """What readers rely on inside a node's JSON."""
-    extra, message, cost = values["extra"] or {}, values["message"], values["cost"] or {}
-    if message is not None and not _is_message(message):
-        yield "nodes.message is no chat message"
-    for name, one in cost.items():
-        if name not in ("tokens_in", "tokens_out", "seconds", "money") or isinstance(one, bool):
-            yield f"nodes.cost has {name!r}"
-        elif not isinstance(one, (int, float)):
-            yield f"nodes.cost has a {name} that is no number"
-    messages = extra.get("messages", [])
-    if not isinstance(messages, list) or not all(map(_is_message, messages)):
-        yield "nodes.extra has messages that are none"
-    for name, kind in (("pending", str), ("task", dict), ("world", str), ("span", dict), ("trace", dict)):
-        if name in extra and not isinstance(extra[name], (kind, type(None))):
-            yield f"nodes.extra has a {name} that is a {type(extra[name]).__name__}"
-    for name in ("tools", "tool_spans"):
-        if name in extra and not isinstance(extra[name], (list, dict, type(None))):
-            yield f"nodes.extra has {name} that are a {type(extra[name]).__name__}"
-    settings = values["settings"] or {}
-    if not isinstance(settings.get("forced", []), list):
-        yield "nodes.settings has forced tokens that are no list"
-
-
-def _is_message(message: Any) -> bool:
-    if not isinstance(message, dict) or not isinstance(message.get("role", ""), str):
-        return False
-    calls = message.get("tool_calls") or []
-    sound = isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
-    return sound and isinstance(message.get("content"), (str, list, type(None)))
 
 
 def _bad_parents(db: Database) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,8 @@ Mode: TypeAlias = Literal["a", "r", "x"]
 Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
+#: What to do about a damaged tree.
+RESTORE: Final = "restore a copy, or import its last export; `refork tree verify` lists what is damaged"
 #: How many seconds a write waits for another writer.
 BUSY_SECONDS: Final = 30.0
 

@@ -35,7 +35,7 @@ class Divergence:
 
 
 def divergence(left: Trajectory, right: Trajectory) -> Divergence:
-    """How two walks from one root differ behind the point at which they part.
+    """How two trajectories from one root differ behind the point at which they part.
 
     What remains of a node that only one of them cuts is the first event of the trajectory that goes on in it.
     Where a trajectory is a beginning of the other, it parts at its end.
@@ -52,8 +52,8 @@ def divergence(left: Trajectory, right: Trajectory) -> Divergence:
     keep = _earlier(node, *keeps)
     before = list(_behind(left, last, keep))
     after = list(_behind(right, last, keep))
-    rungs = tuple(_diff_row(one, other) for one, other in zip_longest(before, after))
-    return Divergence(node, keep, shared, rungs)
+    rows = tuple(_diff_row(one, other) for one, other in zip_longest(before, after))
+    return Divergence(node, keep, shared, rows)
 
 
 def _together(left: Trajectory, right: Trajectory) -> Iterator[Step]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Final
 
 from refork.errors import BadInput, BadPoint, TreeDamaged, UnknownNode
 from refork.tree.codec import SELECT, decode
-from refork.tree.database import Database, Row
+from refork.tree.database import RESTORE, Database, Row
 from refork.tree.node import Node, Point, Step, Trajectory
 
 _FIRST_PAGE: Final = 20
@@ -111,7 +112,8 @@ def point(db: Database, where: Node | str | Point, token: int | None = None) -> 
     elif isinstance(where, str):
         name, _, tail = where.partition(":")
         if tail and token is None and tail != "end":
-            if not tail.lstrip("-").isdigit():
+            # More digits than Python makes a number of are none either.
+            if not re.fullmatch(r"-?[0-9]{1,18}", tail):
                 raise BadPoint(f"{tail!r} is not a token's number", where=f"node {name[:12]}")
             token = int(tail)
         node = by_id(db, name)
@@ -142,7 +144,7 @@ def _without_ids(node: Node) -> str:
 
 
 def path(db: Database, end: Point) -> Trajectory:
-    """The walk from the root to a point."""
+    """The path from the root to a point."""
     row = row_number(db, end.node.id)
     nodes = [decode(found) for found in db.rows(_UP, (row,))]
     # The rows come leaf first in practice, which SQL does not promise.
@@ -154,7 +156,7 @@ def path(db: Database, end: Point) -> Trajectory:
 
 
 def paths(db: Database, ids: Sequence[str], tokens: Sequence[int | None]) -> list[Trajectory]:
-    """Walks to many nodes, cut after ``tokens`` of the last; a node that they share is read once."""
+    """Paths to many nodes, cut after ``tokens`` of the last; a node that they share is read once."""
     rows = row_numbers(db, ids)
     tree: dict[int, tuple[int | None, int | None]] = {
         row: (parent, keep) for row, parent, keep in db.rows(_UP_MANY, (str(sorted(set(rows))),))
@@ -178,7 +180,7 @@ def _broken(db: Database, node: str) -> TreeDamaged:
     return TreeDamaged(
         "this tree is damaged: a trajectory does not lead to a task",
         where=f"{db.where}, node {node[:12]}",
-        hint="restore a copy, or import its last export; `refork tree verify` lists what is damaged",
+        hint=RESTORE,
     )
 
 

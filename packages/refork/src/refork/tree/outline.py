@@ -43,7 +43,8 @@ class OutlineLine:
     """One line: a node, or ``more`` siblings that are not drawn (``node`` is None then).
 
     ``below`` counts nodes under it, ``leaves`` endings at or under it, ``mean`` is the mean of the
-    ``scored`` scores at and under it, ``own`` is its own score. What comes after a simulator's answer is
+    ``scored`` scores at and under it (None: no score, or infinite ones of both signs, which have no
+    mean), ``own`` is its own score. What comes after a simulator's answer is
     kept apart: ``simulated`` of the leaves are, and ``simulated_mean`` is of their ``simulated_scored``.
     """
 
@@ -109,11 +110,13 @@ class TreeShape:
             simulated[nodes] |= simulated[self.parents[nodes]]
 
     def _gather(self, levels: list[NDArray[np.int64]]) -> None:
-        # Deepest first: a node's totals are whole before they are added to its parent's.
-        for nodes in reversed(levels[1:]):
-            for totals in (self.sums, self.scored, self.sizes, self.leaves, self.simulated):
-                # Siblings have one parent: plain indexing would add only one of them.
-                np.add.at(totals, self.parents[nodes], totals[nodes])
+        # Infinite scores of both signs have no sum: it is NaN.
+        with np.errstate(invalid="ignore"):
+            # Deepest first: a node's totals are whole before they are added to its parent's.
+            for nodes in reversed(levels[1:]):
+                for totals in (self.sums, self.scored, self.sizes, self.leaves, self.simulated):
+                    # Siblings have one parent: plain indexing would add only one of them.
+                    np.add.at(totals, self.parents[nodes], totals[nodes])
 
     def children(self, index: int) -> NDArray[np.int64]:
         """Indices of a node's children (-1: of the roots), in order of writing."""
@@ -121,7 +124,7 @@ class TreeShape:
         return self._sorted[low:high]
 
     def means(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Mean score at and under each of some nodes, NaN where there is none, and of how many [n].
+        """Mean score at and under each of some nodes, NaN where it has none, and of how many [n].
 
         Simulated scores count only where no real one is there: the two are never mixed.
         """
@@ -133,7 +136,9 @@ class TreeShape:
     def mean(self, indices: NDArray[np.int64], kind: int = 0) -> tuple[float | None, int]:
         """Mean score at and under some nodes, and of how many; kind 0 is the real ones, 1 the simulated."""
         count = int(self.scored[indices, kind].sum())
-        return (float(self.sums[indices, kind].sum()) / count if count else None), count
+        with np.errstate(invalid="ignore"):
+            total = float(self.sums[indices, kind].sum())
+        return (total / count if count and not np.isnan(total) else None), count
 
 
 def _levels(depths: NDArray[np.int64]) -> list[NDArray[np.int64]]:

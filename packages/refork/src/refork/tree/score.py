@@ -27,8 +27,10 @@ class Producer:
     @property
     def id(self) -> str:
         """Digest of everything that could change what it says."""
+        # As it is read again: keys that are numbers are texts then, and are sorted as texts.
+        config = json.loads(json.dumps(self.config))
         # The order in which sources are named changes nothing of what is said.
-        body = json.dumps([self.name, self.version, self.config, sorted(self.reads)], sort_keys=True)
+        body = json.dumps([self.name, self.version, config, sorted(self.reads)], sort_keys=True)
         return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
 

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from refork.errors import BadInput, UnknownNode
@@ -49,6 +50,12 @@ def add_producer(db: Database, producer: Producer, *, copying: bool = False) -> 
     where = f"producer {producer.name}"
     if not producer.name:
         raise BadInput("a producer needs a name")
+    # Read again they would be others, and so would the producer's id.
+    for field, kind in (("name", str), ("version", str), ("config", dict)):
+        if not isinstance(value := getattr(producer, field), kind):
+            raise BadInput(
+                f"a producer's {field} is a {type(value).__name__}, not a {kind.__name__}", where=where
+            )
     config = dumps(producer.config, where)
     if db.one("SELECT 1 FROM producers WHERE id = ?", (producer.id,)):
         return producer.id
@@ -140,22 +147,23 @@ def scores(
             parts.append(clause)
             values.append(value)
     condition = " AND ".join(parts)
-    if under is None:
-        sql = f"{_SCORE} WHERE {condition} AND s.row > ? AND s.row <= ? ORDER BY s.row"
-        yield from map(_score, pages(db, sql, _PAGE, values, (db.now("scores"),)))
-        return
-    page: list[int] = []
-    for row in rows_below(db, under):
-        page.append(row)
-        if len(page) == _PAGE:
-            yield from _of_nodes(db, page, condition, values)
-            page = []
-    yield from _of_nodes(db, page, condition, values)
+    # Not a generator itself: the tree is shown as it is at the call, not when the first item is asked for.
+    top = db.now("scores")
+    if under is not None:
+        return _of_subtree(db, rows_below(db, under), condition, values, top)
+    sql = f"{_SCORE} WHERE {condition} AND s.row > ? AND s.row <= ? ORDER BY s.row"
+    return map(_score, pages(db, sql, _PAGE, values, (top,)))
 
 
-def _of_nodes(db: Database, nodes: list[int], condition: str, values: list[Any]) -> Iterator[Score]:
-    sql = f"{_SCORE} WHERE {condition} AND s.node IN (SELECT value FROM json_each(?)) ORDER BY s.row"
-    yield from map(_score, db.rows(sql, (*values, str(nodes))))
+def _of_subtree(
+    db: Database, nodes: Iterator[int], condition: str, values: list[Any], top: Any
+) -> Iterator[Score]:
+    sql = (
+        f"{_SCORE} WHERE {condition} AND s.node IN (SELECT value FROM json_each(?)) AND s.row <= ? "
+        "ORDER BY s.row"
+    )
+    while page := list(islice(nodes, _PAGE)):
+        yield from map(_score, db.rows(sql, (*values, str(page), top)))
 
 
 def score_map(db: Database, name: str, nodes: Sequence[str], producer: str | None) -> dict[str, float]:

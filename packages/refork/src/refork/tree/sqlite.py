@@ -16,7 +16,7 @@ from urllib.parse import quote
 from refork.errors import BadInput, DiskFull, NotATree, TreeBusy, TreeDamaged, TreeError, TreeVersion
 from refork.foreign_sqlite import bounded, check_place, harden, was_interrupted
 from refork.tree.address import is_address
-from refork.tree.database import BUSY_SECONDS, Mode, Row, T
+from refork.tree.database import BUSY_SECONDS, RESTORE, Mode, Row, T
 from refork.tree.fresh import make, sweep
 from refork.tree.guard import check
 from refork.tree.schema import MIGRATIONS, VERSION, ddl, insert_sql
@@ -60,7 +60,7 @@ def translate(error: sqlite3.Error, path: Path | None) -> TreeError:
         return TreeDamaged(
             f"this tree is damaged: {str(error).partition(' with text')[0].lower()}",
             where=where,
-            hint="restore a copy, or import its last export; `refork tree verify` lists what is damaged",
+            hint=RESTORE,
         )
     if primary in _BUSY:
         return TreeBusy(

@@ -164,11 +164,11 @@ class Tree:
         return Point(found.node, found.token, self)
 
     def path(self, where: Node | str | Point) -> Trajectory:
-        """The walk from the root to a node or point; each step keeps what the trajectory keeps of it."""
+        """The path from the root to a node or point; each step keeps what the trajectory keeps of it."""
         return node_reader.path(self._db, node_reader.point(self._db, where))
 
     def paths(self, where: Iterable[Node | str | Point]) -> list[Trajectory]:
-        """Walks to many places, in order; a node that they share is read once, and is one object."""
+        """Paths to many places, in order; a node that they share is read once, and is one object."""
         ids: list[str] = []
         tokens: list[int | None] = []
         for item in where:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ _ROW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One producer of a score: its mean over the ``count`` scalar scores that it gave (None: arrays only).
+    """One producer of a score: its mean over the ``count`` scalar scores that it gave (None: it has none).
 
     ``retired``: why it is out of every reader's sight; None while it is live.
     """
@@ -97,9 +98,14 @@ def versions(db: Database, name: str) -> tuple[Version, ...]:
             f"no score {name!r} in this tree", hint=f"scores here: {', '.join(names(db)) or 'none'}"
         )
     return tuple(
-        Version(id_, f"{who} {version}", json.loads(config), _retired(at, reason), count, arrays, mean)
+        Version(id_, f"{who} {version}", json.loads(config), _retired(at, reason), count, arrays, _mean(mean))
         for id_, who, version, config, at, reason, count, arrays, mean in found
     )
+
+
+def _mean(value: float | None) -> float | None:
+    # Infinite scores of both signs have no mean: in one store that is NULL, in the other NaN.
+    return None if value is None or math.isnan(value) else value
 
 
 def side_by_side(db: Database, name: str, start: int = 0, count: int = 100) -> SideBySide:
@@ -112,17 +118,17 @@ def side_by_side(db: Database, name: str, start: int = 0, count: int = 100) -> S
         raise BadInput(f"a page from {start} of {count} nodes", where=f"score {name}")
     known = versions(db, name)
     spread = (
-        "SELECT s.node, max(s.value) - min(s.value) AS spread FROM scores s JOIN producers p ON "
+        "SELECT s.node, max(s.value) AS high, min(s.value) AS low FROM scores s JOIN producers p ON "
         "p.row = s.producer WHERE s.name = ? AND s.value IS NOT NULL AND p.retired_at IS NULL "
         "GROUP BY s.node HAVING count(*) > 1"
     )
     compared, differing = db.rows(
-        f"SELECT count(*), coalesce(sum(CASE WHEN spread > 0 THEN 1 ELSE 0 END), 0) FROM ({spread}) d",
+        f"SELECT count(*), coalesce(sum(CASE WHEN high > low THEN 1 ELSE 0 END), 0) FROM ({spread}) d",
         (name,),
     )[0]
     page = db.rows(
-        f"SELECT d.node, n.id, n.kind, substr(n.text, 1, 160), d.spread FROM ({spread}) d JOIN nodes n ON "
-        "n.row = d.node WHERE d.spread > 0 ORDER BY d.spread DESC, d.node LIMIT ? OFFSET ?",
+        f"SELECT d.node, n.id, n.kind, substr(n.text, 1, 160), d.high - d.low AS spread FROM ({spread}) d "
+        "JOIN nodes n ON n.row = d.node WHERE d.high > d.low ORDER BY spread DESC, d.node LIMIT ? OFFSET ?",
         (name, count, start),
     )
     values = _values(db, name, [row[0] for row in page])

@@ -61,8 +61,6 @@ class TreeView:
         self._db = tree._db
         self._lock = threading.Lock()
         self._made: OrderedDict[Hashable, Any] = OrderedDict()
-        self._policies: set[str] = set()
-        self._read = 0
 
     def version(self) -> str:
         """Differs whenever what the tree shows does."""
@@ -82,12 +80,10 @@ class TreeView:
 
     def policies(self) -> list[str]:
         """Names of the policies that acted, as far as they are written."""
-        with self._lock:
-            sql = "SELECT policy, max(row) FROM nodes WHERE row > ? AND policy IS NOT NULL GROUP BY policy"
-            for name, row in self._db.rows(sql, (self._read,)):
-                self._policies.add(name)
-                self._read = max(self._read, row)
-            return sorted(self._policies)
+        sql = "SELECT DISTINCT policy FROM nodes WHERE policy IS NOT NULL ORDER BY policy"
+        return list(
+            self._once(("policies", self.version()), lambda: [name for (name,) in self._db.rows(sql)])
+        )
 
     def worlds(self) -> list[str]:
         """Worlds that tasks name."""
@@ -153,7 +149,7 @@ class TreeView:
     def search(
         self, lines: Lines, text: str = "", *, kind: str | None = None, errors: bool = False
     ) -> SearchHits:
-        """Lines with a node whose text holds ``text``, of a kind, or that failed.
+        """Lines with a node whose text holds ``text`` (the case of A to Z aside), of a kind, or that failed.
 
         Raises:
             BadInput: nothing to look for.
@@ -169,15 +165,18 @@ class TreeView:
         """What grows from a node, in order of writing, ``most`` at most. Raises UnknownNode."""
         shape = self._shape(score)
         name = score or self._usual()
-        at = int(np.searchsorted(shape.rows, row_number(self._db, node)))
-        children = shape.children(at)[:most] if at < len(shape.rows) else np.zeros(0, dtype=np.int64)
+        row = row_number(self._db, node)
+        at = int(np.searchsorted(shape.rows, row))
+        # A node that came after the shape was made: another one may stand where it would.
+        known = at < len(shape.rows) and shape.rows[at] == row
+        children = shape.children(at)[:most] if known else np.zeros(0, dtype=np.int64)
         leaves = [_first_leaf(shape, int(child)) for child in children]
         rows = [int(shape.rows[index]) for index in (*children, *leaves)]
-        known = window.parts(self._db, rows, name)
+        excerpts = window.parts(self._db, rows, name)
         found = []
         for child, leaf, mean, scored in zip(children.tolist(), leaves, *shape.means(children), strict=True):
-            part, end = known[int(shape.rows[child])], known[int(shape.rows[leaf])].id
-            known_mean = float(mean) if scored else None
+            part, end = excerpts[int(shape.rows[child])], excerpts[int(shape.rows[leaf])].id
+            known_mean = None if np.isnan(mean) else float(mean)
             found.append(Subtree(part, end, int(shape.leaves[child]), known_mean, int(scored)))
         return found
 

@@ -5,6 +5,7 @@ The shape of all lines is arrays, made once per state of the tree; texts are rea
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -16,6 +17,7 @@ from refork.errors import BadInput
 from refork.tree.database import Database
 from refork.tree.node_reader import row_number
 from refork.tree.outline import TreeShape
+from refork.tree.sqlite import SQLiteDatabase
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -25,6 +27,9 @@ SNIPPET: Final = 160
 PARTS: Final = 4
 #: Lines that one window gives at most.
 WINDOW: Final = 500
+#: Whether a node's text holds what a :func:`pattern` was made of.
+HOLDS: Final = "lower(n.text) LIKE ? ESCAPE '\\'"
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @final
@@ -209,15 +214,15 @@ def search(
     errors: bool = False,
     most: int = 2000,
 ) -> SearchHits:
-    """Lines with a node whose text holds ``text`` (case aside), of a kind, or that failed.
+    """Lines with a node whose text holds ``text`` (the case of A to Z aside), of a kind, or that failed.
 
     Raises:
         BadInput: nothing to look for.
     """
     conditions, values = [], list[object]()
     if text:
-        conditions.append("lower(n.text) LIKE lower(?) ESCAPE '\\'")
-        values.append(f"%{plain(text)}%")
+        conditions.append(HOLDS)
+        values.append(pattern(text))
     if kind is not None:
         conditions.append("n.kind = ?")
         values.append(kind)
@@ -232,19 +237,20 @@ def search(
     return SearchHits(visible.lines_of(rows[:most]).tolist(), rows[:most].tolist(), len(rows) > most)
 
 
-def plain(text: str) -> str:
-    """A text whose wildcards stand for themselves."""
+def pattern(text: str) -> str:
+    """A text as :data:`HOLDS` takes it: wildcards stand for themselves, A to Z are small."""
     # The backslash first, or those that are put before the wildcards would be doubled.
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    # Not by the database: it makes other letters of a parameter small that it leaves alone in a column.
+    return f"%{escaped.translate(_LOWER)}%"
 
 
-def version(db: Database) -> tuple[int, int, int, int]:
-    """Four numbers that differ whenever what the tree shows does: nodes, scores, draws, retirements."""
-    sql = (
-        "SELECT (SELECT coalesce(max(row), 0) FROM nodes), (SELECT coalesce(max(row), 0) FROM scores), "
-        "(SELECT coalesce(max(row), 0) FROM draws), "
-        "(SELECT count(*) FROM producers WHERE retired_at IS NOT NULL)"
-    )
-    found = db.one(sql)
+def version(db: Database) -> tuple[int, ...]:
+    """Numbers that differ whenever what the tree shows does: nodes, scores, forks, draws, retirements."""
+    # A server gives numbers out before the commit: a row below the largest may come late, so it counts.
+    tell = "coalesce(max(row), 0)" if isinstance(db, SQLiteDatabase) else "count(row)"
+    parts = [f"(SELECT {tell} FROM {table})" for table in ("nodes", "scores", "forks", "draws")]
+    parts.append("(SELECT count(*) FROM producers WHERE retired_at IS NOT NULL)")
+    found = db.one(f"SELECT {', '.join(parts)}")
     assert found is not None
     return found

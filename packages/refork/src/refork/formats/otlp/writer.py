@@ -56,7 +56,7 @@ class OTLPWriter:
     name = "otlp"
 
     def write(self, records: Iterable[Record], out: IO[str]) -> int:
-        """Write a batch for each walk in which a policy said something; returns how many."""
+        """Write a batch for each trajectory in which a policy said something; returns how many."""
         count = 0
         with recorded(records) as tree:
             by_id = {producer.id: producer for producer in tree.producers()}

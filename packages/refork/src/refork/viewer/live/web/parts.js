@@ -20,7 +20,7 @@ function known(value) {
 }
 
 function Score({ value, of, step, own }) {
-  if (!known(value)) return html`<span class="score none" title="no score">–</span>`;
+  if (!known(value)) return html`<span class="score none" title=${of > 0 ? "no finite score" : "no score"}>–</span>`;
   const said = own || of === 1 ? `score ${fixed(value)}` : `mean ${fixed(value)} of ${count(of)} scores`;
   return html`<span class=${classes("score", `s${step}`)} title=${said}
     >${fixed(value)}${of > 1 && !own && html`<small> n=${count(of)}</small>`}</span
