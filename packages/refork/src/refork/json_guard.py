@@ -25,7 +25,8 @@ _STEPS: Final = np.zeros(256, dtype=np.int8)
 _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
 _LONG: Final = re.compile(rb"\d{%d}" % (DIGITS + 1))
-_VAST: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
+#: What may be beyond the largest float: three digits of an exponent, or so many digits that two are enough.
+_VAST: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{200}")
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 _UNICODE: Final = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}

@@ -11,6 +11,7 @@ from refork.errors import BadInput
 from refork.formats import import_file, reader_for
 from refork.formats.atif import ATIF
 from refork.formats.atif_export import ATIFWriter
+from refork.policies.base import Cost
 from refork.tree import Tree
 from refork.tree.records import Remark
 from refork.worlds.trajectories import trajectory_of
@@ -83,6 +84,14 @@ def test_steps_become_actions_and_what_was_seen(tmp_path):
     assert [m["tool_call_id"] for m in nodes[2].extra["messages"]] == ["b", "a"]
     assert nodes[4].text == "a.txt"
     assert nodes[5].extra["line"]["agent"] == {"name": "t", "version": "2"}
+    assert list(tree.verify()) == []
+
+
+def test_costs_that_are_no_numbers_are_not_known(tmp_path):
+    metrics = {"prompt_tokens": "12", "completion_tokens": True, "cost_usd": "0.1"}
+    steps = [step | {"metrics": metrics} if "metrics" in step else step for step in DOCUMENT["steps"]]
+    tree = load(tmp_path, {**DOCUMENT, "steps": steps})
+    assert {node.cost for node in tree.walk()} == {Cost()}
     assert list(tree.verify()) == []
 
 

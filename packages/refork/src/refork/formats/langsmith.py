@@ -18,7 +18,7 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head
-from refork.formats.conversation import asked_for, mapping, origin, tool_call
+from refork.formats.conversation import amount_of, asked_for, mapping, origin, tool_call
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.sampled import draft_id, finish_of
@@ -221,9 +221,10 @@ def _whole(*values: Any) -> int | None:
 
 
 def _money(raw: Any) -> float | None:
+    """A price, which LangSmith writes as a text."""
     try:
-        return None if raw is None else float(raw)
-    except (TypeError, ValueError):
+        return amount_of(float(raw))
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -9,7 +9,6 @@ Source: ``agents.py`` and ``types.py`` of SWE-agent 0.0.1 and 1.1, and its docum
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -18,6 +17,7 @@ from refork.formats.answers import whole_message
 from refork.formats.base import Head
 from refork.formats.conversation import graded, mapping, origin
 from refork.formats.log_reader import LogReader
+from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message
@@ -161,9 +161,9 @@ def _turn_facts(
 def _model(body: Mapping[str, Any]) -> str | None:
     """The model's name, from the configuration to run the agent again that newer files hold as a text."""
     try:
-        replay = json.loads(str(body.get("replay_config")))
+        replay = parse_json(str(body.get("replay_config")).encode(), "")
         name = replay["agent"]["model"]["name"]
-    except (ValueError, RecursionError, LookupError, TypeError):
+    except (BadInput, LookupError, TypeError):
         return None
     return name if isinstance(name, str) else None
 

@@ -22,6 +22,7 @@ from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp.messages import SpanMessages, span_messages
 from refork.formats.sampled import draft_id, finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
+from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
@@ -246,9 +247,9 @@ def _scores(span: Span, node: str) -> Iterator[Record]:
 def _producer(attributes: Json) -> Producer:
     """Who gave a score: as the writer says it, or the evaluation's label scale."""
     try:
-        body = json.loads(attributes[PRODUCER])
+        body = parse_json(attributes[PRODUCER].encode(), "")
         return Producer(str(body["name"]), str(body["version"]), dict(body["config"]))
-    except (LookupError, TypeError, ValueError, RecursionError):
+    except (BadInput, LookupError, TypeError, ValueError, AttributeError):
         return Producer("otlp")
 
 
