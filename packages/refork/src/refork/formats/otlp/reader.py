@@ -20,7 +20,7 @@ from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp.messages import SpanMessages, span_messages
-from refork.formats.sampled import draft_id, finish_of
+from refork.formats.sampled import finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
 from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
@@ -119,8 +119,7 @@ def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator
         trajectory.last(told.of_trace(agents), _failed(agents, by_id))
     yield from trajectory.new_nodes
     for span in spans:
-        at = trajectory.main.get(_key(span)) or trajectory.new_nodes[-1]
-        yield from _scores(span, draft_id(at))
+        yield from _scores(span, trajectory.place(_key(span), span.id))
 
 
 def operation(span: Span) -> str | None:
