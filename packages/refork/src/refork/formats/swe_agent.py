@@ -88,9 +88,11 @@ class SWEAgent(LogReader):
             )
             spoken = _turn_facts(messages, steps, body) if fits else ()
             new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, facts=spoken, origin=made)
-            yield from graded(
-                new_nodes, _producer(body), _scores(body) if agent == main else {}, _error(body)
-            )
+            # The review and the exit are the main agent's: the others had ended before.
+            if agent == main:
+                yield from graded(new_nodes, _producer(body), _scores(body), _error(body))
+            else:
+                yield from new_nodes
 
 
 def _by_agent(history: Any, where: str) -> dict[str, list[Message]]:

@@ -103,8 +103,9 @@ class TRL(RowReader):
             raise BadInput("the row has no messages", where=where)
         yield Remark("lost", "token ids, log-probs and times: the file has none", where)
         scores = _scores(body)
-        if isinstance(label := scores.pop("label", None), bool):
-            scores[PREFERRED] = float(label)
+        # KTO's label is a truth value, which Parquet may hold as a whole number; others are grades.
+        if scores.get("label") in (0, 1):
+            scores[PREFERRED] = float(scores.pop("label"))
         yield from graded(self._chat.drafts(messages, _rest(body, where), line, where), _PRODUCER, scores)
 
     def _pair(self, body: Json, line: str, where: str) -> Iterator[Record]:
