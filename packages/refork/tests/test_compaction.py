@@ -33,6 +33,8 @@ def test_untouched_says_why() -> None:
 def test_ids() -> None:
     bare = [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "id": "mine"}]
     assert checked_ids(with_ids(bare)) == ["m0", "mine"]
+    named = [{"id": "m1"}, {}, {}, {"id": "m4"}, {}]
+    assert checked_ids(with_ids(named)) == ["m1", "m5", "m2", "m4", "m6"]
     with pytest.raises(BadInput, match="no id"):
         checked_ids(bare)
     with pytest.raises(BadInput, match="'mine'"):

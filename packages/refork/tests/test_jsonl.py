@@ -1,7 +1,7 @@
 import pytest
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects, read_utf8
+from refork.jsonl import json_objects, read_utf8, write_whole
 
 
 def test_objects_come_with_their_places():
@@ -28,3 +28,14 @@ def test_what_is_no_text_is_named(tmp_path):
         with pytest.raises(BadInput, match=what) as found:
             read_utf8(tmp_path / name)
         assert found.value.where == str(tmp_path / name)
+
+
+def test_a_file_is_written_whole_beside_what_another_writes(tmp_path):
+    file = tmp_path / "a.json"
+    (tmp_path / "a.json.part").mkdir()
+    write_whole(file, "one")
+    write_whole(file, "two")
+    assert file.read_text() == "two"
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(file, "\ud800")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.json", "a.json.part"]

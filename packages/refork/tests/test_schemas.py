@@ -59,6 +59,17 @@ def test_a_schema_that_never_ends_is_given_up_and_the_next_is_checked():
         checker.close()
 
 
+def test_a_process_that_ended_while_idle_says_nothing_of_the_next_value():
+    checker = Checker()
+    try:
+        assert checker.mismatch({"type": "string"}, "a") is None
+        checker._process.kill()
+        checker._process.wait()
+        assert checker.mismatch({"type": "string"}, "a") is None
+    finally:
+        checker.close()
+
+
 def test_answers_are_one_short_line_of_plain_letters():
     said = mismatch({"type": "object", "required": ["a\n\x1b[31m"]}, {})
     assert said == r"$: 'a\n\x1b[31m' is a required property"

@@ -67,6 +67,29 @@ def test_several_calls_in_a_text_are_all_found():
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('f(a=1)\n{"name": "g", "arguments": {}}\ncall h | x 1\nf(a=2)', "fghf"),
+        ('call h | x 1\n{"name": "g", "arguments": {}}\nf(a=1)', "hgf"),
+        ('f(a={"name": "g", "arguments": {}})', "f"),
+        ('call f | body {"name": "g", "arguments": {}}', "f"),
+        (json.dumps({"name": "f", "arguments": {"a": "x\ncall g | b 1\ng(a=1)"}}).replace("\\n", "\n"), "f"),
+        ('[g]\nf(a=[{"name": "g", "arguments": {}}])', "f"),
+    ],
+)
+def test_calls_come_in_their_order_and_arguments_are_no_calls(text, names):
+    calls, broken = read_calls(said(text))
+    assert ("".join(call.name for call in calls), broken) == (names, [])
+
+
+@pytest.mark.parametrize("value", ["{1, 2}", "b'x'", "1 + 2j", "{(1, 2): 3}"])
+def test_an_argument_that_is_no_json_is_no_call(value):
+    calls, broken = read_calls(said(f"f(x={value})"))
+    assert calls == []
+    assert "not JSON" in broken[0]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "I cannot do that.",
@@ -137,6 +160,16 @@ def test_numbers_that_a_float_would_round_are_kept_as_written():
     )
     assert found[0].arguments == {"a": 100.01, "b": "100.00000000000000000001", "c": "1e400"}
     assert json.loads(json.dumps(found[0].arguments)) == found[0].arguments
+    (python,) = calls_in(
+        said("buy(a=100.01, b=-0.12345678901234567890, c=1e400, d=[-1.5, (2, 1_0.5)], e={1: 2})")
+    )
+    assert python.arguments == {
+        "a": 100.01,
+        "b": "-0.12345678901234567890",
+        "c": "1e400",
+        "d": [-1.5, [2, 10.5]],
+        "e": {"1": 2},
+    }
 
 
 values = st.text(st.characters(whitelist_categories=("L", "N"), whitelist_characters="@.-_/"), min_size=1)

@@ -116,8 +116,16 @@ def checked_ids(messages: Sequence[Message]) -> list[str]:
 
 
 def with_ids(messages: Sequence[Message], prefix: str = "m") -> list[Message]:
-    """The messages, those without an id numbered by their place."""
-    return [m if m.get("id") else {**m, "id": f"{prefix}{i}"} for i, m in enumerate(messages)]
+    """The messages, those without an id numbered by their place, or behind the last where it is taken."""
+    taken = {m["id"] for m in messages if m.get("id")}
+    made = []
+    for place, message in enumerate(messages):
+        name, number = f"{prefix}{place}", len(messages)
+        while name in taken:
+            name, number = f"{prefix}{number}", number + 1
+        made.append(message if message.get("id") else {**message, "id": name})
+        taken.add(made[-1]["id"])
+    return made
 
 
 def holds(messages: Sequence[Message], text: str) -> bool:

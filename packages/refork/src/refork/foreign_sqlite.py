@@ -23,7 +23,6 @@ BREATH: Final = 100_000
 _SHORT, _BREATHS = 1_000, 20
 #: The longest definition, and the longest value, that is read while a file is checked, bytes.
 _LONGEST: Final = 100_000
-_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 #: How long a rollback journal may be that of a writer at work, seconds.
 _PATIENCE: Final = 1.0
 
@@ -138,16 +137,6 @@ def check_place(path: Path, *, write: bool) -> None:
                 hint="delete the journal, unless the file is yours and was written by another program",
             )
         time.sleep(0.02)
-
-
-def names_another(journal: Path) -> bool:
-    """Whether a rollback journal ends in the name of another file, which SQLite would delete."""
-    try:
-        with journal.open("rb") as file:
-            file.seek(max(0, journal.stat().st_size - len(_JOURNAL)))
-            return file.read() == _JOURNAL
-    except FileNotFoundError:
-        return False
 
 
 def _holds_something(path: Path) -> bool:

@@ -25,7 +25,9 @@ _STEPS: Final = np.zeros(256, dtype=np.int8)
 _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
 _LONG: Final = re.compile(rb"\d{%d}" % (DIGITS + 1))
-_VAST: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
+#: What may be beyond the largest float: three digits of an exponent, or so many digits that two are enough.
+_VAST: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{200}")
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 _UNICODE: Final = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -94,23 +96,25 @@ def encoding_of(data: bytes) -> str:
 
 
 def shallow(data: bytes, where: str, depth: int = DEPTH) -> None:
-    """Refuse deep nesting before a recursive reader meets it; brackets in texts are told apart if need be.
+    """Refuse deep nesting before a recursive reader meets it; brackets in texts are none.
 
     Raises:
         BadInput: values nest deeper than ``depth``.
     """
     if data.count(b"[") + data.count(b"{") <= depth:
         return
-    if int(_STEPS[np.frombuffer(data, np.uint8)].cumsum(dtype=np.int32).max()) <= depth:
-        return
-    bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data, flags=re.DOTALL)
-    if len(bare) and int(_STEPS[np.frombuffer(bare, np.uint8)].cumsum(dtype=np.int32).max()) > depth:
+    # A bracket counts where an even number of quotes stands before it; an escaped quote is none.
+    bare = _ESCAPE.sub(b"", data) if b"\\" in data else data
+    codes = np.frombuffer(bare, np.uint8)
+    steps = _STEPS[codes]
+    steps[np.logical_xor.accumulate(codes == ord('"'))] = 0
+    if len(steps) and int(steps.cumsum(dtype=np.int32).max()) > depth:
         raise BadInput(f"the JSON nests deeper than {depth} levels", where=where)
 
 
 def _is_number(data: bytes, at: int) -> bool:
     """Whether digits at a place are a number and not part of a text: an even number of quotes before them."""
-    before = re.sub(rb"\\.", b"", data[:at], flags=re.DOTALL)
+    before = _ESCAPE.sub(b"", data[:at])
     return before.count(b'"') % 2 == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,9 +27,14 @@ def read_utf8(file: Path) -> str:
 
 def write_whole(file: Path, text: str) -> None:
     """Write a file whole or not at all: whoever reads it meanwhile sees the old one or the new one."""
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
+    # A name of its own, for two may write the file at one time.
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def json_objects(lines: Iterable[str], where: str) -> Iterator[tuple[str, Json]]:

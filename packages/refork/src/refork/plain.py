@@ -37,15 +37,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def to_json(value: Any) -> Any:
     """A dataclass as plain JSON data, infinities as text ("Infinity"); :func:`from_json` reads it back."""
     kind: Any = type(value)
-    return _finite(_adapter(kind).dump_python(value, mode="json"))
+    return finite(_adapter(kind).dump_python(value, mode="json"))
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinities, and an open end is not None."""
+def finite(value: Any) -> Any:
+    """Plain data with infinities as texts: JSON has none, and an open end is not None."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     return value

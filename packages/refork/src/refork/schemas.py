@@ -80,6 +80,9 @@ class Checker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner == os.getpid() and self._process.poll() is not None:
+            # It was ended while nobody asked, which says nothing of the next value.
+            self._end()
         if self._process is None or self._owner != os.getpid():  # a fork's pipes are its parent's
             self._owner = os.getpid()
             self._process = subprocess.Popen(

@@ -12,7 +12,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -114,13 +114,17 @@ def _in_text(text: str) -> tuple[list[ToolCall], list[str]]:
         open_ = text.count("<tool_call>") > len(tagged)
         return calls, broken + ["a <tool_call> tag is not closed"] * open_
     try:
-        values = _values(text)
+        tried = sorted([*_values(text), *_python(text), *_lines(text)], key=lambda one: one.start)
     except RecursionError:
         return [], ["nested too deep to be a call"]
-    calls, broken = _each(_objects, values)
-    calls += _python(text)
-    more, also = _each(_line, _COMPACT.finditer(text))
-    calls, broken = calls + more, broken + also
+    calls, broken, end = [], [], 0
+    for one in tried:
+        # What stands within a call is an argument of it, whatever it looks like.
+        if one.start < end:
+            continue
+        made, wrong = _each(one.read, [one.what])
+        calls, broken = calls + made, broken + wrong
+        end = one.end if made else end
     if not calls and not broken and _HINTS.search(text):
         broken.append("the text looks like a call and is none that can be read")
     return calls, broken
@@ -136,9 +140,18 @@ def _tagged(body: str) -> list[ToolCall]:
     return found
 
 
-def _values(text: str) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A part of a text that may be a call, and what reads it."""
+
+    start: int
+    end: int
+    read: Callable[[Any], list[ToolCall]]
+    what: Any
+
+
+def _values(text: str) -> Iterator[_Tried]:
     """All JSON objects and lists that stand in a text, the outermost of each."""
-    found: list[Any] = []
     place = 0
     while (start := _OPENING.search(text, place)) is not None:
         try:
@@ -146,26 +159,58 @@ def _values(text: str) -> list[Any]:
         except ValueError:
             place = start.end()
             continue
-        found.append(value)
-    return found
+        yield _Tried(start.start(), place, _objects, value)
 
 
-def _python(text: str) -> list[ToolCall]:
-    found = []
+def _python(text: str) -> Iterator[_Tried]:
     for match in _PYTHON.finditer(text):
-        try:
-            with warnings.catch_warnings():  # of the model's code, not of ours
-                warnings.simplefilter("ignore")
-                node = ast.parse(match["call"], mode="eval").body
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and len(node.args) == 1:
-                node = node.args[0]
-            if not isinstance(node, ast.Call) or node.args or not node.keywords:
-                continue
-            arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            continue
-        found.append(ToolCall(ast.unparse(node.func).rpartition(".")[2], arguments))
-    return found
+        yield _Tried(*match.span("call"), _python_call, match["call"])
+
+
+def _lines(text: str) -> Iterator[_Tried]:
+    for match in _COMPACT.finditer(text):
+        yield _Tried(*match.span(), _line, match)
+
+
+def _python_call(text: str) -> list[ToolCall]:
+    """The call that a line of Python is; none where it is other code."""
+    try:
+        with warnings.catch_warnings():  # of the model's code, not of ours
+            warnings.simplefilter("ignore")
+            node = ast.parse(text, mode="eval").body
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and len(node.args) == 1:
+            node = node.args[0]
+        if not isinstance(node, ast.Call) or node.args or not node.keywords:
+            return []
+        node = _Floats(text).visit(node)
+        arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
+        name = ast.unparse(node.func).rpartition(".")[2]
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    try:
+        # Tuples and keys that are numbers become what JSON has for them.
+        return [ToolCall(name, json.loads(json.dumps(arguments, allow_nan=False)))]
+    except (TypeError, ValueError) as error:
+        raise _Malformed(f"the arguments of {name} are not JSON: {error}") from None
+
+
+class _Floats(ast.NodeTransformer):
+    """Makes texts of the numbers of a call that a float would round."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return self._written(node, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        signed = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+        return self._written(node, node.operand, "-") if signed else node
+
+    def _written(self, node: ast.expr, number: ast.expr, sign: str = "") -> ast.expr:
+        if not isinstance(number, ast.Constant) or not isinstance(number.value, float):
+            return node
+        return ast.Constant(_number(f"{sign}{ast.get_source_segment(self._source, number)}"))
 
 
 def _line(match: re.Match[str]) -> list[ToolCall]:

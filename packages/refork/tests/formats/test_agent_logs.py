@@ -120,6 +120,9 @@ def test_attempts_subagents_and_files_without_a_history(tmp_path):
     old = {**NEWER, "history": [*NEWER["history"], {"role": "system", "content": "sub", "agent": "sub"}]}
     tree, _, _ = read(put(tmp_path, old))
     assert len(list(tree.tasks())) == 2
+    answered = {**NEWER, "history": [*old["history"], {"role": "assistant", "content": "ok", "agent": "sub"}]}
+    tree, _, _ = read(put(tmp_path, answered))
+    assert {leaf.text: leaf.error for leaf in tree.leaves()} == {"": "exit: exit_cost", "ok": None}
     bare = {key: value for key, value in NEWER.items() if key != "history"}
     tree, _, _ = read(put(tmp_path, bare))
     assert [s.text for s in only(tree)] == ["s", "I look.", "a.py", "", "diff"]

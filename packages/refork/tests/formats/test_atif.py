@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refork.errors import BadInput
 from refork.formats import import_file, reader_for
 from refork.formats.atif import ATIF
 from refork.formats.atif_export import ATIFWriter
-from refork.tree import Tree
+from refork.formats.verifiers_export import VerifiersWriter
+from refork.policies.base import Cost
+from refork.tree import NewNode, Producer, Score, Tree
 from refork.tree.records import Remark
 from refork.worlds.trajectories import trajectory_of
 from support.told import told
@@ -83,6 +86,14 @@ def test_steps_become_actions_and_what_was_seen(tmp_path):
     assert [m["tool_call_id"] for m in nodes[2].extra["messages"]] == ["b", "a"]
     assert nodes[4].text == "a.txt"
     assert nodes[5].extra["line"]["agent"] == {"name": "t", "version": "2"}
+    assert list(tree.verify()) == []
+
+
+def test_costs_that_are_no_numbers_are_not_known(tmp_path):
+    metrics = {"prompt_tokens": "12", "completion_tokens": True, "cost_usd": "0.1"}
+    steps = [step | {"metrics": metrics} if "metrics" in step else step for step in DOCUMENT["steps"]]
+    tree = load(tmp_path, {**DOCUMENT, "steps": steps})
+    assert {node.cost for node in tree.walk()} == {Cost()}
     assert list(tree.verify()) == []
 
 
@@ -212,6 +223,33 @@ def test_what_harbors_models_wrote_is_read_and_written_again(tmp_path):
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     again = next(one for one in written if one.get("notes") == "first")
     assert again["steps"] == first["steps"]
+
+
+def test_what_json_cannot_say_is_left_out_or_a_text(tmp_path):
+    tree = Tree.memory()
+    user = {"role": "user", "content": "q"}
+    calls = [{"id": "c", "function": {"name": "f", "arguments": '{"x": NaN}'}}]
+    (task,) = tree.append(NewNode(kind="task", text="q", message=user, tokens=np.array([1])))
+    (said,) = tree.append(
+        NewNode(
+            kind="action",
+            parent=task.id,
+            message={"role": "assistant", "content": "ab", "tool_calls": calls},
+            text="ab",
+            tokens=np.array([2, 3]),
+            logprobs=np.array([-np.inf, -1.0], np.float32),
+        )
+    )
+    tree.add_scores([Score(said.id, "s", np.inf, tree.add_producer(Producer("p")))])
+    for writer in (ATIFWriter(), VerifiersWriter()):
+        with (tmp_path / "out.jsonl").open("w") as out:
+            assert writer.write(tree.records(), out) == 1
+        text = (tmp_path / "out.jsonl").read_text()
+        body = json.loads(text, parse_constant=pytest.fail)
+        assert '"Infinity"' in text
+        if isinstance(writer, ATIFWriter):
+            assert body["steps"][1]["metrics"] == {"completion_token_ids": [2, 3]}
+            assert body["steps"][1]["tool_calls"][0]["arguments"] == {"x": None}
 
 
 def load_file(path):

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from refork.formats import reader_for
+from refork.formats import import_file, reader_for
 from support.foreign_logs import imported, kinds, whats
 
 WALK = ["task", "action", "observation", "action"]
@@ -137,7 +137,9 @@ def test_records_of_the_client_and_their_feedback(tmp_path, recorded):
     tree, _ = read(write(tmp_path, recorded))
     assert kinds(tree) == [WALK]
     assert {(s.name, s.value) for s in tree.scores()} == {("correct", 0.5)}
-    assert len(list(tree.scores())) == 2
+    # The last answer is the trace's end, and has the feedback of the agent's run too.
+    scored = [tree.node(score.node).kind for score in tree.scores()]
+    assert sorted(scored) == ["action", "action", "observation"]
 
 
 def test_child_runs_inside_their_parents(tmp_path, posted):
@@ -202,3 +204,52 @@ def test_openai_calls_plain_prompts_choices_and_errors(tmp_path):
     assert chosen.extra["run"]["inputs"]["temperature"] == 0
     assert failed.root.extra["tools"] == [{"type": "function"}]
     assert trajectories["b"].leaf.finish == "length"
+
+
+def traced(*feedback):
+    """An agent's run, a call of a model with two answers and two runs of its tool, each with feedback."""
+    user = {"role": "user", "content": "q"}
+    calls = [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]
+    asks = {"role": "assistant", "content": "", "tool_calls": calls}
+    result = {"output": {"kwargs": {"tool_call_id": "c", "content": "second"}}}
+    shown = {"role": "tool", "tool_call_id": "c", "content": "second"}
+    two = {"generations": [[{"text": "first"}, {"text": "second"}]]}
+    answers = {"generations": [[{"message": asks}, {"text": "other"}]]}
+    runs = [
+        openai_run("0", {"q": 1}, {"a": 1}, run_type="chain"),
+        openai_run("1", {"messages": [user]}, answers),
+        openai_run("2", {"x": 1}, result, run_type="tool", error="boom"),
+        openai_run("3", {"x": 1}, result, run_type="tool"),
+        openai_run("4", {"messages": [user, asks, shown]}, two),
+    ]
+    told = dict(zip("0123456", feedback, strict=False))
+    return [run | ({"feedback_stats": told[run["id"]]} if told.get(run["id"]) else {}) for run in runs]
+
+
+def mean(value):
+    return {"correct": {"n": 1, "avg": value}}
+
+
+def test_feedback_is_for_the_answer_the_tool_or_the_end_of_the_trace(tmp_path):
+    tree, remarks = read(write(tmp_path, traced(mean(1.0), mean(0.25), None, mean(0.0))))
+    scored = {tree.node(score.node).text: score.value for score in tree.scores()}
+    assert scored == {"first": 1.0, '{"name": "f", "arguments": "{}"}': 0.25, "second": 0.0}
+    assert {tree.node(score.node).kind for score in tree.scores() if score.value == 0.0} == {"observation"}
+    assert not whats(remarks, "skipped")
+
+
+def test_every_run_of_a_tool_that_was_tried_again_is_kept(tmp_path):
+    tree, _ = read(write(tmp_path, traced()))
+    (shown,) = (node for node in tree.walk() if node.kind == "observation")
+    assert [(run["id"], run.get("error")) for run in shown.extra["tool_spans"]] == [
+        ("2", "boom"),
+        ("3", None),
+    ]
+
+
+def test_a_trace_that_is_exported_again_with_feedback_is_the_same_trace(tmp_path):
+    tree, _ = read(write(tmp_path, traced()))
+    later = write(tmp_path, traced(mean(1.0), {"note": {"n": 1, "avg": None}}))
+    found = import_file(tree, later, reader_for(later))
+    assert (found.nodes, found.scores) == (0, 1)
+    assert whats(found.remarks, "lost").count("feedback that is no number") == 1

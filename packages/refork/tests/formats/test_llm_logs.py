@@ -9,7 +9,8 @@ import pytest
 
 from refork.errors import BadInput
 from refork.formats import reader_for
-from refork.formats.llm_logs import LLMLogs
+from refork.formats.llm_logs import LLMLogs, cost_of
+from refork.policies.base import Cost
 from support.foreign_logs import imported, kinds, unpacked, whats
 
 TALK = ["task", "action", "observation", "action", "observation", "action"]
@@ -46,6 +47,12 @@ def test_both_schemas_give_the_same_conversations(version, tmp_path):
     assert long.steps[4].node.message["attachments"]
     assert whats(remarks, "lost").count("contents of attachments") == 1
     assert not whats(remarks, "skipped")
+
+
+def test_costs_that_are_no_numbers_are_not_known():
+    row = {"input_tokens": "12", "output_tokens": True, "duration_ms": "fast"}
+    assert cost_of(row) == Cost()
+    assert cost_of({"input_tokens": 0, "duration_ms": 500}) == Cost(tokens_in=0, seconds=0.5)
 
 
 def test_threads_that_fork_share_their_messages(tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from refork.forking import fork
+from refork.formats import import_file
 from refork.formats.openai_chat import OpenAIChat
 from refork.judge import MatchJudge
 from refork.policies.scripted import ScriptedPolicy
@@ -68,3 +69,16 @@ def test_a_policy_that_asks_a_server_is_not_asked(tmp_path):
     far.__dict__.update(near.__dict__)
     _, said = imported(far, " go on", tmp_path)
     assert said.offsets is None
+
+
+@pytest.mark.parametrize("calls", ["abc", [1], {"a": 1}, 5])
+def test_tool_calls_that_are_none_are_skipped_and_said(calls, tmp_path):
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x", "tool_calls": calls}]
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps({"messages": one}) + "\n" for one in (said, said[:1])))
+    with Tree.memory() as tree:
+        found = import_file(tree, file, OpenAIChat())
+        assert [node.text for node in tree.walk()] == ["q"]
+    assert [(note.kind, note.what) for note in found.remarks if note.kind == "skipped"] == [
+        ("skipped", "the tool calls of a message are no list of objects")
+    ]

@@ -265,6 +265,18 @@ def test_log_records_are_events_of_their_spans(tmp_path):
     assert plain(again) == plain(tree)
 
 
+def test_evaluations_are_for_the_end_of_the_trace_and_the_first_of_two_is_kept(tmp_path):
+    recorder = Recorder()
+    with recorder.span("invoke_agent") as span:
+        recorder.chat([USER], [ANSWER, said("assistant", text("No."), finish_reason="stop")])
+        for value in (1.0, 0.5):
+            graded = {"gen_ai.evaluation.name": "ok", "gen_ai.evaluation.score.value": value}
+            span.add_event("gen_ai.evaluation.result", graded)
+    tree, remarks = read(recorder.write(tmp_path / "t.json"))
+    assert [(tree.node(s.node).text, s.value) for s in tree.scores()] == [("It rains.", 1.0)]
+    assert "another value of the score ok" in whats(remarks, "lost")
+
+
 def test_choices_errors_and_content_that_was_not_captured(tmp_path):
     recorder = Recorder()
     with recorder.span("invoke_workflow") as span:

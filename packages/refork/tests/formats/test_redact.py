@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from refork.formats import import_file, reader_for
 from refork.formats.redact import Redactor, redacted
+from refork.formats.sampled import draft_id
 from refork.formats.secret_shapes import GIVEN, NEIGHBOURS, STEMS
 from refork.tree import Tree
 from refork.tree.node import NewNode
 from refork.tree.records import Remark
+from refork.tree.score import Producer, Score
 from support.secret_samples import samples
 
 SAMPLES = samples(7)
@@ -189,6 +191,57 @@ def test_drafts_lose_the_token_ids_that_spell_a_secret_and_nothing_else():
     assert secret.secret not in repr(found[0])
     kinds = [(one.kind, one.what) for one in found[1:-1] if isinstance(one, Remark)]
     assert kinds == [("redacted", "aws-access-key-id"), ("lost", "token ids of a text with a secret")]
+
+
+SPELT = SAMPLES[0].text
+TOOL = {"type": "function", "function": {"name": "f", "description": SPELT}}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"message": {"role": "assistant", "content": "fine", "reasoning_content": SPELT}},
+        {"extra": {"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": SPELT}]}},
+        {"extra": {"tools": [TOOL]}},
+        {"text": SPELT, "settings": {"forced": [1]}},
+    ],
+    ids=["reasoning", "messages", "tools", "text"],
+)
+def test_token_ids_go_with_their_scores_wherever_the_secret_stands(shown):
+    ids = np.arange(3, dtype=np.int32)
+    new_node = NewNode(**{"kind": "action", "key": "a", "text": "fine", "tokens": ids, **shown})
+    giver = Producer("trl")
+    node = draft_id(new_node)
+    scores = [Score(node, "advantage", np.ones(3), giver.id), Score(node, "reward", 1.0, giver.id)]
+    found = list(redacted(iter([new_node, giver, *scores]), Redactor()))
+    assert found[0].tokens is None
+    assert found[0].settings is None
+    assert [one for one in found if isinstance(one, (Producer, Score))] == [giver, scores[1]]
+    lost = [one.what for one in found if isinstance(one, Remark) and one.kind == "lost"]
+    assert lost == ["token ids of a text with a secret", "advantage of each token of a text with a secret"]
+
+
+def test_token_ids_stay_where_the_secret_is_not_among_them():
+    ids = np.arange(3, dtype=np.int32)
+    new_node = NewNode(kind="action", key="a", text="fine", tokens=ids, extra={"line": {"note": SPELT}})
+    assert next(redacted(iter([new_node]), Redactor())).tokens is ids
+
+
+def test_producers_lose_their_secrets_and_keep_their_scores():
+    judge = Producer("judge", config={"api_key": SAMPLES[0].secret})
+    reader = Producer("mean", reads=(judge.id,))
+    score = Score("f" * 32, "s", 1.0, judge.id, SPELT)
+    found = [one for one in redacted(iter([judge, reader, score]), Redactor()) if not isinstance(one, Remark)]
+    assert SAMPLES[0].secret not in repr(found)
+    assert found[1].reads == (found[0].id,)
+    assert found[2].producer == found[0].id != judge.id
+
+
+def test_keys_that_are_secrets_of_one_kind_stay_apart():
+    mark = Redactor().text(SAMPLES[0].secret)
+    first, second = (samples(seed)[0].secret for seed in (1, 2))
+    body = {first: 1, second: 2, mark: 3, "a": 4}
+    assert list(Redactor().json(body).items()) == [(mark, 1), (f"{mark} 2", 2), (f"{mark} 3", 3), ("a", 4)]
 
 
 class Letters:

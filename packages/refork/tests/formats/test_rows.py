@@ -62,6 +62,34 @@ def test_a_cut_array_is_read_up_to_the_cut(tmp_path_factory, items, cut):
     assert len(got) - len(whole) <= 1
 
 
+@pytest.mark.parametrize("between", ["", "\n", "\n\n, "])
+def test_what_follows_an_array_is_told(tmp_path, between):
+    array = json.dumps([{"a": 1}, {"b": "]"}])
+    items = found(tmp_path / "x.json", f"{array}{between}{array}\n".encode())
+    assert items[:2] == [{"a": 1}, {"b": "]"}]
+    assert [(one.kind, one.what) for one in items[2:]] == [("skipped", "what follows the end of the array")]
+    assert found(tmp_path / "y.json", f"{array} \n\n".encode()) == items[:2]
+
+
+@pytest.mark.parametrize("before", ["", "\n", " \r\n\n"])
+def test_a_first_line_that_is_longer_than_what_is_looked_at(tmp_path, monkeypatch, before):
+    monkeypatch.setattr(rows, "_LOOK", 64)
+    items = [{"a": "x" * 100}, {"b": 1}]
+    raw = before + "\n".join(map(json.dumps, items)) + "\n"
+    assert found(tmp_path / "x.jsonl", raw.encode()) == items
+
+
+@pytest.mark.parametrize("text", ["]" * 2000, '\\"]' * 2000, "[" * 2000, "\\"])
+def test_brackets_in_texts_do_not_hide_how_deep_values_nest(text):
+    for depth, refused in ((DEPTH - 1, False), (DEPTH, True)):
+        raw = f'{{"a": {json.dumps(text)}, "b": {"[" * depth}{"]" * depth}}}'.encode()
+        if refused:
+            with pytest.raises(BadInput, match="deeper"):
+                parse_json(raw, "x")
+        else:
+            assert parse_json(raw, "x")["a"] == text
+
+
 def test_a_cut_line_says_so(tmp_path):
     got = found(tmp_path / "x.jsonl", b'{"a":1}\n{"b":')
     assert got == [{"a": 1}, Remark("skipped", "the file ends within this line", f"{tmp_path / 'x.jsonl'}:2")]

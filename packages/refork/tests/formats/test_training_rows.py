@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from refork.errors import BadInput
 from refork.formats import reader_for
 from refork.formats.parquet_export import TRLWriter
 from refork.formats.trl import TRL
+from refork.plain import content_hash
 from refork.tree import NewNode, Producer, Score, Tree
 from support.foreign_logs import FIXTURES, exported, imported, kinds, plain, whats
 
@@ -133,6 +135,41 @@ def test_labels_steps_and_unpaired_preferences(tmp_path):
     assert scores(tree) == {("label", 1.0), ("label", 0.0), ("preferred", 0.0)}
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize(
+    ("label", "score"),
+    [
+        (True, ("preferred", 1.0)),
+        (False, ("preferred", 0.0)),
+        (1, ("preferred", 1.0)),
+        (0, ("preferred", 0.0)),
+        (0.7, ("label", 0.7)),
+        (4, ("label", 4.0)),
+    ],
+)
+def test_a_label_is_a_preference_or_a_grade(tmp_path, kind, label, score):
+    row = {"prompt": "q", "completion": "a", "label": label}
+    file = lines(tmp_path, row)
+    if kind == "parquet":
+        file = tmp_path / "rows.parquet"
+        pq.write_table(pa.Table.from_pylist([row]), file)
+    assert scores(read(file)[0]) == {score}
+
+
+@pytest.mark.parametrize(
+    ("text", "score"), [("0.5", 0.5), ("12.340", 12.34), ("0", 0.0), ("0.12345678901234567891", None)]
+)
+def test_decimals_of_parquet_are_numbers_and_name_the_row_as_texts(tmp_path, text, score):
+    reward = Decimal(text)
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"prompt": "q", "completion": "a", "reward": reward}]), file)
+    tree, _, _ = read(file)
+    assert scores(tree) == ({("reward", score)} if score is not None else set())
+    (leaf,) = tree.leaves()
+    assert leaf.extra["line"]["reward"] == (text if score is None else score)
+    assert leaf.key == f"trl/{content_hash({'prompt': 'q', 'completion': 'a', 'reward': str(reward)})}/0/1"
+
+
 ROLLOUT = {
     "prompt": [USER],
     "completion": [GOOD, {"role": "tool", "content": "r", "tool_call_id": "c"}, BAD],
@@ -169,7 +206,7 @@ def test_rollouts_in_ids_keep_ids_and_log_probs(tmp_path):
         ({"completion_ids": [3, 4, 5, -1]}, "below 0"),
         ({"completion_ids": "text"}, "no list of token ids"),
         ({"completion_ids": [True]}, "no list of token ids"),
-        ({"completion_ids": []}, "no tokens"),
+        ({"completion_ids": []}, "messages and no tokens"),
         ({"env_mask": [1]}, "mask"),
     ],
 )
@@ -177,6 +214,25 @@ def test_bad_ids_are_named(tmp_path, change, said):
     tree, remarks, _ = read(lines(tmp_path, ROLLOUT | change, ROLLOUT))
     assert len(tree) == 4
     assert said in whats(remarks, "skipped")[0]
+
+
+@pytest.mark.parametrize("said", [{}, {"completion": ""}, {"completion": [GOOD | {"content": ""}]}])
+def test_a_rollout_in_which_nothing_was_said_counts(tmp_path, said):
+    arrays = {"logprobs": [], "advantages": [], "env_mask": []}
+    row = {"prompt_ids": [1, 2], "completion_ids": [], "reward": 0.0, "note": 1, **arrays, **said}
+    tree, remarks, _ = read(lines(tmp_path, row, ROLLOUT))
+    assert not whats(remarks, "skipped")
+    failed = next(leaf for leaf in tree.leaves() if leaf.extra["line"] == {"reward": 0.0, "note": 1})
+    assert (failed.kind, failed.text, failed.tokens.tolist(), failed.depth) == ("action", "", [], 1)
+    assert [(s.name, s.value) for s in tree.scores(failed)] == [("reward", 0.0)]
+    assert sorted(s.value for s in tree.scores(name="reward")) == [0.0, 1.0]
+    assert list(tree.verify()) == []
+
+
+def test_a_prompt_of_parts_is_their_text(tmp_path):
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    tree, _, _ = read(lines(tmp_path, ROLLOUT | {"prompt": [{"role": "user", "content": parts}]}))
+    assert [task.text for task in tree.tasks()] == ["look"]
 
 
 def test_numbers_that_do_not_fit_the_tokens_are_lost_and_said(tmp_path):

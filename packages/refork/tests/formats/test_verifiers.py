@@ -97,6 +97,14 @@ def test_a_trace_is_read_branch_by_branch(tmp_path):
     assert found == {("right", 1.0), ("turns", 2.0), ("reward", 0.5)}
 
 
+@pytest.mark.parametrize("score", [None, 0.25])
+def test_a_reward_that_was_not_computed_leaves_the_sum_unknown(tmp_path, score):
+    rewards = {"a": {"score": 1.0, "weight": 1.0}, "b": {"score": score, "weight": 2.0}, "c": None}
+    tree = load(tmp_path, json.dumps({**TRACE, "rewards": rewards, "metrics": {}}))
+    known = {("a", 1.0)} | ({("b", 0.25), ("reward", 1.5)} if score is not None else set())
+    assert {(one.name, one.value) for one in tree.scores()} == known
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

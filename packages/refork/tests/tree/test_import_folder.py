@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from refork.cli.tree import app
-from refork.errors import BadInput
-from refork.formats import import_file, import_folder
+from refork.errors import BadInput, DrawConflict, MissingExtra, TreeBusy
+from refork.formats import import_file, import_folder, importing
 from refork.tree import Tree
 from support.foreign_logs import FIXTURES
 
@@ -105,3 +105,47 @@ def test_the_tree_itself_may_lie_in_the_folder(tmp_path, folder):
     again = json.loads(invoke("import", folder / "t.db", folder, "--json").stdout)
     assert found["files"] == again["files"]
     assert not any("t.db" in place for note in again["remarks"] for place in note["places"])
+
+
+def test_links_to_folders_are_not_followed(tmp_path, folder):
+    (folder / "inner" / "up").symlink_to(folder)
+    (folder / "latest").symlink_to(folder / "inner")
+    (folder / "elsewhere").symlink_to(tmp_path)
+    (folder / "linked.jsonl").symlink_to(folder / "chats.jsonl")
+    with Tree.memory() as tree:
+        found = import_folder(tree, folder)
+    assert found.files == {"inspect": 2, "mini-swe-agent": 1, "openai-chat": 2}
+    places = [place for note in found.remarks if "link" in note.what for place in note.places]
+    assert places == [str(folder / "elsewhere")]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DrawConflict("stored already, with another extra"), "stored already, with another extra"),
+        (MissingExtra("pyarrow", "export"), "pip install"),
+    ],
+    ids=["conflict", "extra"],
+)
+def test_a_file_that_cannot_be_imported_ends_no_other(folder, monkeypatch, error, said):
+    def first_fails(tree, path, reader, **more):
+        if path.name == "chats.jsonl":
+            raise error
+        return import_file(tree, path, reader, **more)
+
+    monkeypatch.setattr(importing, "import_file", first_fails)
+    with Tree.memory() as tree:
+        found = import_folder(tree, folder)
+    assert found.files == {"inspect": 2, "mini-swe-agent": 1}
+    (note,) = (one for one in found.remarks if str(folder / "chats.jsonl") in one.places)
+    assert note.kind == "skipped"
+    assert said in note.what
+
+
+def test_an_error_of_the_tree_ends_the_import_of_a_folder(folder, monkeypatch):
+    def busy(*_, **__):
+        raise TreeBusy("another writer")
+
+    monkeypatch.setattr(importing, "import_file", busy)
+    with Tree.memory() as tree, pytest.raises(TreeBusy):
+        import_folder(tree, folder)

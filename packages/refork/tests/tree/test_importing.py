@@ -9,14 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.formats import Redactor, import_file
+from refork.formats import Redactor, import_file, reader_for
 from refork.formats import rows as rows_of_files
+from refork.formats.base import whole
 from refork.formats.native import Native
 from refork.formats.openai_chat import OpenAIChat
-from refork.tree import Tree
+from refork.tree import NewNode, Producer, Score, Tree
+from refork.tree.load import Loaded
+from refork.tree.records import Remark
 from support.told import told
 
 MAIN = "from refork.cli import main; main()"
@@ -171,3 +175,80 @@ def test_our_own_exports_are_all_or_nothing_and_keep_everything(tmp_path):
         with pytest.raises(BadInput, match="not a record"):
             import_file(other, tmp_path / "cut.jsonl", Native())
         assert len(other) == 0
+
+
+def test_reasons_beyond_the_limit_are_counted_together_by_kind():
+    result = Loaded()
+    for number in range(205):
+        result.note(Remark("skipped", f"reason {number}", f"line {number}"))
+    result.note(Remark("lost", "a part"))
+    more = Loaded()
+    more.add(result)
+    for one in (result, more):
+        assert one.count("skipped") == 205
+        assert one.count("lost") == 1
+        others = [(n.kind, n.count) for n in one.remarks if n.what == "other reasons"]
+        assert others == [("skipped", 5), ("lost", 1)]
+
+
+def trace(logprobs):
+    said = {"role": "assistant", "content": "a"}
+    nodes = [
+        {"parent": None, "message": {"role": "user", "content": "q"}, "token_ids": [1], "mask": [False]},
+        {"parent": 0, "message": said, "token_ids": [3, 4], "mask": [True, True], "logprobs": logprobs},
+    ]
+    return json.dumps({"id": "x", "task": {"type": "T"}, "nodes": nodes, "rewards": {}, "errors": []})
+
+
+PAIR = {"prompt": "q", "completion": "a", "reward": 1.0}
+HALF = json.dumps({"function": {"name": "f", "arguments": {"x": "\ud800"}}})
+CALLS = PAIR | {"completion": [{"role": "assistant", "content": "", "tool_calls": [HALF]}]}
+#: A format, a good item and one that holds what a tree cannot.
+ODD = {
+    "log-probs that are not known": ("verifiers", trace([-1.0, -2.0]), trace([-1.0, None])),
+    "log-probs that are NaN": ("verifiers", trace([-1.0, -2.0]), trace([-1.0, float("nan")])),
+    "half a surrogate pair": ("verifiers", json.dumps(PAIR), json.dumps(CALLS)),
+    "NaN in a text of JSON": ("trl", json.dumps(PAIR), json.dumps(PAIR | {"extra": '{"x": NaN}'})),
+    "a number beyond floats": ("openai-chat", line(1), line(2)[:-1] + ', "m": 1' + "0" * 250 + "e99}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_values_that_no_tree_holds_are_made_plain_and_end_no_import(tmp_path, name):
+    form, good, odd = ODD[name]
+    source = write(tmp_path / "rows.jsonl", [good, odd, good])
+    with Tree.memory() as tree:
+        found = import_file(tree, source, reader_for(source, form))
+        assert sum(node.kind == "action" for node in tree.walk()) == 3
+        assert list(tree.verify()) == []
+    assert found.count("skipped") == 0
+
+
+TASK = NewNode(kind="task", key="k", text="q", tokens=np.array([1], np.int32))
+REFUSED = {
+    "NaN in a text of JSON": NewNode(kind="task", key="n", extra={"x": float("nan")}),
+    "half a surrogate pair": NewNode(kind="task", key="n", text="\ud800"),
+    "tools that are none": NewNode(kind="task", key="n", extra={"tools": "f"}),
+    "log-probs without tokens": NewNode(kind="task", key="n", logprobs=np.zeros(1, np.float32)),
+    "a log-prob that is NaN": NewNode(
+        kind="task", key="n", tokens=np.array([1], np.int32), logprobs=np.array([np.nan], np.float32)
+    ),
+    "a producer without a name": Producer(""),
+    "a score that is NaN": Score("f" * 32, "s", float("nan"), Producer("p").id),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_item_that_a_tree_refuses_is_skipped_whole(name):
+    (remark,) = whole(iter([TASK, REFUSED[name]]), "rows.jsonl:2", "TRL")
+    assert isinstance(remark, Remark)
+    assert (remark.kind, remark.where) == ("skipped", "rows.jsonl:2")
+
+
+def test_of_two_values_of_one_score_the_first_is_kept():
+    giver = Producer("p")
+    scores = [Score("f" * 32, "s", value, giver.id) for value in (1.0, 0.5, 1.0)]
+    found = list(whole(iter([giver, *scores]), "trace 1", "OpenTelemetry"))
+    assert found[0] is giver
+    assert found[1] is scores[0]
+    assert found[2] == Remark("lost", "another value of the score s", "trace 1")

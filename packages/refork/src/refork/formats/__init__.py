@@ -117,8 +117,8 @@ def folder_files(
 ) -> Iterator[tuple[Path, Reader | str]]:
     """The files of a folder and of those inside it, by name, each with its reader or why there is none.
 
-    Hidden files are passed over. Of a folder that is itself one item (an episode with its screens), only the
-    file that stands for it is given.
+    Hidden files are passed over, and links to folders are not followed. Of a folder that is itself one item
+    (an episode with its screens), only the file that stands for it is given.
 
     Raises:
         BadInput: no such format.
@@ -126,18 +126,25 @@ def folder_files(
     known = readers(policy, redactor)
     if name is not None:
         known = (reader_for(folder, name, policy, redactor),)
-    waiting = [folder]
+    waiting, top = [folder], folder.resolve()
     while waiting:
         place = waiting.pop(0)
         units = [(one, r) for r in known if isinstance(r, FolderReader) and (one := r.unit(place))]
         if units:
             yield units[0]
             continue
-        inside = sorted(one for one in place.iterdir() if not one.name.startswith("."))
-        waiting = [one for one in inside if one.is_dir()] + waiting
-        for file in inside:
-            if not file.is_dir():
-                yield file, _reader_of(file, known, name)
+        try:
+            inside = sorted(one for one in place.iterdir() if not one.name.startswith("."))
+        except OSError as error:
+            yield place, f"the folder cannot be read: {error.strerror}"
+            continue
+        waiting = [one for one in inside if one.is_dir() and not one.is_symlink()] + waiting
+        for one in inside:
+            if not one.is_dir():
+                yield one, _reader_of(one, known, name)
+            # What a link to a folder in here leads to is read in its own place.
+            elif one.is_symlink() and not one.resolve().is_relative_to(top):
+                yield one, "this is a link to a folder elsewhere, which is not followed"
 
 
 def _reader_of(file: Path, known: Sequence[Reader], name: str | None) -> Reader | str:

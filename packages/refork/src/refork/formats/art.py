@@ -9,7 +9,6 @@ Source: ``trajectories.py``, ``utils/trajectory_logging.py`` and ``trajectory_mi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
@@ -19,6 +18,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import check_results, graded
 from refork.formats.log_reader import RowReader
 from refork.formats.sampled import finish_of, finite, known_numbers
+from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message, token_array
@@ -52,7 +52,7 @@ class ART(RowReader):
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """Records of a group, a trajectory, or a row of the Parquet log."""
         if "trajectories" not in body:
-            yield from self._trajectory(_unflattened(body), f"art/{name}", where, {})
+            yield from self._trajectory(_unflattened(body, where), f"art/{name}", where, {})
             return
         if not isinstance(body["trajectories"], list):
             raise BadInput("the trajectories of the group are no list", where=where)
@@ -99,15 +99,15 @@ class ART(RowReader):
         yield from graded(self._chat.drafts(messages, rest, line, where, facts=told), _PRODUCER, scores)
 
 
-def _unflattened(row: Json) -> Json:
+def _unflattened(row: Json, where: str) -> Json:
     """A row of the Parquet log, in which objects are JSON texts."""
     made = dict(row)
     for key in _FLAT:
         if isinstance(made.get(key), str):
-            made[key] = json.loads(made[key])
+            made[key] = parse_json(made[key].encode(), f"{where}, {key}")
     for message in made.get("messages") or []:
         if isinstance(message, dict) and isinstance(message.get("tool_calls"), str):
-            message["tool_calls"] = json.loads(message["tool_calls"])
+            message["tool_calls"] = parse_json(message["tool_calls"].encode(), f"{where}, tool_calls")
     return made
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
-from refork.formats.conversation import check_results, origin, tool_call
+from refork.formats.conversation import amount_of, check_results, count_of, mapping, origin, tool_call
 from refork.formats.log_reader import LogReader
 from refork.policies.base import Cost
 from refork.tree.records import Record, Remark
@@ -200,14 +200,13 @@ def _content(raw: Any, where: str) -> str | list[Json]:
 
 def _turn_facts(step: Mapping[str, Any]) -> Json:
     """What a step says of itself beside its text: model, costs, and the rest in ``extra``."""
-    metrics = step.get("metrics") if isinstance(step.get("metrics"), Mapping) else {}
-    known = metrics or {}
+    metrics = step.get("metrics")
     kept = {name: step[name] for name in _TOLD[1:] if step.get(name) is not None}
     told: Json = {
         "cost": Cost(
-            tokens_in=known.get("prompt_tokens"),
-            tokens_out=known.get("completion_tokens"),
-            money=known.get("cost_usd"),
+            tokens_in=count_of(metrics, "prompt_tokens"),
+            tokens_out=count_of(metrics, "completion_tokens"),
+            money=amount_of(mapping(metrics).get("cost_usd")),
         ),
         "extra": {"step": kept} if kept else {},
     }

@@ -8,15 +8,16 @@ Source: the ATIF specification, version 1.7 (Harbor, ``0001-trajectory-format.md
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final, final
 
 import numpy as np
 
+from refork.errors import BadInput
 from refork.formats.chat_export import messages_of, rest_of, written
 from refork.formats.openai_chat import text_of
 from refork.formats.recorded import leaf_trajectories, recorded, scores_of
+from refork.json_guard import parse_json
 from refork.policies.base import Cost
 from refork.tree.node import Trajectory
 from refork.tree.records import Record
@@ -120,7 +121,7 @@ def _metrics(turn: Turn) -> Json:
         "completion_tokens": cost.tokens_out,
         "cost_usd": cost.money,
         "completion_token_ids": None if ids is None else ids.tolist(),
-        "logprobs": None if logprobs is None or np.isnan(logprobs).any() else logprobs.tolist(),
+        "logprobs": None if logprobs is None or not np.isfinite(logprobs).all() else logprobs.tolist(),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -129,8 +130,8 @@ def _call(call: Json, number: int) -> Json:
     inner = call.get("function", call)
     raw = inner.get("arguments")
     try:
-        arguments: Any = json.loads(raw) if isinstance(raw, str) else raw
-    except ValueError:
+        arguments: Any = parse_json(raw.encode(), "") if isinstance(raw, str) else raw
+    except BadInput:
         arguments = None
     made: Json = {
         "tool_call_id": str(call.get("id") or f"call_{number}"),

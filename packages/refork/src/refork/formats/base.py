@@ -8,14 +8,17 @@ The records are the tree's (:mod:`refork.tree.records`). Helpers for readers sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput
 from refork.json_guard import parse_json
+from refork.tree.codec import check_numbers, content, dumps, pack_values
+from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
+from refork.tree.score import Producer, Score
 
 #: Bytes of a file that are looked at to tell its format.
 HEAD: Final = 65536
@@ -117,9 +120,52 @@ def shaped(records: Iterator[Record], where: str, name: str) -> Iterator[Record]
 
 
 def whole(records: Iterator[Record], where: str, name: str) -> Iterator[Record]:
-    """All records of one item, or a remark why none of them can be read."""
+    """All records of one item, or a remark why none of them can be read, or written to a tree."""
     try:
         # All or none: of an item that breaks halfway there would be nodes without an end.
-        yield from list(shaped(records, where, name))
+        yield from list(_writable(shaped(records, where, name), where))
     except BadInput as error:
         yield Remark("skipped", error.what, error.where)
+
+
+def _writable(records: Iterator[Record], where: str) -> Iterator[Record]:
+    """Records as a tree takes them. It writes many items at once: what it refused would take all with it.
+
+    Raises:
+        BadInput: a tree would refuse one of them.
+    """
+    lengths: dict[str, int | None] = {}
+    values: dict[tuple[str, str, str], Any] = {}
+    try:
+        for record in records:
+            if isinstance(record, NewNode):
+                # Offsets are not the file's: a redactor that comes behind makes text and offsets fit.
+                body = content(record if record.offsets is None else replace(record, offsets=None), where)
+                check_numbers([body], [(0, b"", None, record.keep, record.kind, record.key)])
+                _encodable(body)
+                id_ = node_id(record.parent, record.keep, record.kind, str(record.key))
+                lengths[id_] = None if body[1] is None else len(body[1]) // 4
+            elif isinstance(record, Producer):
+                _encodable((record.name, record.version, dumps(record.config, where)))
+                if not record.name:
+                    raise BadInput("a score is by nobody", where=where)
+            elif isinstance(record, Score):
+                value = pack_values(record.value, lengths.get(record.node), where)
+                _encodable((record.name, record.reason))
+                # A node has one score of a name by a producer; two evaluations of one answer may differ.
+                if values.setdefault((record.node, record.name, record.producer), value) != value:
+                    yield Remark("lost", f"another value of the score {record.name}", where)
+                    continue
+            yield record
+    except BadInput as error:
+        raise BadInput(error.what, where=error.where if where in str(error.where) else where) from error
+
+
+def _encodable(values: Iterable[Any]) -> None:
+    """Raise BadInput where a text holds half a surrogate pair, which no file of UTF-8 can."""
+    for value in values:
+        if isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise BadInput(f"a text is no UTF-8: {error.reason}") from error

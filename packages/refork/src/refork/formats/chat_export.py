@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import IO, final
+from typing import IO, Final, final
 
 from refork.formats.recorded import leaf_trajectories, recorded
+from refork.plain import finite
 from refork.tree.node import Trajectory
 from refork.tree.records import Record
 from refork.tree.turn import ContextStep, Part, parts_of
 from refork.types import Json, Message
+
+_plain: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def messages_of(trajectory: Trajectory) -> Iterator[tuple[Message, Part]]:
@@ -30,7 +33,12 @@ def written(lines: Iterable[Json], out: IO[str]) -> int:
     """Write objects as JSON lines; returns how many."""
     count = 0
     for line in lines:
-        out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        try:
+            text = _plain(line)
+        except ValueError:
+            # The log-prob of a forced token that could not have been said, or an infinite score.
+            text = _plain(finite(line))
+        out.write(text + "\n")
         count += 1
     return count
 

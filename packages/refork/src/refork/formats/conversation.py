@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from refork.errors import BadInput
+from refork.json_guard import parse_json
 from refork.plain import content_hash
 from refork.policies.base import Sampling
 from refork.policies.sent import REQUEST
@@ -48,9 +49,9 @@ def calls_of(raw: Any, where: str) -> list[Json]:
         body = item
         if isinstance(body, str):
             try:
-                body = json.loads(body)
-            except ValueError as error:
-                raise BadInput(f"tool call {number} is not JSON: {error}", where=where) from error
+                body = parse_json(body.encode(), where)
+            except BadInput as error:
+                raise BadInput(f"tool call {number}: {error.what}", where=error.where) from error
         inner = body.get("function", body) if isinstance(body, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
             raise BadInput(f"tool call {number} has no name", where=where)
@@ -107,6 +108,13 @@ def count_of(body: Any, *names: str) -> int | None:
     found = (mapping(body).get(name) for name in names)
     # A truth value is a whole number to Python, and beyond 2**53 JSON loses digits.
     return next((value for value in found if type(value) is int and 0 <= value < 1 << 53), None)
+
+
+def amount_of(value: Any) -> float | None:
+    """A price or a time as a finite number; None where it is none."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # NaN compares false. A whole number of JSON may be too large for a float.
+    return float(value) if known and abs(value) < 1e300 else None
 
 
 def settings_of(named: Json) -> Json | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from refork.errors import BadInput
+from refork.errors import BadInput, CannotDo, Mismatch
 from refork.formats import folder_files
 from refork.formats.base import Reader
 from refork.formats.redact import Redactor, redacted
@@ -97,8 +97,10 @@ def import_folder(
             if isinstance(reader, str):
                 raise BadInput(reader, where=str(path))
             found = import_file(tree, path, reader, redactor=redactor, progress=progress)
-        except BadInput as error:
-            whole.note(Remark("skipped", error.what, error.where or str(path)))
+        except (BadInput, Mismatch, CannotDo) as error:
+            # Other errors are the tree's, or a server's, and would be those of the next file too.
+            what = f"{error.what}; {error.hint}" if isinstance(error, CannotDo) and error.hint else error.what
+            whole.note(Remark("skipped", what, error.where or str(path)))
             continue
         assert not isinstance(reader, str)
         whole.files[reader.name] = whole.files.get(reader.name, 0) + 1

@@ -21,6 +21,7 @@ from refork.formats.archive import Archive, open_zip
 from refork.formats.base import Head, whole
 from refork.formats.conversation import (
     ROLES,
+    amount_of,
     asked_for,
     count_of,
     mapping,
@@ -521,12 +522,11 @@ def _turn_facts(event: Json, output: Json, choice: Json) -> Json:
     extra: Json = {name: event[name] for name in names if event.get(name) is not None}
     extra |= {"usage": usage} if usage else {}
     extra |= {"logprobs": choice["logprobs"]} if choice.get("logprobs") else {}
-    seconds = event.get("working_time", output.get("time"))
     told: Json = {
         "cost": Cost(
             tokens_in=count_of(usage, "input_tokens"),
             tokens_out=count_of(usage, "output_tokens"),
-            seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
+            seconds=amount_of(event.get("working_time", output.get("time"))),
         ),
         "finish": _FINISH.get(str(choice.get("stop_reason"))) or finish_of(choice.get("stop_reason")),
         "extra": {"call": extra} if extra else {},

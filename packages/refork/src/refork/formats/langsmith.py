@@ -18,10 +18,10 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head
-from refork.formats.conversation import asked_for, mapping, origin, tool_call
+from refork.formats.conversation import amount_of, asked_for, mapping, origin, tool_call
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
-from refork.formats.sampled import draft_id, finish_of
+from refork.formats.sampled import finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Record, Remark
@@ -30,9 +30,10 @@ from refork.types import Json, Message
 
 _PRODUCER: Final = Producer("langsmith")
 _TYPES: Final = ("llm", "chain", "tool", "retriever", "embedding", "prompt", "parser")
-#: What a run repeats of its messages, or of other runs.
+#: What a run repeats of its messages, or of other runs; and feedback, which comes later: what a node holds
+#: stays as it was written, and a run that was exported again is the same run.
 _REPEATED: Final = frozenset(
-    {"inputs", "outputs", "child_runs", "inputs_preview", "outputs_preview", "messages"}
+    {"inputs", "outputs", "child_runs", "inputs_preview", "outputs_preview", "messages", "feedback_stats"}
 )
 
 
@@ -138,8 +139,7 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         )
     yield from trajectory.new_nodes
     for run in runs:
-        at = trajectory.main.get(_key(run)) or trajectory.new_nodes[-1]
-        yield from _scores(run, draft_id(at))
+        yield from _scores(run, trajectory.place(_key(run), _id(run)), f"trace {trace}")
 
 
 def _key(run: Mapping[str, Any]) -> str:
@@ -221,9 +221,10 @@ def _whole(*values: Any) -> int | None:
 
 
 def _money(raw: Any) -> float | None:
+    """A price, which LangSmith writes as a text."""
     try:
-        return None if raw is None else float(raw)
-    except (TypeError, ValueError):
+        return amount_of(float(raw))
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -232,13 +233,15 @@ def _error(run: Mapping[str, Any]) -> str | None:
     return str(error) if error else None
 
 
-def _scores(run: Mapping[str, Any], node: str) -> Iterator[Record]:
-    """The mean of each kind of feedback."""
+def _scores(run: Mapping[str, Any], node: str, where: str) -> Iterator[Record]:
+    """The mean of each kind of feedback, and a remark on feedback that has none."""
     for name, one in mapping(run.get("feedback_stats")).items():
         mean = one.get("avg") if isinstance(one, Mapping) else one
         if isinstance(mean, (int, float)) and not isinstance(mean, bool):
             yield _PRODUCER
             yield Score(node, str(name), float(mean), _PRODUCER.id)
+        else:
+            yield Remark("lost", "feedback that is no number", where)
 
 
 # Messages as LangChain serialises them, or as its clients pass them on, in OpenAI's form.

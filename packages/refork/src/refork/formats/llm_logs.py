@@ -9,7 +9,6 @@ Source: ``migrations.py`` and ``logs.py`` of llm 0.36.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,9 +20,10 @@ from urllib.parse import quote
 from refork.errors import BadInput
 from refork.foreign_sqlite import harden, real_tables, was_interrupted
 from refork.formats.base import Head, whole
-from refork.formats.conversation import tool_call
+from refork.formats.conversation import amount_of, count_of, tool_call
 from refork.formats.openai_chat import OpenAIChat, text_of
 from refork.formats.tokenised import TokenContext, lacking
+from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
@@ -337,7 +337,11 @@ class MessageTree:
         for row in rows:
             parts = self._parts(row["hash"])
             for message in _messages_of(row["role"], parts):
-                told = {"provider_metadata": json.loads(row["told"])} if row["told"] else {}
+                told = (
+                    {"provider_metadata": parse_json(row["told"].encode(), "its metadata")}
+                    if row["told"]
+                    else {}
+                )
                 found.append((str(row["hash"]), {**message, **told}))
         return found
 
@@ -345,7 +349,7 @@ class MessageTree:
         sql = "SELECT type, text, payload FROM parts WHERE message_hash = ? ORDER BY position"
         parts = []
         for row in self._db.execute(sql, (message,)):
-            part = json.loads(row["payload"]) if row["payload"] else {}
+            part = parse_json(row["payload"].encode(), "a part of it") if row["payload"] else {}
             part["type"] = row["type"]
             if row["text"] is not None:
                 part["text"] = row["text"]
@@ -426,16 +430,16 @@ def loaded(text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text or None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text.encode(), "")
+    except BadInput:
         return text
 
 
 def cost_of(row: Mapping[str, Any]) -> Cost:
     """Tokens and time of a response or a turn."""
-    milliseconds = row.get("duration_ms")
+    milliseconds = amount_of(row.get("duration_ms"))
     return Cost(
-        tokens_in=row.get("input_tokens"),
-        tokens_out=row.get("output_tokens"),
+        tokens_in=count_of(row, "input_tokens"),
+        tokens_out=count_of(row, "output_tokens"),
         seconds=None if milliseconds is None else milliseconds / 1000,
     )

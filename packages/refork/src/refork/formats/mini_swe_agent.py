@@ -15,7 +15,16 @@ from typing import Any, Final, final
 from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.base import Head, whole
-from refork.formats.conversation import asked_for, check_results, count_of, graded, mapping, origin, tool_call
+from refork.formats.conversation import (
+    amount_of,
+    asked_for,
+    check_results,
+    count_of,
+    graded,
+    mapping,
+    origin,
+    tool_call,
+)
 from refork.formats.openai_chat import OpenAIChat
 from refork.formats.rows import read_items
 from refork.json_guard import document
@@ -141,14 +150,13 @@ def _parts(raw: Any) -> str:
 def _turn_facts(extra: Json, body: Json) -> Json:
     """What a turn says beside its text: the model, its cost and usage; the rest stays as it is."""
     usage = mapping(extra.get("response")).get("usage")
-    cost = extra.get("cost")
     config = mapping(mapping(mapping(body.get("info")).get("config")).get("model"))
     model, asked = config.get("model_name"), asked_for(config.get("model_kwargs"))
     told: Json = {
         "cost": Cost(
             tokens_in=count_of(usage, "prompt_tokens", "input_tokens"),
             tokens_out=count_of(usage, "completion_tokens", "output_tokens"),
-            money=float(cost) if isinstance(cost, (int, float)) else None,
+            money=amount_of(extra.get("cost")),
         ),
         **asked,
         "extra": asked.get("extra", {}) | ({"step": extra} if extra else {}),

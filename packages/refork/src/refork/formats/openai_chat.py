@@ -53,6 +53,9 @@ def _messages(body: Json, where: str) -> tuple[list[Message], Json]:
             raise BadInput("a message needs a role and a content", where=where)
         if not isinstance(message.get("content"), (str, list, type(None))):
             raise BadInput("the content of a message is neither text nor parts", where=where)
+        calls = message.get("tool_calls")
+        if calls and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+            raise BadInput("the tool calls of a message are no list of objects", where=where)
     return messages, {key: value for key, value in body.items() if key != "messages"}
 
 
@@ -86,11 +89,7 @@ class OpenAIChat:
 
     def read(self, path: Path) -> Iterator[Record]:
         """Drafts of every line, in order; a line without messages is skipped."""
-        return read_items(path, self.label, self.item, self.unpack)
-
-    def unpack(self, body: Any, where: str) -> list[Any]:
-        """A document is one conversation."""
-        return [body]
+        return read_items(path, self.label, self.item)
 
     def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
         """One line."""

@@ -10,6 +10,7 @@ import datetime
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, final, runtime_checkable
@@ -112,6 +113,8 @@ def parquet_items(path: Path, name: str, item: Item) -> Iterator[Record]:
                     where = f"{path}, row {number}"
                     body = plain_row(row)
                     digest = content_hash(body)
+                    # The row is named by the texts of its decimals, and its scores are read from numbers.
+                    body |= {key: _number(one) for key, one in row.items() if isinstance(one, Decimal)}
                     yield from whole(item(body, f"{digest}/{seen.count(digest)}", where), where, name)
             except _faults() as error:
                 said = str(error).partition("\n")[0][:120]
@@ -141,7 +144,7 @@ def write_rows(rows: Iterable[Json], out: IO[bytes], schema: Any) -> int:
 
 
 def plain_row(row: Json) -> Json:
-    """A row as plain JSON data: NaN is None, infinities and dates are texts, bytes base64; no None."""
+    """A row as plain JSON data: NaN is None; infinities, dates, decimals are texts, bytes base64; no None."""
     return {str(key): _plain(value) for key, value in row.items() if value is not None}
 
 
@@ -159,6 +162,12 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     return value.isoformat() if isinstance(value, (datetime.date, datetime.time)) else str(value)
+
+
+def _number(value: Decimal) -> float | str:
+    """A decimal as a float where that prints as the same number, else as it was written."""
+    made = float(value)
+    return made if math.isfinite(made) and Decimal(repr(made)) == value else str(value)
 
 
 def _group(file: Any, group: int) -> Iterator[Json]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, final
+
+import numpy as np
 
 from refork.formats.detected import STEMS as NAMED
 from refork.formats.detected import by_form, by_name
@@ -30,7 +32,7 @@ from refork.formats.secret_shapes import (
 from refork.policies.base import Policy, Rendered
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Record, Remark
-from refork.tree.score import Score
+from refork.tree.score import Producer, Score
 from refork.types import IntArray, Message
 
 _MARK: Final = "[redacted:"
@@ -125,10 +127,12 @@ class Redactor:
         if isinstance(value, str):
             return self._named(value, key) if key else self.text(value)
         if isinstance(value, dict):
-            made = {self.text(name): self.json(one, name) for name, one in value.items()}
+            names = [self.text(name) for name in value]
+            ones = [self.json(one, name) for name, one in value.items()]
             # Compared by identity: what holds no secret comes back as the same object, however large it is.
-            same = all(a is b for a, b in zip(made.values(), value.values(), strict=False))
-            return value if same and made.keys() == value.keys() else made
+            if all(a is b for a, b in zip(ones, value.values(), strict=True)) and names == list(value):
+                return value
+            return dict(zip(_distinct(names), ones, strict=True))
         if isinstance(value, list):
             items = [self.json(one, key) for one in value]
             return value if all(a is b for a, b in zip(items, value, strict=True)) else items
@@ -170,6 +174,19 @@ class Redactor:
     def _mark(self, name: str) -> str:
         self.counts[name] += 1
         return f"{_MARK}{name}]"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names, those that came before with a number behind: two secrets of one kind are two keys."""
+    made: dict[str, None] = {}
+    count: Counter[str] = Counter()
+    for name in names:
+        one = name
+        while one in made:
+            count[name] += 1
+            one = f"{name} {count[name] + 1}"
+        made[one] = None
+    return list(made)
 
 
 def _holds(text: str, parts: Sequence[str]) -> bool:
@@ -266,23 +283,50 @@ class CleanPolicy:
 def redacted(records: Iterator[Record], redactor: Redactor) -> Iterator[Record]:
     """Records without secrets, and a remark for each kind that a record held.
 
-    Token ids spell a text: those of a text that held a secret are left out, with its log-probs.
+    Token ids spell a text: those of a text that held a secret are left out, with its log-probs and with the
+    scores of its tokens.
     """
+    bare: set[str] = set()
+    renamed: dict[str, str] = {}
     for record in records:
         before = redactor.counts.copy()
-        made = _draft(record, redactor) if isinstance(record, NewNode) else record
-        if isinstance(record, Score) and record.reason:
-            made = replace(record, reason=redactor.text(record.reason))
-        yield made
-        if redactor.counts == before:
-            continue
+        made: Record = record
         where = None
-        if isinstance(record, NewNode) and record.key is not None:
-            where = f"node {node_id(record.parent, record.keep, record.kind, record.key)[:12]}"
+        if isinstance(record, NewNode):
+            made = _draft(record, redactor)
+            id_ = node_id(record.parent, record.keep, record.kind, str(record.key))
+            where = f"node {id_[:12]}"
+            if made.tokens is not record.tokens:
+                bare.add(id_)
+        elif isinstance(record, Producer):
+            made = _producer(record, redactor, renamed)
+            renamed[record.id] = made.id
+        elif isinstance(record, Score):
+            if record.node in bare and isinstance(record.value, np.ndarray):
+                what = f"{record.name} of each token of a text with a secret"
+                yield Remark("lost", what, f"node {record.node[:12]}")
+                continue
+            made = _score(record, redactor, renamed)
+        yield made
         for kind, count in (redactor.counts - before).items():
             yield Remark("redacted", kind, where, count)
-        if isinstance(record, NewNode) and isinstance(made, NewNode) and made.tokens is not record.tokens:
+        if isinstance(record, NewNode) and id_ in bare:
             yield Remark("lost", "token ids of a text with a secret", where)
+
+
+def _producer(producer: Producer, redactor: Redactor, renamed: Mapping[str, str]) -> Producer:
+    """A producer without secrets; another one where its configuration held one."""
+    config = redactor.json(producer.config)
+    reads = tuple(renamed.get(one, one) for one in producer.reads)
+    same = config is producer.config and reads == producer.reads
+    return producer if same else replace(producer, config=config, reads=reads)
+
+
+def _score(score: Score, redactor: Redactor, renamed: Mapping[str, str]) -> Score:
+    reason = redactor.text(score.reason) if score.reason else score.reason
+    giver = renamed.get(score.producer, score.producer)
+    same = reason is score.reason and giver == score.producer
+    return score if same else replace(score, reason=reason, producer=giver)
 
 
 def _clean(tokens: IntArray, redactor: Redactor) -> bool:
@@ -300,12 +344,21 @@ def _draft(new_node: NewNode, redactor: Redactor) -> NewNode:
         value = getattr(new_node, name)
         if value is not None and (new := redactor.text(value)) is not value:
             changed[name] = new
-    if "text" in changed and new_node.tokens is not None and not _clean(new_node.tokens, redactor):
-        changed |= dict.fromkeys(_ARRAYS)
-    elif "text" in changed:
-        changed["offsets"] = None
     for name in ("message", "settings", "extra"):
         value = getattr(new_node, name)
         if value and (new := redactor.json(value)) is not value:
             changed[name] = new
+    # Reasoning, calls and the tools that a prompt offers are not in the text, but their tokens are.
+    shown = "message" in changed or any(
+        changed.get("extra", new_node.extra).get(name) is not new_node.extra.get(name)
+        for name in ("messages", "tools")
+    )
+    if "text" in changed:
+        changed["offsets"] = None
+    tokens = new_node.tokens if "text" in changed or shown else None
+    if tokens is not None and not _clean(tokens, redactor):
+        changed |= dict.fromkeys(_ARRAYS)
+        settings = changed.get("settings", new_node.settings) or {}
+        if "forced" in settings:
+            changed["settings"] = {k: v for k, v in settings.items() if k != "forced"} or None
     return replace(new_node, **changed) if changed else new_node

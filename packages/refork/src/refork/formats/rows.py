@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -129,7 +130,8 @@ def _kind(file: IO[bytes], path: Path) -> str:
     if text.startswith(b"["):
         return "array"
     first = text.partition(b"\n")[0]
-    if _whole(first) or len(first) == len(text) == _LOOK - start:
+    # A first line that is longer than what was looked at.
+    if _whole(first) or (len(first) == len(text) and len(head) == _LOOK):
         return "lines"
     # A first line that is damaged makes no document of a file of lines.
     return "lines" if any(map(_whole, text.split(b"\n")[1:])) else "document"
@@ -184,15 +186,23 @@ def _array(file: IO[bytes], path: Path, total: int) -> Iterator[tuple[str, Json 
         if file.tell() - told >= EVERY:
             told = file.tell()
             yield where, Position(told, total)
+    while rest := file.read(_CHUNK):
+        if rest.strip():
+            yield str(path), Remark("skipped", "what follows the end of the array", str(path))
+            return
 
 
 def elements(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The texts of the elements of an array that begins here; None, as the last, where one does not end."""
+    """The texts of the elements of an array that begins here; None, as the last, where one does not end.
+
+    The file stands behind the array's bracket afterwards.
+    """
     held, at = file.read(_CHUNK).lstrip(), 1
     while True:
         if (between := _BETWEEN.match(held, at)) is not None:
             at = between.end()
         if held.startswith(b"]", at):
+            file.seek(at + 1 - len(held), os.SEEK_CUR)
             return
         end = _end(held, at)
         if end is not None and end > at:

@@ -85,17 +85,17 @@ class SampledReader:
         """
         prompt = _ids(one.prompt, "the prompt", where)
         completion = _ids(one.completion, "the completion", where)
-        if not len(completion):
-            raise BadInput("the completion has no tokens", where=where)
+        if not len(completion) and any(map(text_of, one.answers)):
+            raise BadInput("the completion has messages and no tokens", where=where)
         said = _flags(one.generated_mask, len(completion), where)
         yield from self._unfit(one, len(completion), where)
         yield Remark("lost", "times: the file has none", where)
         new_nodes = [self._task(one, prompt, tools_of(rest.get("tools"), where))]
         stretches = _told_stretches(one, said)
-        if stretches is None:
-            if one.turns is not None:
-                yield Remark("lost", f"{TURNS} that do not fit the row", where)
-            stretches = _stretches(one.answers, said)
+        if stretches is None and one.turns is not None:
+            yield Remark("lost", f"{TURNS} that do not fit the row", where)
+        # A rollout in which nothing was said failed, and counts: it is an answer of no tokens.
+        stretches = stretches or _stretches(one.answers, said) or [_Segment((0, 0), True, tuple(one.answers))]
         for number, stretch in enumerate(stretches, start=1):
             new_nodes.append(self._segment_node(one, completion, stretch, new_nodes[-1], f"{line}/{number}"))
         kept = {key: value for key, value in rest.items() if key != "tools"}
@@ -108,7 +108,7 @@ class SampledReader:
         messages = list(one.messages)
         extra: Json = {"messages": messages} if len(messages) > 1 else {}
         extra |= {"tools": tools} if tools else {}
-        text = "\n".join(str(message.get("content") or "") for message in messages)
+        text = "\n".join(filter(None, map(text_of, messages)))
         return NewNode(
             kind="task",
             key=f"sampled/{content_hash([prompt.tolist(), messages, tools])}",
@@ -164,7 +164,7 @@ class SampledReader:
         for name, values in one.values.items():
             for new_node, stretch in zip(new_nodes[1:], stretches, strict=True):
                 numbers = _numbers(values, stretch.span, count)
-                if stretch.says and not stretch.given and numbers is not None:
+                if stretch.says and not stretch.given and numbers is not None and len(numbers):
                     found.append(Score(draft_id(new_node), name, numbers.astype(np.float64), producer.id))
         if found:
             yield producer

@@ -65,7 +65,11 @@ class TracePath:
         self._ids = TokenContext(policy, tools or ())
         self._root: Json = {"tokenizer": self._ids.tokenizer} if policy is not None else {}
         self._root |= {"origin": origin} if origin else {}
-        self._runs = {run.call: run for run in runs if run.call is not None}
+        # A tool that was tried again ran twice for one call.
+        self._runs: dict[str, list[ToolRun]] = {}
+        for run in runs:
+            if run.call is not None:
+                self._runs.setdefault(run.call, []).append(run)
         self._nameless = [run.facts for run in runs if run.call is None]
         self._context: list[Message] = []
         self._end: NewNode | None = None
@@ -92,9 +96,12 @@ class TracePath:
         """Append results of tools that no later call was shown."""
         seen = {str(m["tool_call_id"]) for m in self._context if m.get("tool_call_id") is not None}
         asked = {str(c.get("id")) for m in self._context for c in m.get("tool_calls") or []}
-        left = [
-            run.result for name, run in self._runs.items() if name in asked - seen and run.result is not None
+        given = [
+            [run.result for run in runs if run.result is not None]
+            for name, runs in self._runs.items()
+            if name in asked - seen
         ]
+        left = [results[-1] for results in given if results]
         if left and self._end is not None:
             self._append("observation", left, f"{key}/results")
 
@@ -103,12 +110,24 @@ class TracePath:
         if self._end is None:
             return
         placed = [told for new_node in self.new_nodes for told in new_node.extra.get("tool_spans", [])]
-        loose = [*self._nameless, *(run.facts for run in self._runs.values() if run.facts not in placed)]
+        loose = [
+            *self._nameless,
+            *(run.facts for runs in self._runs.values() for run in runs if run.facts not in placed),
+        ]
         trace = trace | ({"tools": loose} if loose else {})
         # No two drafts of a path have one key, so the comparison ends before it comes to arrays.
         at = self.new_nodes.index(self._end)
         ended = replace(self._end, extra=self._end.extra | {"trace": trace}, error=self._end.error or error)
         self.new_nodes[at] = self._end = ended
+
+    def place(self, key: str, part: str) -> str:
+        """The node that a score of a part is for: a call's answer, what a run of a tool gave, or the end."""
+        if key in self.main:
+            return draft_id(self.main[key])
+        for new_node in self.new_nodes:
+            if any(told["id"] == part for told in new_node.extra.get("tool_spans", [])):
+                return draft_id(new_node)
+        return draft_id(self._end or self.new_nodes[-1])
 
     def _show(self, call: ModelCall) -> None:
         shown = list(call.inputs)
@@ -150,7 +169,7 @@ class TracePath:
         self, kind: NodeKind, messages: Sequence[Message], key: str, extra: Json | None = None
     ) -> None:
         kept: Json = {"messages": list(messages)} if len(messages) > 1 or kind == "rewrite" else {}
-        runs = [self._runs[str(m["tool_call_id"])].facts for m in messages if self._known(m)]
+        runs = [run.facts for m in messages for run in self._runs.get(str(m.get("tool_call_id")), [])]
         kept |= {"tool_spans": runs} if any(runs) and kind == "observation" else {}
         if kind == "action":
             ids = dict(self._ids.goes_on(messages[0], self._ids.generated_fields(messages[0])))
@@ -169,9 +188,6 @@ class TracePath:
                 **ids,
             )
         )
-
-    def _known(self, message: Message) -> bool:
-        return message.get("tool_call_id") is not None and str(message["tool_call_id"]) in self._runs
 
     def _put(self, new_node: NewNode) -> None:
         self.new_nodes.append(new_node)

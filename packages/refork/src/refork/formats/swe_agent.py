@@ -9,7 +9,6 @@ Source: ``agents.py`` and ``types.py`` of SWE-agent 0.0.1 and 1.1, and its docum
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -18,6 +17,7 @@ from refork.formats.answers import whole_message
 from refork.formats.base import Head
 from refork.formats.conversation import graded, mapping, origin
 from refork.formats.log_reader import LogReader
+from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
 from refork.types import Json, Message
@@ -88,9 +88,11 @@ class SWEAgent(LogReader):
             )
             spoken = _turn_facts(messages, steps, body) if fits else ()
             new_nodes = self._chat.drafts(messages, own, f"{line}/{number}", where, facts=spoken, origin=made)
-            yield from graded(
-                new_nodes, _producer(body), _scores(body) if agent == main else {}, _error(body)
-            )
+            # The review and the exit are the main agent's: the others had ended before.
+            if agent == main:
+                yield from graded(new_nodes, _producer(body), _scores(body), _error(body))
+            else:
+                yield from new_nodes
 
 
 def _by_agent(history: Any, where: str) -> dict[str, list[Message]]:
@@ -161,9 +163,9 @@ def _turn_facts(
 def _model(body: Mapping[str, Any]) -> str | None:
     """The model's name, from the configuration to run the agent again that newer files hold as a text."""
     try:
-        replay = json.loads(str(body.get("replay_config")))
+        replay = parse_json(str(body.get("replay_config")).encode(), "")
         name = replay["agent"]["model"]["name"]
-    except (ValueError, RecursionError, LookupError, TypeError):
+    except (BadInput, LookupError, TypeError):
         return None
     return name if isinstance(name, str) else None
 

@@ -9,7 +9,6 @@ Source: TRL's data set formats and the completions that its GRPO trainer logs, r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final, final
 
@@ -19,6 +18,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import graded
 from refork.formats.log_reader import RowReader
 from refork.formats.sampled import TURNS, SampledSequence, draft_id
+from refork.json_guard import parse_json
 from refork.tree.node import NewNode
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
@@ -103,9 +103,10 @@ class TRL(RowReader):
             raise BadInput("the row has no messages", where=where)
         yield Remark("lost", "token ids, log-probs and times: the file has none", where)
         scores = _scores(body)
-        if isinstance(label := scores.pop("label", None), bool):
-            scores[PREFERRED] = float(label)
-        yield from graded(self._chat.drafts(messages, _rest(body), line, where), _PRODUCER, scores)
+        # KTO's label is a truth value, which Parquet may hold as a whole number; others are grades.
+        if scores.get("label") in (0, 1):
+            scores[PREFERRED] = float(scores.pop("label"))
+        yield from graded(self._chat.drafts(messages, _rest(body, where), line, where), _PRODUCER, scores)
 
     def _pair(self, body: Json, line: str, where: str) -> Iterator[Record]:
         chosen = messages_of(body["chosen"], "assistant", where, "chosen")
@@ -122,7 +123,7 @@ class TRL(RowReader):
             GradedAnswer(side, said, _preference(body, side))
             for side, said in (("chosen", chosen), ("rejected", rejected))
         ]
-        yield from answered(self._chat, prompt, sides, _rest(body), line, where, _PRODUCER)
+        yield from answered(self._chat, prompt, sides, _rest(body, where), line, where, _PRODUCER)
 
     def _pair_in_ids(self, body: Json, line: str, where: str) -> Iterator[Record]:
         prompt = body.get("prompt")
@@ -134,7 +135,9 @@ class TRL(RowReader):
                 answers=messages_of(body[side], "assistant", where, side),
             )
             scores = _preference(body, side)
-            yield from self._sampled.records(one, _rest(body), f"{line}/{side}", where, _PRODUCER, scores)
+            yield from self._sampled.records(
+                one, _rest(body, where), f"{line}/{side}", where, _PRODUCER, scores
+            )
 
     def _steps(self, body: Json, line: str, where: str) -> Iterator[Record]:
         """Stepwise supervision: an answer in steps, each with its label."""
@@ -142,7 +145,7 @@ class TRL(RowReader):
         if not isinstance(texts, list) or not isinstance(labels, list) or len(texts) != len(labels):
             raise BadInput("there is not one label for each of the completions", where=where)
         prompt = messages_of(body["prompt"], "user", where, "prompt")
-        new_nodes = list(self._chat.drafts(prompt, _rest(body), line, where))
+        new_nodes = list(self._chat.drafts(prompt, _rest(body, where), line, where))
         scores: list[Score] = []
         for number, (text, label) in enumerate(zip(texts, labels, strict=True), start=1):
             above = new_nodes[-1]
@@ -169,7 +172,7 @@ class TRL(RowReader):
             ref_logprobs=_first(body, ("ref_logprobs", "ref_per_token_logps")),
             values={"advantage": body["advantages"]} if isinstance(body.get("advantages"), list) else {},
         )
-        yield from self._sampled.records(one, _rest(body), line, where, _PRODUCER, _scores(body))
+        yield from self._sampled.records(one, _rest(body, where), line, where, _PRODUCER, _scores(body))
 
 
 def _implicit(chosen: Sequence[Message], rejected: Sequence[Message]) -> tuple[list[Message], ...]:
@@ -198,12 +201,12 @@ def _grades(key: str, value: Any) -> bool:
     return isinstance(value, int) and any(word in key.lower() for word in _GRADES)
 
 
-def _rest(body: Json) -> Json:
+def _rest(body: Json, where: str) -> Json:
     """What has no place of its own in a tree, as it was; ``extra`` is a text in what Refork writes."""
     kept = {key: value for key, value in body.items() if key not in _TEXTS and key not in _ARRAYS}
     for key in ("extra", "tools"):
         if isinstance(text := kept.get(key), str) and text[:1] in ("{", "["):
-            value = json.loads(kept.pop(key))
+            value = parse_json(kept.pop(key).encode(), f"{where}, {key}")
             kept |= value if key == "extra" and isinstance(value, dict) else {key: value}
     return kept
 

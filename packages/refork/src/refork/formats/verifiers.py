@@ -131,7 +131,9 @@ def _scores(body: Json, ends: Sequence[NewNode]) -> Iterator[Record]:
     given = body.get("rewards") or {}
     known = [one for one in given.values() if one is not None]
     rewards = {name: (one or {}).get("score") for name, one in given.items()}
-    total = sum(one["score"] * one.get("weight", 1.0) for one in known) if known else None
+    # Where a part was not computed the sum is not known.
+    whole = bool(known) and all(one.get("score") is not None for one in known)
+    total = sum(one["score"] * one.get("weight", 1.0) for one in known) if whole else None
     task = body.get("task") if isinstance(body.get("task"), dict) else {}
     producer = Producer("verifiers", "1", {"task": str((task or {}).get("type", ""))})
     for end in ends:

@@ -200,7 +200,8 @@ def _turn(turn: Turn, before: list[int], after: Sequence[int] = ()) -> Json:
         "token_ids": [*before, *([] if ids is None else ids.tolist()), *after],
         "mask": [False] * len(before) + said.tolist() + [False] * len(after),
     }
-    return made | ({} if values is None else {"logprobs": values[said].tolist()})
+    known = values is not None and not np.isnan(values[said]).any()
+    return made | ({"logprobs": values[said].tolist()} if values is not None and known else {})
 
 
 def _tools(trajectory: Trajectory) -> Json:

@@ -24,12 +24,12 @@ from refork.formats.conversation import (
     tools_of,
 )
 from refork.formats.openai_chat import text_of
-from refork.formats.sampled import draft_id, finish_of
+from refork.formats.sampled import draft_id, finish_of, known_numbers
 from refork.plain import content_hash
 from refork.policies.base import Cost
 from refork.tree.node import NewNode, node_id
 from refork.tree.records import Remark
-from refork.types import Json, Message, NodeKind
+from refork.types import FloatArray, Json, Message, NodeKind
 
 #: Where ``info`` of our own traces says what a turn is made of, by the number of its node: where in the
 #: node's token ids it starts, and its pieces as tokens, characters, whether put there, how many were forced.
@@ -165,6 +165,11 @@ class GraphReader:
         self.parts = runs_of(self.nodes, where)
         self.pieces = dict(self._pieces(body.get("info")))
         self.ids = tokens_of(self.nodes, self.pieces)
+        self.logprobs = {
+            number: known_numbers(node["logprobs"])
+            for number, node in enumerate(self.nodes)
+            if isinstance(node.get("logprobs"), list)
+        }
         self.messages = [
             message_of(node["message"], f"{where}, node {n}") for n, node in enumerate(self.nodes)
         ]
@@ -243,6 +248,8 @@ class GraphReader:
             yield Remark(
                 "lost", "token ids: not every message of the trace has them in one piece", self.where
             )
+        if self.ids is not None and any(values is None for values in self.logprobs.values()):
+            yield Remark("lost", "log-probs: not all of them are known", self.where)
 
     def _given_nodes(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         messages = [self.messages[n] for n in part.members]
@@ -285,7 +292,7 @@ class GraphReader:
 
     def _generated_nodes(self, part: NodeRun, above: str | None) -> Iterator[NewNode]:
         number = part.members[0]
-        message, node = self.messages[number], self.nodes[number]
+        message, logprobs = self.messages[number], self.logprobs.get(number)
         call = self.calls.get(number, {})
         if above is None:
             empty = NodeRun([], None, False, [part])
@@ -299,8 +306,8 @@ class GraphReader:
                 yield self._scaffold(above, f"{number}s", ids.before)
                 above = node_id(above, None, "observation", f"{self.line}/{number}s")
             fields["tokens"] = np.array(ids.sampled, np.int32)
-            if len(node.get("logprobs") or ()) == len(ids.sampled):
-                fields["logprobs"] = np.array(node["logprobs"], np.float32)
+            if logprobs is not None and len(logprobs) == len(ids.sampled):
+                fields["logprobs"] = logprobs
         key = f"{self.line}/{number}"
         made = NewNode(
             kind="action",
@@ -313,7 +320,7 @@ class GraphReader:
             **_turn_facts(call),
         )
         if ids is not None and number in self.pieces:
-            *others, made = _in_pieces(made, self.pieces[number], node.get("logprobs") or [])
+            *others, made = _in_pieces(made, self.pieces[number], logprobs)
             yield from others
         yield made
         if ids is not None and ids.after:
@@ -330,14 +337,15 @@ class GraphReader:
         )
 
 
-def _in_pieces(turn: NewNode, told: Pieces, logprobs: Sequence[float]) -> list[NewNode]:
+def _in_pieces(turn: NewNode, told: Pieces, logprobs: FloatArray | None) -> list[NewNode]:
     """A turn as the nodes that it was written from; the last one has its key."""
     found: list[NewNode] = []
     message, tokens = turn.message or {}, turn.tokens
     assert tokens is not None
     parent, at, character, drawn = turn.parent, 0, 0, 0
     # The format has log-probs of what the policy chose, and of nothing that was given or forced.
-    fits = len(logprobs) == sum(size - forced for size, _, given, forced in told.pieces if not given)
+    known = np.zeros(0, np.float32) if logprobs is None else logprobs
+    fits = len(known) == sum(size - forced for size, _, given, forced in told.pieces if not given)
     alone = len(told.pieces) == 1
     for number, (size, characters, given, forced) in enumerate(told.pieces):
         last = number == len(told.pieces) - 1
@@ -346,7 +354,7 @@ def _in_pieces(turn: NewNode, told: Pieces, logprobs: Sequence[float]) -> list[N
         if not alone and number == 0 and set(message) - {"role", "content"} and not given:
             own = message | {"content": text}
         chosen = 0 if given else size - forced
-        values = np.array(logprobs[drawn : drawn + chosen], np.float32) if fits and not given else None
+        values = known[drawn : drawn + chosen] if fits and not given else None
         settings = {
             **(turn.settings or {}),
             **({"forced": tokens[at : at + forced].tolist()} if forced else {}),

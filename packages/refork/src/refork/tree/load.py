@@ -31,6 +31,7 @@ from refork.tree.scoring import scores as scores_of
 _BATCH: Final = 1000
 #: Places kept of one remark, and remarks told apart before the others are counted together.
 _PLACES, _REMARKS = 3, 200
+_OTHERS: Final = "other reasons"
 #: What records refer to comes first; within a batch they are written in this order. The texts are what a copy
 #: counts them as, printed as JSON, whatever the classes are called.
 _ORDER: Final[dict[type, str]] = {
@@ -86,16 +87,19 @@ class Loaded:
 
     def note(self, remark: Remark) -> None:
         """Count a remark."""
-        found = next((n for n in self.remarks if (n.kind, n.what) == (remark.kind, remark.what)), None)
+        found = self._noted(remark.kind, remark.what)
         if found is None:
-            if len(self.remarks) >= _REMARKS:
-                return self.note(Remark(remark.kind, "other reasons", remark.where, remark.count))
-            found = Noted(remark.kind, remark.what)
-            self.remarks.append(found)
+            # The entries that count the others together come on top of the limit, one for each kind.
+            what = remark.what if len(self.remarks) < _REMARKS else _OTHERS
+            found = self._noted(remark.kind, what) or Noted(remark.kind, what)
+            if not found.count:
+                self.remarks.append(found)
         found.count += remark.count
         if remark.where is not None and len(found.places) < _PLACES:
             found.places.append(remark.where)
-        return None
+
+    def _noted(self, kind: str, what: str) -> Noted | None:
+        return next((one for one in self.remarks if (one.kind, one.what) == (kind, what)), None)
 
     def count(self, kind: Literal["skipped", "lost", "redacted"]) -> int:
         """How many remarks of a kind."""

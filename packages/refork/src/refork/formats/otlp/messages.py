@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from refork.errors import BadInput
 from refork.formats.answers import whole_message
 from refork.formats.conversation import tool_call
 from refork.formats.otlp.batches import Event, Span
+from refork.json_guard import parse_json
 from refork.types import Json, Message
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
@@ -302,6 +304,6 @@ def _json(raw: Any) -> Any:
     if not isinstance(raw, str) or raw[:1] not in ("[", "{"):
         return raw
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return parse_json(raw.encode(), "")
+    except BadInput:
         return raw

@@ -20,8 +20,9 @@ from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp.messages import SpanMessages, span_messages
-from refork.formats.sampled import draft_id, finish_of
+from refork.formats.sampled import finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
+from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer, Score
@@ -118,8 +119,7 @@ def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator
         trajectory.last(told.of_trace(agents), _failed(agents, by_id))
     yield from trajectory.new_nodes
     for span in spans:
-        at = trajectory.main.get(_key(span)) or trajectory.new_nodes[-1]
-        yield from _scores(span, draft_id(at))
+        yield from _scores(span, trajectory.place(_key(span), span.id))
 
 
 def operation(span: Span) -> str | None:
@@ -246,9 +246,9 @@ def _scores(span: Span, node: str) -> Iterator[Record]:
 def _producer(attributes: Json) -> Producer:
     """Who gave a score: as the writer says it, or the evaluation's label scale."""
     try:
-        body = json.loads(attributes[PRODUCER])
+        body = parse_json(attributes[PRODUCER].encode(), "")
         return Producer(str(body["name"]), str(body["version"]), dict(body["config"]))
-    except (LookupError, TypeError, ValueError, RecursionError):
+    except (BadInput, LookupError, TypeError, ValueError, AttributeError):
         return Producer("otlp")
 
 
