@@ -79,10 +79,17 @@ def simulated_problem(problem: Problem, seconds: float | None) -> tuple[Problem,
             break
         expected *= _part(small, halved)
         small = halved
-    if small is problem:
+    # Bytes that were assumed, or told as a number, are assumed at the new sizes too.
+    small, _ = with_bytes(small)
+    if small.sizes == problem.sizes:
         return problem, [f"the simulated run may take {expected:.0f} s: no smaller sizes were found"]
     sizes = ", ".join(f"{name}={size}" for name, size in small.sizes.items())
-    return small, [f"simulated at {sizes}: at full size it would take about {seconds * SLOWER:.0f} s"]
+    notes = [f"simulated at {sizes}: at full size it would take about {seconds * SLOWER:.0f} s"]
+    if problem.work is not None and small.work is None:
+        notes.append(
+            "flops at these sizes are not known (flops=E over the sizes): values per flop are absent"
+        )
+    return small, notes
 
 
 def _halved(problem: Problem) -> Problem | None:
@@ -234,8 +241,9 @@ def diagnose(
     notes += told
     if work is None:
         notes.append("flops are not declared (flops=E): values per flop, and the class by theory, are absent")
-    smaller = small.work if small is not problem else None
-    found = diagnose_cpu(signals, work, ceilings, simulated=smaller, inherent=code.inherent)
+    smaller = small is not problem
+    counted = small.work
+    found = diagnose_cpu(signals, work, ceilings, simulated=counted, smaller=smaller, inherent=code.inherent)
     if code.inherent:
         notes.append("each iteration waits for the last one even where sums may be reordered")
     findings = with_places(found.findings, code.built, name)
@@ -243,12 +251,12 @@ def diagnose(
         problem=problem,
         candidate=chosen,
         diagnosis=replace(found, findings=findings),
-        signals=signals | derived(signals, work, ceilings, smaller),
+        signals=signals | derived(signals, work, ceilings, counted, smaller=smaller),
         ceilings=ceilings,
         work=work,
         seconds=seconds,
         evaluated=evaluated,
-        simulated=dict(small.sizes) if smaller is not None else {},
+        simulated=dict(small.sizes) if smaller else {},
         notes=tuple(notes),
         lines=source_lines(findings, chosen.source, name),
     )

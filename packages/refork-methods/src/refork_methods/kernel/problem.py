@@ -215,13 +215,18 @@ class Problem:
         return Work(self.flops, self.bytes)
 
     def resized(self, sizes: Mapping[str, int]) -> Problem:
-        """The same at other sizes; its work is not declared where it was no expression.
+        """The same at other sizes; its work is not declared where the sizes do not say it.
 
         Raises:
             BadInput: an array has no elements at these sizes.
         """
         new = {**self.sizes, **sizes}
-        flops, of_bytes = (None if one is None else value(one, new, "work") for one in self.work_of)
+        # A plain number tells of the old sizes alone; none at all is none at any size.
+        known = (
+            one if one is not None and (names_in(one) or not value(one, {}, "work")) else None
+            for one in self.work_of
+        )
+        flops, of_bytes = (None if one is None else value(one, new, "work") for one in known)
         return replace(self, sizes=new, flops=flops, bytes=of_bytes)
 
     @property

@@ -11,6 +11,7 @@ import pytest
 
 from kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
 from refork.errors import BadInput
+from refork_methods.kernel import diagnose as diagnosing
 from refork_methods.kernel.bench import Bench, Calibration, Candidate
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.perf import calls_for, repeated, sampled
@@ -93,6 +94,20 @@ def test_a_strided_sum_from_its_source_to_sentences(
     )
     # Simulated counts are exact; one call or another differs by the inputs' place in memory alone.
     assert m.READS.of(again.signals) == m.READS.of(found.signals)
+
+
+@needs_gcc
+@needs_valgrind
+@pytest.mark.parametrize(("work", "reads"), [("flops=n*n", 1.0), ("flops=65536", None)])
+def test_a_smaller_simulated_call_is_counted_by_its_own_work(
+    opened: Callable[[str], Bench], known: Calibration, monkeypatch: pytest.MonkeyPatch,
+    work: str, reads: float | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(diagnosing, "CACHE", 0)
+    bench = opened(COLUMNS.replace("flops=n*n bytes=4*n*n+4*n", work))
+    found = diagnose(bench.problem, bench=bench, calibration=known, parts=("cachegrind",), seconds=0.1)
+    assert found.to_json()["simulated_sizes"] == {"n": 128}
+    assert m.READS_PER_FLOP.of(found.signals) == (reads and pytest.approx(reads, abs=0.05))
 
 
 @needs_gcc
