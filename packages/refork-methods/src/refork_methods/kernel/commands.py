@@ -294,7 +294,9 @@ def arms(
 ) -> None:
     """Compare finished searches by what their writer was told, paired by kernel and seed.
 
-    One-sided signed-rank tests, corrected for their number. Example: refork kernel arms runs/
+    One-sided signed-rank tests over kernels, each the mean of its seeds, corrected for their number.
+
+    Example: refork kernel arms runs/
     """
     from refork_methods.kernel.search.arms import compare_arms, read_arms
 
@@ -303,11 +305,11 @@ def arms(
         print_json([asdict(one) for one in tests])
         return
     rows = [
-        (one.better, one.other, str(one.cases), f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]",
-         f"{one.p:.3g}", f"{one.adjusted:.3g}")
+        (one.better, one.other, str(one.kernels), str(one.cases),
+         f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]", f"{one.p:.3g}", f"{one.adjusted:.3g}")
         for one in tests
     ]  # fmt: skip
-    print_table(("better", "other", "cases", "ratio", "p", "p (Holm)"), rows)
+    print_table(("better", "other", "kernels", "cases", "ratio", "p", "p (Holm)"), rows)
 
 
 def _print_search(found: SearchResult) -> None:
