@@ -17,6 +17,8 @@ from refork.errors import BadInput, CannotDo
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
+from refork_methods.kernel.bench.calibration import peak_of
+from refork_methods.kernel.bench.process import layout_of
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.build import for_profiling
 from refork_methods.kernel.cpu.cachegrind import Simulated, caches, simulate
@@ -292,12 +294,11 @@ def ceilings_of(problem: Problem, calibration: Calibration, calls: int) -> tuple
     """
     found = calibration.ceilings
     notes: list[str] = []
-    kinds = {one.ctype for one in problem.arguments} | {problem.returns}
-    # With both kinds the float ceiling stays: it is the higher one, so no share comes out too large.
-    if "double" in kinds and "float" not in kinds:
-        found = replace(found, flops=calibration.flops64)
+    peak = peak_of(problem, calibration)
+    if peak != found.flops:
+        found = replace(found, flops=peak)
         notes.append("the ceiling of arithmetic is that of double precision")
-    size = array_bytes(problem) * calls
+    size = layout_of(problem).touched * calls
     if size <= calibration.cache_bytes:
         found = replace(found, bandwidth=max(calibration.cached, calibration.bandwidth))
         notes.append(

@@ -185,3 +185,6 @@ def test_ceilings_fit_the_numbers_and_where_they_lie(tmp_path: Path) -> None:
     often, notes = ceilings_of(problem, KNOWN, 40)
     assert often.bandwidth == KNOWN.bandwidth
     assert notes == ["the ceiling of arithmetic is that of double precision"]
+    # What is read and written lies in memory once.
+    path.write_text("// refork: entry=f n=131072 x=n:inout\nvoid f(int n, double *x) { x[n - 1] = 1; }\n")
+    assert ceilings_of(read_problem(path), KNOWN, 1)[0].bandwidth == KNOWN.cached

@@ -171,6 +171,18 @@ def test_reads_what_the_search_writes(tmp_path: Path) -> None:
     assert figures(search).granted == ()
 
 
+@pytest.mark.parametrize("none", [None, 0.0])
+def test_work_that_is_not_declared_is_no_zero(tmp_path: Path, none: float | None) -> None:
+    told = facts()["problem"]
+    found = numbers(tmp_path, small(), problem=told | {"flops": none}).original
+    assert found is not None
+    assert found.flops == none
+    assert found.roof_share is not None
+    search = read_search(store(tmp_path / "t", small(), problem=told | {"bytes": none}))
+    assert search.work is None
+    assert figures(search).original is None
+
+
 def test_a_cut_last_line_is_passed_over(tmp_path: Path) -> None:
     folder = store(tmp_path / "s", matmul(5)[0])
     with (folder / "nodes.jsonl").open("a") as stream:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernel.diagnose.conftest import KNOWN
 from kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
 from refork.errors import BadInput, Mismatch, TreeBusy
 from refork_methods.kernel.bench.result import Candidate, Evaluated
@@ -41,6 +43,16 @@ def test_a_folder_tells_the_whole_search(tmp_path: Path) -> None:
         assert (tmp_path / "s" / "sources" / f"{line['source']}.c").exists()
     assert result.faster
     assert result.chain == tuple(result.best.candidate.source.split()[1:])
+
+
+def test_the_ceilings_are_those_of_a_diagnosis(tmp_path: Path) -> None:
+    wide = replace(PROBLEM, arguments=(replace(PROBLEM.arguments[1], ctype="double"),))
+    run_search(
+        wide, KernelSearchSettings(evaluations=3), tmp_path / "s", evaluator=evaluator(),
+        writer=WordWriter(("a",)), calibration=KNOWN,
+    )  # fmt: skip
+    told = read_facts(tmp_path / "s")["ceilings"]
+    assert told == {"flops": KNOWN.flops64, "bandwidth": KNOWN.cached, "noise": KNOWN.noise}
 
 
 def test_a_finished_search_is_not_done_again_and_a_longer_one_goes_on(tmp_path: Path) -> None:

@@ -208,16 +208,15 @@ def _timing_rows(search: Search, figures: Figures) -> Iterator[tuple[str, str, s
     yield "timings", str(len(first.samples)), str(best.samples) if best else DASH
     yield "worst relative error", scientific(first.error), scientific(best.error if best else None)
     if search.work is not None:
-        yield "useful work a second", _rate(figures.original, search), _rate(figures.reached, search)
+        yield "useful work a second", _rate(figures.original), _rate(figures.reached)
         yield "share of the roof", _roof_share(figures.original), _roof_share(figures.reached)
 
 
-def _rate(where: RoofPosition | None, search: Search) -> str:
+def _rate(where: RoofPosition | None) -> str:
     """What a kernel does a second: useful flop where it has any, else compulsory bytes; a dash for None."""
     if where is None:
         return DASH
-    flops = search.work is not None and search.work.flops > 0
-    return per_second(where.flops, "flop") if flops else per_second(where.bandwidth, "B")
+    return per_second(where.flops, "flop") if where.flops else per_second(where.bandwidth, "B")
 
 
 def _roof_share(where: RoofPosition | None) -> str:
@@ -230,7 +229,7 @@ def _roof_words(search: Search, figures: Figures) -> str:
         return "No kernel is right, so none has a place under the roof."
     if search.work is None:
         return "The useful work of a call is not declared: give the problem its flops and bytes."
-    ends = f"From {_rate(figures.original, search)} to {_rate(figures.reached, search)}"
+    ends = f"From {_rate(figures.original)} to {_rate(figures.reached)}"
     if search.ceilings is None:
         return f"{ends}. The machine was not calibrated: `refork kernel calibrate`, then search again."
     ends = f"{ends}, from {_roof_share(figures.original)} of the roof to {_roof_share(figures.reached)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
@@ -11,6 +12,7 @@ from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.diagnose import ceilings_of
 from refork_methods.kernel.problem import Problem
 from refork_methods.kernel.search.folder import (
     SOURCES,
@@ -116,7 +118,8 @@ def run_search(
     with SearchFolder(folder, begun, problem.suffix) as record, Interrupt() as stop:
         loop = SearchLoop(problem.entry, original, settings, evaluator, writer, record=record)
         if not loop.run(progress, lambda: stop.asked):
-            record.note(state="stopped", best=loop.best.number, tried=loop.done)
+            under = _ceilings(problem, calibration, loop.nodes)
+            record.note(state="stopped", best=loop.best.number, tried=loop.done, ceilings=under)
             raise KeyboardInterrupt
         facts = record.facts
         # Where more was tried since, the stored duel is of a best of before.
@@ -126,7 +129,9 @@ def run_search(
             if settings.feedback != "none":
                 loop.observe_best(progress)
             best, final = _duel(loop, evaluator, progress)
-            record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
+            under = _ceilings(problem, calibration, loop.nodes)
+            told = final.to_json()
+            record.note(state="done", best=best.number, tried=loop.done, final=told, ceilings=under)
             resumed = record.resumed
         return SearchResult(
             folder=folder, nodes=tuple(loop.nodes), best=best, final=final, suffix=problem.suffix,
@@ -147,13 +152,24 @@ def _facts(
             "atol": problem.atol, "flags": list(problem.flags),
             "arguments": [asdict(one) for one in problem.arguments],
         },
-        "ceilings": None if calibration is None else asdict(calibration.ceilings),
+        "ceilings": _ceilings(problem, calibration, []),
         "machine": None if calibration is None else calibration.machine,
         "state": "running",
         "best": None,
         "final": None,
     }  # fmt: skip
     return told
+
+
+def _ceilings(problem: Problem, calibration: Calibration | None, nodes: Sequence[SearchNode]) -> Json | None:
+    """Those that a diagnosis sets the problem's kernels under; None on a machine that was not measured.
+
+    Where its arrays lie follows from how many calls a sample of the original takes: one until it was timed.
+    """
+    if calibration is None:
+        return None
+    calls = nodes[0].evaluated.calls if nodes else None
+    return asdict(ceilings_of(problem, calibration, calls or 1)[0])
 
 
 def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[SearchNode, Evaluated]:
