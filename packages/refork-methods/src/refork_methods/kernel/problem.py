@@ -242,7 +242,7 @@ _QUALIFIERS = re.compile(
     r"__attribute__\s*\(\(.*?\)\)|struct)\b"
 )
 _DEFINE = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+\(?[ \t]*(\d+)[uUlL]*[ \t]*\)?[ \t]*(?://.*|/\*.*)?$",
+    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+\(?[ \t]*(0|[1-9]\d*)[uUlL]*[ \t]*\)?[ \t]*(?://.*|/\*.*)?$",
     re.M,
 )
 _TYPEDEF = re.compile(r"\btypedef\s+([A-Za-z_][\w ]*?)\s+([A-Za-z_]\w*)\s*;")
@@ -504,8 +504,10 @@ def _comments(source: str, where: str) -> dict[str, Any]:
 
 
 def _macros(source: str, flags: tuple[str, ...]) -> dict[str, int]:
-    """Whole numbers that the file or ``-D`` flags define."""
-    given = {name: int(number) for name, number in re.findall(r"-D(\w+)=(\d+)(?= |$)", " ".join(flags))}
+    """Whole numbers that the file or ``-D`` flags define; not such as 010, which is octal in C."""
+    given = {
+        name: int(number) for name, number in re.findall(r"-D(\w+)=(0|[1-9]\d*)(?= |$)", " ".join(flags))
+    }
     # The flag wins: a file that lets itself be told has its #define inside #ifndef.
     return {name: int(number) for name, number in _DEFINE.findall(source)} | given
 

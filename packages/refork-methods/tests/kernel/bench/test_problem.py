@@ -163,3 +163,10 @@ def test_settings_from_the_command_line() -> None:
     for bad in ("n", "=5", "n=", "a b=1", "sizes=3"):
         with pytest.raises(BadInput, match="setting"):
             parse_settings([bad])
+
+
+def test_octal_macros_are_no_sizes(tmp_path: Path) -> None:
+    source = "#define N 010\nvoid f(float *x) { for (int i = 0; i < N; i++) x[i] = 1; }"
+    for text, flags in ((source, "-O2"), (source.split("\n", 1)[1], "-O2,-DN=010")):
+        with pytest.raises(BadInput, match="what is"):
+            read(tmp_path, text, x="N", flags=flags)
