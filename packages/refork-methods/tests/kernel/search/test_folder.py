@@ -154,6 +154,25 @@ def test_another_search_in_the_folder_is_refused_by_name(tmp_path: Path) -> None
         )  # fmt: skip
 
 
+def test_another_machine_or_compiler_is_refused_by_name(tmp_path: Path) -> None:
+    def on(machine: dict[str, str] | None) -> None:
+        known = None if machine is None else replace(KNOWN, machine=machine)
+        run_search(
+            PROBLEM, KernelSearchSettings(evaluations=3), tmp_path / "s", evaluator=evaluator(),
+            writer=WordWriter(("a",)), calibration=known,
+        )  # fmt: skip
+
+    on({"processor": "p", "gcc": "12"})
+    on({"processor": "p", "gcc": "12"})
+    with pytest.raises(Mismatch, match=r"machine's gcc \(was '12', now '13'\)"):
+        on({"processor": "p", "gcc": "13"})
+    # A folder that knows of no machine holds no search of another one.
+    on(None)
+    facts = read_facts(tmp_path / "s") | {"machine": None}
+    (tmp_path / "s" / "search.json").write_text(json.dumps(facts))
+    on({"processor": "p", "gcc": "13"})
+
+
 def test_a_folder_is_one_searchs_at_a_time(tmp_path: Path) -> None:
     facts = {"settings": {}, "writer": "w", "problem": {}}
     with SearchFolder(tmp_path / "s", facts), pytest.raises(TreeBusy):
