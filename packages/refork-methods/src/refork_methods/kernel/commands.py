@@ -15,6 +15,7 @@ from refork.cli.screen import print_table, secho
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
+    from refork.types import Json
     from refork_methods.kernel.bench.result import Evaluated
     from refork_methods.kernel.diagnose import Diagnosed
     from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
@@ -274,7 +275,10 @@ def search(
     )
     with jailed.unconfined(unconfined), LiveProgress() as live:
         problem = _problem(kernel, entry, given)
-        found = search_problem(problem, settings, out, writer=writer, max_tokens=max_tokens, progress=live)
+        asked: Json = {"file": str(kernel), "set": given or [], "out": str(out)}
+        found = search_problem(
+            problem, settings, out, writer=writer, max_tokens=max_tokens, asked=asked, progress=live
+        )
     if as_json:
         print_json(found.to_json())
     else:

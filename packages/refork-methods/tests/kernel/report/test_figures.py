@@ -238,6 +238,13 @@ def test_the_command_has_what_was_asked_for(tmp_path: Path) -> None:
     assert shlex.split(commands(read_search(other))[0])[-8:] == [
         "--seed", "3", "--search", "hill", "--writer", "chat:model", "--out", "b",
     ]  # fmt: skip
+    asked = {"file": "kernels/mm fast.c", "set": ["n=512", "c=n*n:out", "rtol=1e-3"], "out": "runs/mm"}
+    again, report = commands(read_search(store(tmp_path / "mm", matmul(3)[0], asked=asked)))
+    assert shlex.split(again) == [
+        "refork", "kernel", "search", "kernels/mm fast.c", "--entry", "matmul", "--set", "n=512", "--set",
+        "c=n*n:out", "--set", "rtol=1e-3", "--evaluations", "40", "--seed", "0", "--out", "runs/mm",
+    ]  # fmt: skip
+    assert shlex.split(report)[-1] == "runs/mm"
 
 
 def test_a_search_that_was_run(tmp_path: Path) -> None:

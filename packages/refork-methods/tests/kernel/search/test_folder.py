@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,37 @@ def test_a_finished_search_is_not_done_again_and_a_longer_one_goes_on(tmp_path: 
     search(tmp_path / "s", evaluations=31)
     search(tmp_path / "straight", evaluations=31)
     assert texts(tmp_path / "s")[:2] == texts(tmp_path / "straight")[:2]
+
+
+def test_the_winner_of_the_last_duel_is_timed_once_more(tmp_path: Path) -> None:
+    """Of several equal kernels the luckiest wins: the time by which it won is not what is told."""
+    asked: list[int] = []
+
+    class Lucky:
+        noise, prepare, evaluate, observe = (
+            1.0,
+            evaluator().prepare,
+            evaluator().evaluate,
+            evaluator().observe,
+        )
+
+        def duel(self, candidates: Sequence[Candidate]) -> list[Evaluated]:
+            asked.append(len(candidates))
+            times = [2.0 + number for number in range(len(candidates))] if len(candidates) > 1 else [1.5]
+            if fails and len(candidates) == 1:
+                return [Evaluated(ok=False, stage="check", why="no")]
+            return [Evaluated(ok=True, stage="done", speedup=one, low=one, high=one) for one in times]
+
+    for fails, final in ((False, 1.5), (True, 1.0)):
+        asked.clear()
+        result = run_search(
+            PROBLEM, KernelSearchSettings(evaluations=12), tmp_path / str(fails), evaluator=Lucky(),
+            writer=WordWriter(("a", "b")),
+        )  # fmt: skip
+        assert asked == [asked[0], *([1] * asked[0] if fails else [1])]
+        assert asked[0] > 1
+        assert result.final.speedup == final
+        assert (result.best.number == 0) == fails
 
 
 class StopError(BaseException):

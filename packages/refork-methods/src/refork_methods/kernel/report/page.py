@@ -44,6 +44,7 @@ _CELL = 160
 _ACTS = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 #: How kernels end that fail: each, and several of them.
 _FAILED = {
+    "untried": ("not tried", "before they were tried"),
     "build": ("does not build", "at the build"),
     "run": ("stops with an error", "when run"),
     "check": ("wrong result", "with a wrong result"),
@@ -368,12 +369,20 @@ def _machine(search: Search) -> dict[str, str]:
 
 
 def commands(search: Search) -> list[str]:
-    """The commands that make this search and this report again."""
-    folder, problem = search.folder.resolve().name, search.part("problem")
-    parts = ["refork", "kernel", "search", f"{problem.get('name')}{problem.get('suffix', '')}"]
+    """The commands that make this search and this report again.
+
+    A search that was not begun on the command line has no file and no settings: its name stands for it.
+    """
+    problem, asked = search.part("problem"), search.part("asked")
+    folder = str(asked.get("out") or search.folder.resolve().name)
+    file = asked.get("file") or f"{problem.get('name')}{problem.get('suffix', '')}"
+    parts = ["refork", "kernel", "search", str(file)]
     parts += ["--entry", str(problem["entry"])] if problem.get("entry") else []
-    for name, size in (problem.get("sizes") or {}).items():
-        parts += ["--set", f"{name}={size}"]
+    given = [str(item) for item in asked.get("set") or []]
+    named = {item.partition("=")[0] for item in given}
+    sizes = [f"{name}={size}" for name, size in (problem.get("sizes") or {}).items() if name not in named]
+    for item in (*given, *sizes):
+        parts += ["--set", item]
     usual: dict[str, Any] = KernelSearchSettings().to_json()
     for name in ("evaluations", "seed", "search", "feedback", "batch", "unguided"):
         value = search.part("settings").get(name, usual[name])
