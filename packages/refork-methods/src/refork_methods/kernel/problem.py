@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Longer ones are no length or operation count.
 LONGEST = 400
 _HIGHEST = 64
+#: Bits of a whole number, of which powers of powers would have millions; a float has no more than 1024.
+_BITS = 4096
 
 
 def value(text: str, names: Mapping[str, float], where: str) -> float:
@@ -87,6 +89,8 @@ def _power(left: float, right: float) -> float:
     # A whole number to a huge power would take all memory before its size could be looked at.
     if abs(right) > _HIGHEST:
         raise ValueError(f"a power over {_HIGHEST}")
+    if isinstance(left, int) and left.bit_length() * right > _BITS:
+        raise ValueError("a power of too large a number")
     return float(left**right) if right < 0 else left**right
 
 
@@ -420,7 +424,8 @@ def parse(source: str, suffix: str) -> Tree:
     return Parser(Language(grammar.language())).parse(source.encode())
 
 
-_BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
+#: A line of a problem's comment block.
+BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
 _KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")
 _ROLES = ("in", "out", "inout", "scalar")
 #: Relative tolerances, and those against the root mean square of an output.
@@ -496,7 +501,7 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
 
 
 def _comments(source: str, where: str) -> dict[str, Any]:
-    items = [item for line in _BLOCK.findall(source) for item in line.split()]
+    items = [item for line in BLOCK.findall(source) for item in line.split()]
     for item in items:
         if not re.fullmatch(r"[^=]+=.+", item):
             raise BadInput(f"{item!r} in the comment block", where=where, hint="KEY=VALUE without spaces")

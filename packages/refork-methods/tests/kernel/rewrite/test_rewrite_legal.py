@@ -319,3 +319,14 @@ def test_a_matrix_product_reaches_a_register_tile_in_two_moves() -> None:
         MATMUL, "restrict()", "tile(k,256)", "tile(j#2,64)", "pack(b,k0)", "register_tile(i#2,8,32)"
     )
     assert "float b_tile[16384];" in packed
+
+
+@pytest.mark.parametrize(
+    "comment", ["// refork: h=%s:inout", "/* refork: h=%s:inout */", "/*\n * refork: h=%s\n */"]
+)
+def test_a_tables_length_is_read_of_every_comment_block(comment: str) -> None:
+    head = "void run(int n, int bins, const int *restrict x, int *restrict h)"
+    body = f"{head} {{ for (int i = 0; i < n; i++) h[x[i]]++; }}"
+    assert "private_table(i,4)" in _ids(f"{comment % 'bins'}\n{body}")
+    # Of a length that is no plain name no part is taken for it.
+    assert _ids(f"{comment % 'bins-1'}\n{body}", "private_table") == []
