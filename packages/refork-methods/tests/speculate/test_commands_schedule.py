@@ -123,9 +123,12 @@ def test_check_lossless_of_a_decoder(models):
     """Level 0.001 over five settings, fixed seed."""
     words = run(
         "check-lossless", "--model", models / "target", "--drafter", models / "drafter", "--rule", "coupled",
-        "--prompt", "ab", "--samples", 120,
+        "--prompt", "ab", "--samples", 120, status=1,
     )  # fmt: skip
-    assert "lossless; least corrected p" in words
+    # A random model says nearly every token equally often: under two settings the samples test nothing.
+    assert ": not certified; least corrected p" in words
+    assert "over 3 distributions" in words
+    assert words.count("not tested, too few samples") == 2
     assert "greedy answers that differ: 0" in words
     assert "an exact one fails once in 1000" in words
     assert words.count("samples") == 5

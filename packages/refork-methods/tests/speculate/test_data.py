@@ -73,6 +73,13 @@ def test_lines_that_are_no_prompts(body):
         parse_prompt(body, "line 3")
 
 
+def test_separators_inside_a_string_end_no_line(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    said = "a\u2028b\u0085c"
+    path.write_bytes("\r\n".join([json.dumps({"text": said}, ensure_ascii=False)] * 2).encode())
+    assert [prompt.text for prompt in read_prompts(path)] == [said, said]
+
+
 def test_no_prompts(tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
@@ -125,6 +132,22 @@ def test_answers_do_not_depend_on_where_a_call_stopped(policy, tmp_path, monkeyp
     assert path.read_text() == text
     for other in (whole, again):
         assert data_digest(other.examples) == data_digest(straight.examples)
+
+
+@pytest.mark.parametrize("kept", [0, 9, -1])
+def test_a_header_that_a_crash_cut_short_is_written_anew(policy, tmp_path, kept):
+    path = tmp_path / "answers.jsonl"
+    prompts = [Prompt(text="ab")]
+    answers(policy, prompts, SHORT, path=path)
+    text = path.read_text()
+    path.write_text(text.partition("\n")[0][: kept or None] if kept else "")
+    answers(policy, prompts, SHORT, path=path)
+    assert path.read_text() == text
+    # What is not ours is not written over.
+    path.write_text("notes of mine")
+    with pytest.raises(Mismatch):
+        answers(policy, prompts, SHORT, path=path)
+    assert path.read_text() == "notes of mine"
 
 
 def test_other_answers_are_not_mixed(policy, tmp_path):

@@ -11,6 +11,8 @@ from refork_methods.speculate.config import draft_config, eagle_layers
 from refork_methods.speculate.context import as_proposer
 from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import Lesson, build_draft
+from refork_methods.speculate.policy import open_speculator
+from refork_methods.speculate.profile import profile
 from support.drafters import random_target, shaken
 
 WIDTH, LENGTH, BLOCK = 32, 24, 4
@@ -131,6 +133,13 @@ def test_it_drafts_for_the_speculative_decoder(target, rule, tmp_path):
         found = {item.index: item.tokens.tolist() for item in decoder.sample(requests, free)}
         assert [found[i] for i in range(4)] == plain
     assert decoder.stats.drafted > 0
+
+
+def test_a_server_drafts_with_it_for_a_batch(target, tmp_path):
+    save_draft(draft := eagle(target), draft.config, tmp_path)
+    found = open_speculator(tmp_path, target, rule="coupled", cost=None, calibration=None, most=None)
+    cost = profile(target, found, tokens=[1, 2, 4], requests=[1, 2], repeats=1, sweeps=1, context=8)
+    assert cost.requests.tolist() == [1, 2]
 
 
 def test_what_is_no_eagle_is_refused(target):

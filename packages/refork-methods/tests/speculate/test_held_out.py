@@ -19,6 +19,8 @@ def test_read_of_the_figures_of_a_training():
     told = {"accept_rate": [0.7, 0.6], "kept_drawn": [0.5, 0.4], "kept_greedy": [0.9, 0.8]}
     assert HeldOut.read(told, 2) == HeldOut((0.5, 0.4), (0.9, 0.8))
     assert HeldOut.read({**told, "kept_drawn": None, "kept_greedy": None}, 2) == HeldOut((0.7, 0.6))
+    # Nothing was drawn with chance: the rate of both is that of greedy answers, and lent, not owned.
+    assert HeldOut.read({**told, "kept_drawn": None}, 2) == HeldOut(greedy=(0.9, 0.8))
 
 
 def test_a_drafter_from_before_the_laws_were_told_apart():

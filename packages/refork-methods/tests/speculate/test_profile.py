@@ -118,6 +118,13 @@ def test_a_real_model_and_drafter_are_measured(target):
     assert PrefixScheduler(again).plan(np.full((1, 3), 0.9)).sum() <= 3
 
 
+def test_a_speculator_may_be_profiled_again(target):
+    speculator = drafter(target)
+    for _ in range(2):
+        profile(target, speculator, tokens=[1, 2], requests=[1, 2], repeats=1, sweeps=1, context=8)
+    assert speculator.bytes == 0
+
+
 def test_larger_passes_cost_what_their_requests_contexts_cost(target):
     """Steps of 1, 2 and 4 tokens, then two requests with one context: a millisecond less than with two."""
     clock = Ticking([0.001, 0.003, 0.004, 0.002])

@@ -99,6 +99,23 @@ def test_logs_that_cannot_be_replayed():
         replay(Rounds.of(logged(loads=(8,), steps=2)), StepCost.of({1: 1.0, 2: 1.0}), {})
 
 
+def test_requests_that_were_not_drafted_for_are_a_part_of_the_load():
+    """A probe drafts for 4 of 64 requests; its pass of 72 tokens takes the time of 72, not of 12."""
+    cost = StepCost.of({tokens: 0.01 * tokens for tokens in range(1, 129)}, {4: 0.05}, shares={4: 0.5})
+    seconds = float(cost.step(np.array([72]), 4, 60)[0])
+    rounds = [
+        Round((2.0, 2.0), 2, 1, schedule="early_stop", step=step, tokens_in_batch=72, seconds=seconds)
+        for step in range(12)
+        for _ in range(4)
+    ]
+    found = replay(Rounds.of(rounds), cost, {"fixed:2": PrefixScheduler(None, "fixed", length=2)}, skip=False)
+    assert found.cost_ratio == pytest.approx(1.0)
+    for one in found.schedules:
+        assert [(load.low, load.high) for load in one.loads] == [(64, 64)]
+        assert one.realised == pytest.approx((60 + 4 * 2) / seconds)
+        assert one.verified == pytest.approx(8 / 64)
+
+
 def test_the_picture():
     rounds = Rounds.of(logged())
     rules = {"early_stop": PrefixScheduler(COST), "<b>": PrefixScheduler(None, "fixed", length=1)}

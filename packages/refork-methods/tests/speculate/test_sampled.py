@@ -140,6 +140,32 @@ def test_a_detectable_distance_is_detected():
     assert found >= 40
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        against_distribution("x", Counter({(0,): 4}), {(0,): 0.5, (1,): 0.5}),
+        against_distribution("x", Counter(), {(0,): 0.5, (1,): 0.5}),
+        against_distribution("x", Counter({(i,): 1 for i in range(99)}), {(i,): 0.01 for i in range(100)}),
+        against_samples("x", Counter({(0,): 4}), Counter({(1,): 4})),
+        against_samples("x", Counter({(0,): 4}), Counter({(0,): 4})),
+        against_samples("x", Counter(), Counter()),
+    ],
+)
+def test_samples_too_few_for_two_cells_test_nothing(found):
+    assert found.p is None
+    assert found.detectable is None
+
+
+@pytest.mark.parametrize("plain", [Word([0.5, 0.3, 0.2]), Blind(Word([0.5, 0.3, 0.2]))])
+def test_what_was_not_tested_is_not_certified(plain):
+    settings = {"plain": Sampling(), "one word": Sampling(top_k=1)}
+    found = check_decoder(
+        plain, Word([0.5, 0.3, 0.2], says=[1.0, 0.0, 0.0]), [PROMPT], settings, samples=3, greedy=[PROMPT]
+    )
+    assert found.cases[0].p is None
+    assert (found.mismatches, found.lossless) == (0, False)
+
+
 def test_laws_of_one_outcome():
     assert against_distribution("x", Counter({(0,): 9}), {(0,): 1.0}).p == 1.0
     assert against_samples("x", Counter({(0,): 9}), Counter({(0,): 9})).p == 1.0

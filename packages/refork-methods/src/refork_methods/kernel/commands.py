@@ -15,6 +15,7 @@ from refork.cli.screen import print_table, secho
 from refork.errors import BadInput
 
 if TYPE_CHECKING:
+    from refork.types import Json
     from refork_methods.kernel.bench.result import Evaluated
     from refork_methods.kernel.diagnose import Diagnosed
     from refork_methods.kernel.gpu.diagnose import GpuDiagnosed
@@ -274,7 +275,10 @@ def search(
     )
     with jailed.unconfined(unconfined), LiveProgress() as live:
         problem = _problem(kernel, entry, given)
-        found = search_problem(problem, settings, out, writer=writer, max_tokens=max_tokens, progress=live)
+        asked: Json = {"file": str(kernel), "set": given or [], "out": str(out)}
+        found = search_problem(
+            problem, settings, out, writer=writer, max_tokens=max_tokens, asked=asked, progress=live
+        )
     if as_json:
         print_json(found.to_json())
     else:
@@ -294,7 +298,9 @@ def arms(
 ) -> None:
     """Compare finished searches by what their writer was told, paired by kernel and seed.
 
-    One-sided signed-rank tests, corrected for their number. Example: refork kernel arms runs/
+    One-sided signed-rank tests over kernels, each the mean of its seeds, corrected for their number.
+
+    Example: refork kernel arms runs/
     """
     from refork_methods.kernel.search.arms import compare_arms, read_arms
 
@@ -303,11 +309,11 @@ def arms(
         print_json([asdict(one) for one in tests])
         return
     rows = [
-        (one.better, one.other, str(one.cases), f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]",
-         f"{one.p:.3g}", f"{one.adjusted:.3g}")
+        (one.better, one.other, str(one.kernels), str(one.cases),
+         f"{one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}]", f"{one.p:.3g}", f"{one.adjusted:.3g}")
         for one in tests
     ]  # fmt: skip
-    print_table(("better", "other", "cases", "ratio", "p", "p (Holm)"), rows)
+    print_table(("better", "other", "kernels", "cases", "ratio", "p", "p (Holm)"), rows)
 
 
 def _print_search(found: SearchResult) -> None:

@@ -17,6 +17,8 @@ from refork.errors import BadInput, CannotDo
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
+from refork_methods.kernel.bench.calibration import peak_of
+from refork_methods.kernel.bench.process import layout_of
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.build import for_profiling
 from refork_methods.kernel.cpu.cachegrind import Simulated, caches, simulate
@@ -79,10 +81,17 @@ def simulated_problem(problem: Problem, seconds: float | None) -> tuple[Problem,
             break
         expected *= _part(small, halved)
         small = halved
-    if small is problem:
+    # Bytes that were assumed, or told as a number, are assumed at the new sizes too.
+    small, _ = with_bytes(small)
+    if small.sizes == problem.sizes:
         return problem, [f"the simulated run may take {expected:.0f} s: no smaller sizes were found"]
     sizes = ", ".join(f"{name}={size}" for name, size in small.sizes.items())
-    return small, [f"simulated at {sizes}: at full size it would take about {seconds * SLOWER:.0f} s"]
+    notes = [f"simulated at {sizes}: at full size it would take about {seconds * SLOWER:.0f} s"]
+    if problem.work is not None and small.work is None:
+        notes.append(
+            "flops at these sizes are not known (flops=E over the sizes): values per flop are absent"
+        )
+    return small, notes
 
 
 def _halved(problem: Problem) -> Problem | None:
@@ -234,8 +243,9 @@ def diagnose(
     notes += told
     if work is None:
         notes.append("flops are not declared (flops=E): values per flop, and the class by theory, are absent")
-    smaller = small.work if small is not problem else None
-    found = diagnose_cpu(signals, work, ceilings, simulated=smaller, inherent=code.inherent)
+    smaller = small is not problem
+    counted = small.work
+    found = diagnose_cpu(signals, work, ceilings, simulated=counted, smaller=smaller, inherent=code.inherent)
     if code.inherent:
         notes.append("each iteration waits for the last one even where sums may be reordered")
     findings = with_places(found.findings, code.built, name)
@@ -243,12 +253,12 @@ def diagnose(
         problem=problem,
         candidate=chosen,
         diagnosis=replace(found, findings=findings),
-        signals=signals | derived(signals, work, ceilings, smaller),
+        signals=signals | derived(signals, work, ceilings, counted, smaller=smaller),
         ceilings=ceilings,
         work=work,
         seconds=seconds,
         evaluated=evaluated,
-        simulated=dict(small.sizes) if smaller is not None else {},
+        simulated=dict(small.sizes) if smaller else {},
         notes=tuple(notes),
         lines=source_lines(findings, chosen.source, name),
     )
@@ -284,12 +294,11 @@ def ceilings_of(problem: Problem, calibration: Calibration, calls: int) -> tuple
     """
     found = calibration.ceilings
     notes: list[str] = []
-    kinds = {one.ctype for one in problem.arguments} | {problem.returns}
-    # With both kinds the float ceiling stays: it is the higher one, so no share comes out too large.
-    if "double" in kinds and "float" not in kinds:
-        found = replace(found, flops=calibration.flops64)
+    peak = peak_of(problem, calibration)
+    if peak != found.flops:
+        found = replace(found, flops=peak)
         notes.append("the ceiling of arithmetic is that of double precision")
-    size = array_bytes(problem) * calls
+    size = layout_of(problem).touched * calls
     if size <= calibration.cache_bytes:
         found = replace(found, bandwidth=max(calibration.cached, calibration.bandwidth))
         notes.append(

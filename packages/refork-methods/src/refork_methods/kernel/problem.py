@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Longer ones are no length or operation count.
 LONGEST = 400
 _HIGHEST = 64
+#: Bits of a whole number, of which powers of powers would have millions; a float has no more than 1024.
+_BITS = 4096
 
 
 def value(text: str, names: Mapping[str, float], where: str) -> float:
@@ -87,6 +89,8 @@ def _power(left: float, right: float) -> float:
     # A whole number to a huge power would take all memory before its size could be looked at.
     if abs(right) > _HIGHEST:
         raise ValueError(f"a power over {_HIGHEST}")
+    if isinstance(left, int) and left.bit_length() * right > _BITS:
+        raise ValueError("a power of too large a number")
     return float(left**right) if right < 0 else left**right
 
 
@@ -215,13 +219,18 @@ class Problem:
         return Work(self.flops, self.bytes)
 
     def resized(self, sizes: Mapping[str, int]) -> Problem:
-        """The same at other sizes; its work is not declared where it was no expression.
+        """The same at other sizes; its work is not declared where the sizes do not say it.
 
         Raises:
             BadInput: an array has no elements at these sizes.
         """
         new = {**self.sizes, **sizes}
-        flops, of_bytes = (None if one is None else value(one, new, "work") for one in self.work_of)
+        # A plain number tells of the old sizes alone; none at all is none at any size.
+        known = (
+            one if one is not None and (names_in(one) or not value(one, {}, "work")) else None
+            for one in self.work_of
+        )
+        flops, of_bytes = (None if one is None else value(one, new, "work") for one in known)
         return replace(self, sizes=new, flops=flops, bytes=of_bytes)
 
     @property
@@ -237,7 +246,7 @@ _QUALIFIERS = re.compile(
     r"__attribute__\s*\(\(.*?\)\)|struct)\b"
 )
 _DEFINE = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+\(?[ \t]*(\d+)[uUlL]*[ \t]*\)?[ \t]*(?://.*|/\*.*)?$",
+    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+\(?[ \t]*(0|[1-9]\d*)[uUlL]*[ \t]*\)?[ \t]*(?://.*|/\*.*)?$",
     re.M,
 )
 _TYPEDEF = re.compile(r"\btypedef\s+([A-Za-z_][\w ]*?)\s+([A-Za-z_]\w*)\s*;")
@@ -415,7 +424,8 @@ def parse(source: str, suffix: str) -> Tree:
     return Parser(Language(grammar.language())).parse(source.encode())
 
 
-_BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
+#: A line of a problem's comment block.
+BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
 _KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")
 _ROLES = ("in", "out", "inout", "scalar")
 #: Relative tolerances, and those against the root mean square of an output.
@@ -491,7 +501,7 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
 
 
 def _comments(source: str, where: str) -> dict[str, Any]:
-    items = [item for line in _BLOCK.findall(source) for item in line.split()]
+    items = [item for line in BLOCK.findall(source) for item in line.split()]
     for item in items:
         if not re.fullmatch(r"[^=]+=.+", item):
             raise BadInput(f"{item!r} in the comment block", where=where, hint="KEY=VALUE without spaces")
@@ -499,8 +509,10 @@ def _comments(source: str, where: str) -> dict[str, Any]:
 
 
 def _macros(source: str, flags: tuple[str, ...]) -> dict[str, int]:
-    """Whole numbers that the file or ``-D`` flags define."""
-    given = {name: int(number) for name, number in re.findall(r"-D(\w+)=(\d+)(?= |$)", " ".join(flags))}
+    """Whole numbers that the file or ``-D`` flags define; not such as 010, which is octal in C."""
+    given = {
+        name: int(number) for name, number in re.findall(r"-D(\w+)=(0|[1-9]\d*)(?= |$)", " ".join(flags))
+    }
     # The flag wins: a file that lets itself be told has its #define inside #ifndef.
     return {name: int(number) for name, number in _DEFINE.findall(source)} | given
 

@@ -19,8 +19,8 @@ from refork.sampling.noise import NoiseKey, gumbels, stream_of, uniforms
 
 # Distributions of tokens in float64, from the float32 logits of a model or a drafter, and draws from them.
 #
-# The model's sampling and the drafter's go through the same filters in the same precision, so that what is
-# compared is what was sampled from. Every function is row-wise.
+# The model's distribution and the drafter's go through the same filters in the same precision, so that what
+# is compared is what was sampled from. Every function is row-wise.
 
 _BELOW = 1.0 - 2.0**-52
 """A uniform rounded up to 1 must not go beyond the last token."""
@@ -32,9 +32,9 @@ _AT_ONCE = 1 << 25
 def distribution_scores(
     logits: Float[Tensor, "n vocabulary"], settings: Sampling, first: Bool[Tensor, "n"] | None = None
 ) -> Float[Tensor, "n vocabulary"]:
-    """Float32 logits of the sampling that is sampled from: after bans, temperature, top-k and top-p.
+    """Float32 logits of the distribution that is sampled from: after bans, temperature, top-k and top-p.
 
-    -inf is never drawn. At temperature 0 the sampling is all on the likeliest token (the lowest id of
+    -inf is never drawn. At temperature 0 the distribution is all on the likeliest token (the lowest id of
     equals).
     ``first`` marks first free tokens.
 
@@ -49,38 +49,38 @@ def distribution_scores(
 
 
 def distribution_of(scores: Float[Tensor, "*n vocabulary"]) -> Float64[Tensor, "*n vocabulary"]:
-    """Probabilities in float64 of scores that :func:`law_scores` gave."""
+    """Probabilities in float64 of scores that :func:`distribution_scores` gave."""
     return torch.softmax(scores, dim=-1, dtype=torch.float64)
 
 
 def chance_of(scores: Float[Tensor, "n vocabulary"], tokens: Int64[Tensor, "n"]) -> Float64[Tensor, "n"]:
-    """The probabilities of one token per row, without holding the whole sampling of all rows in float64."""
+    """The probabilities of one token per row, without holding the distribution of all rows in float64."""
     step = max(_AT_ONCE // scores.shape[-1], 1)
     parts = [torch.logsumexp(scores[at : at + step].double(), dim=-1) for at in range(0, len(scores), step)]
     total = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else scores.new_zeros(0).double()
     return (scores.gather(1, tokens[:, None])[:, 0].double() - total).exp()
 
 
-def pick(sampling: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+def pick(distribution: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]) -> Int64[Tensor, "n"]:
     """The tokens of :func:`draw_from`."""
-    edges = sampling.cumsum(dim=-1)
+    edges = distribution.cumsum(dim=-1)
     return (edges <= uniforms[:, None] * (edges[:, -1:] * _BELOW)).sum(dim=-1)
 
 
 def draw_from(
-    sampling: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]
+    distribution: Float64[Tensor, "n vocabulary"], uniforms: Float64[Tensor, "n"]
 ) -> tuple[Int64[Tensor, "n"], Bool[Tensor, "n"]]:
     """Tokens by inverse CDF, none of probability 0; and where rounding might have chosen a neighbour.
 
-    The sampling need not be normalised.
+    The distribution need not be normalised.
     """
-    edges = sampling.cumsum(dim=-1)
+    edges = distribution.cumsum(dim=-1)
     total = edges[:, -1:]
     target = uniforms[:, None] * (total * _BELOW)
     # `<=`: the edge of a token of probability 0 is that of the token before it, so it is passed over.
     tokens = (edges <= target).sum(dim=-1, keepdim=True)
     high = edges.gather(1, tokens)
-    low = high - sampling.gather(1, tokens)
+    low = high - distribution.gather(1, tokens)
     # Nothing lies below the first edge or above the last, so there is no neighbour to be mistaken for.
     near = ((low > 0) & (target - low < TIE * total)) | ((high < total) & (high - target < TIE * total))
     return tokens[:, 0], near[:, 0]
@@ -190,7 +190,7 @@ def plain_gumbels(noise: Sequence[NoiseKey], generated: Ints, count: int, size: 
 def residual(
     p: Float64[Tensor, "*n vocabulary"], q: Float64[Tensor, "*n vocabulary"]
 ) -> Float64[Tensor, "*n vocabulary"]:
-    """The law after a rejection: max(p - q, 0), normalised. Where q covers p nothing is ever rejected: p."""
+    """The distribution after a rejection: max(p - q, 0), normalised; p itself where q covers p."""
     more = (p - q).clamp(min=0.0)
     total = more.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, more / total, p)

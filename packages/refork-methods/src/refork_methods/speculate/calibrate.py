@@ -140,8 +140,8 @@ class SequentialTemperatureScaling:
 class PositionReport:
     """Stated against observed survival at one position (counted from 1).
 
-    ``ece`` over 20 equal-width bins, ``auroc`` None where only one outcome occurred, ``kept`` the observed
-    share, ``stated`` the mean of what was stated, over ``rounds`` whose outcome is known.
+    ``ece`` over equal-width bins, ``auroc`` None where an outcome occurred fewer than twice, ``kept`` the
+    observed share, ``stated`` the mean of what was stated, over ``rounds`` whose outcome is known.
     """
 
     position: int

@@ -391,7 +391,7 @@ def check_lossless(
     """Certify that outputs have the distribution of plain decoding; exit status 1 where it is not.
 
     Without --model every outcome of tiny vocabularies is enumerated, exactly. With it, samples of the
-    speculative decoder are tested against the model's own distribution.
+    speculative decoder are tested against the model's own distribution; too few of them certify nothing.
 
     Example: refork speculate check-lossless --schedule early_stop --schedule stale_topk
     """
@@ -472,14 +472,16 @@ def _print_calibration(made: Calibrated, held: int, fewest: int) -> None:
 
 def _print_certificates(found: list[Certificate]) -> None:
     for one in found:
-        word = "lossless" if one.lossless else "NOT lossless"
+        untested = [case for case in one.cases if case.tv is None and case.p is None]
+        refuted = one.mismatches or (one.min_p is not None and one.min_p <= one.error_rate)
+        word = "lossless" if one.lossless else "not certified" if untested and not refuted else "NOT lossless"
         if one.method == "enumeration":
             far = one.max_tv or 0.0
             told = f"largest total variation {far:.3g} over {len(one.cases)} enumerated distributions"
         else:
             least = "no distribution tested" if one.min_p is None else f"least corrected p {one.min_p:.3g}"
             fails = f"an exact one fails once in {1 / one.error_rate:g}"
-            told = f"{least} over {len(one.cases)} distributions; {fails}"
+            told = f"{least} over {len(one.cases) - len(untested)} distributions; {fails}"
             if one.mismatches is not None:
                 told += f"; greedy answers that differ: {one.mismatches}"
         typer.echo(f"{one.subject}: {word}; {told}")
@@ -491,6 +493,8 @@ def _print_certificates(found: list[Certificate]) -> None:
                 if case.detectable is not None:
                     seen += f", would show a total variation of {case.detectable:.3f}"
                 typer.echo(f"  {case.name}: p {case.p:.3g} ({seen})")
+            elif case.tv is None:
+                typer.echo(f"  {case.name}: not tested, too few samples for its outcomes ({case.samples})")
 
 
 def _print_replay(found: Replay) -> None:

@@ -293,11 +293,11 @@ class HeldOut:
 
     @classmethod
     def read(cls, figures: Any, block: int) -> HeldOut:
-        """From the figures of a training; drafters from before the laws were told apart know one for both."""
+        """From the figures of a training; drafters from before the two were told apart know one for both."""
         body: Json = figures if isinstance(figures, dict) else {}
-        drawn = known_rates(body.get("kept_drawn"), block)
-        both = known_rates(body.get("accept_rate"), block)
-        return cls(drawn if drawn is not None else both, known_rates(body.get("kept_greedy"), block))
+        found = cls(*(known_rates(body.get(name), block) for name in ("kept_drawn", "kept_greedy")))
+        # Where one of them is known the rate of both is that one's: the other was never measured.
+        return found if found.known else cls(known_rates(body.get("accept_rate"), block))
 
     def of(self, greedy: bool) -> Rates | None:
         """Those of a distribution; where they were never measured, the other's."""

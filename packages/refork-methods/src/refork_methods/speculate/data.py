@@ -90,7 +90,8 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         BadInput: a file that cannot be read, a line that is no prompt (it is named), or no prompt at all.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        # Not splitlines: it also cuts at separators that may stand unescaped inside a JSON string.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
     found = tuple(parse_prompt(body, at) for at, body in json_objects(lines, str(path)))
@@ -326,17 +327,18 @@ def _header(
 def _stored_lines(path: Path, head: Json) -> list[Json]:
     """The whole lines of a file of answers, begun where there is none; a torn last line is dropped."""
     try:
-        if not path.exists():
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        # A header that a crash cut short is none: the file begins anew, if it is ours at all.
+        if not whole and (json.dumps(head) + "\n").startswith(text):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(head) + "\n", encoding="utf-8")
             return []
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
+        if whole and whole != text:
             path.write_text(whole, encoding="utf-8")
     except OSError as error:
         raise DiskFull(f"the answers could not be kept: {error}", where=str(path)) from error
-    lines = [body for _, body in json_objects(whole.splitlines(), str(path))]
+    lines = [body for _, body in json_objects(whole.split("\n"), str(path))]
     if not lines or lines[0] != head:
         differ = sorted(k for k in head if not lines or lines[0].get(k) != head[k])
         raise Mismatch(

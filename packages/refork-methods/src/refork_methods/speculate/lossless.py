@@ -220,6 +220,7 @@ Make: TypeAlias = Callable[[StepCost], Rule]
 class Case:
     """One check: how far the law is from the target's (``tv``, enumerated), or the samples' p-value ``p``.
 
+    ``p`` is None where the samples are too few to tell any two outcomes apart: nothing was tested.
     ``detectable`` is the total variation that the samples would have shown with 90 % chance.
     """
 
@@ -238,7 +239,8 @@ class Certificate:
 
     ``enumeration``: the largest total variation over all cases, exact up to rounding. ``chi-square``: the
     least p-value, corrected for the number of cases (Holm); an exact decoder is refused with probability at
-    most ``error_rate``. ``mismatches``: greedy answers that differ, None where none were compared.
+    most ``error_rate``, and one of which a case could not be tested is not called lossless.
+    ``mismatches``: greedy answers that differ, None where none were compared.
     """
 
     subject: str
@@ -514,7 +516,8 @@ def check_decoder(
     mismatches = _greedy(plain, speculative, greedy, greedy_tokens) if greedy else None
     ps = [case.p for case in cases if case.p is not None]
     least = float(np.min(holm(np.array(ps), LEVEL).p)) if ps else None
-    lossless = (least is None or least > LEVEL) and not mismatches
+    tested = len(ps) == len(cases)
+    lossless = tested and (least is None or least > LEVEL) and not mismatches
     return Certificate(
         speculative.card.name, "chi-square", lossless, None, least, LEVEL, tuple(cases), mismatches
     )
@@ -553,7 +556,10 @@ def exact_distribution(policy: Policy, prefix: IntArray, settings: Sampling) -> 
 
 
 def against_distribution(name: str, counts: Counts, distribution: Mapping[Prefix, float]) -> Case:
-    """Chi-square of counts against an exact distribution; a count of what it excludes has p = 0."""
+    """Chi-square of counts against an exact distribution; a count of what it excludes has p = 0.
+
+    Samples too few for two cells test nothing (p is None), except of a distribution of one outcome.
+    """
     from scipy.stats import chisquare
 
     total = sum(counts.values())
@@ -564,23 +570,32 @@ def against_distribution(name: str, counts: Counts, distribution: Mapping[Prefix
     observed = np.array([counts[t] for t in order], dtype=np.float64)
     expected, observed = _pooled(total * expected / expected.sum(), observed, LEAST_EXPECTED)
     if len(expected) < 2:
-        return Case(name, p=1.0, samples=total, cells=len(expected))
-    p = float(chisquare(observed, expected).pvalue)
-    return Case(name, p=p, samples=total, cells=len(expected), detectable=_detectable(total, len(expected)))
+        p = 1.0 if len(distribution) == 1 and total else None
+        return Case(name, p=p, samples=total, cells=len(expected))
+    found = float(chisquare(observed, expected).pvalue)
+    return Case(
+        name, p=found, samples=total, cells=len(expected), detectable=_detectable(total, len(expected))
+    )
 
 
 def against_samples(name: str, counts: Counts, plain: Counts) -> Case:
-    """Chi-square of two samples, pooled until both expect enough in every cell."""
+    """Chi-square of two samples, pooled until both expect enough in every cell.
+
+    Samples too few for two cells test nothing (p is None), unless both are of one outcome alone.
+    """
     from scipy.stats import chi2_contingency
 
     total = sum(counts.values())
     order = sorted(counts.keys() | plain.keys(), key=lambda t: -(counts[t] + plain[t]))
+    if not order:
+        return Case(name, samples=total, cells=0)
     table = np.array([[counts[t] for t in order], [plain[t] for t in order]], dtype=np.float64)
     both = table.sum(axis=0)
     share = min(table.sum(axis=1)) / table.sum()
     pooled = np.stack([_pooled(both * share, row, LEAST_EXPECTED)[1] for row in table])
     if pooled.shape[1] < 2:
-        return Case(name, p=1.0, samples=total, cells=pooled.shape[1])
+        alike = len(order) == 1 and min(table.sum(axis=1)) >= LEAST_EXPECTED
+        return Case(name, p=1.0 if alike else None, samples=total, cells=pooled.shape[1])
     p = float(chi2_contingency(pooled, correction=False).pvalue)
     cells = pooled.shape[1]
     # Two samples of n tell two distributions apart about as one of n / 2 tells one from a known distribution.

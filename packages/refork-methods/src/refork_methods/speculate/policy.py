@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from refork.errors import CannotDo
 from refork.policies.local import LocalPolicy
 from refork_methods.speculate.calibrate import SequentialTemperatureScaling
 from refork_methods.speculate.checkpoint import load_draft
 from refork_methods.speculate.context import Proposer, as_proposer
 from refork_methods.speculate.decoder import SpeculativeDecoder
-from refork_methods.speculate.model import DraftModel
 from refork_methods.speculate.schedule import MEASURED, PrefixScheduler
 from refork_methods.speculate.speculator import Listener, ModelSpeculator
 from refork_methods.speculate.step_cost import StepCost
@@ -78,17 +76,9 @@ def open_speculator(
     Raises:
         BadInput: there is no drafter, or no table or calibration.
         Mismatch: it was trained for another model.
-        CannotDo: its layout is not one that a batch of branches can be drafted with.
     """
-    draft = load_draft(folder, policy)
-    if not isinstance(draft, DraftModel):
-        raise CannotDo(
-            "this kind of drafter cannot draft for a batch of branches",
-            where=str(folder),
-            hint="train one of kind dspark or dflash",
-        )
     return ModelSpeculator(
-        draft,
+        open_drafter(folder, policy),
         rule=rule,
         scheduler=_measured(cost),
         calibration=_calibrated(calibration),

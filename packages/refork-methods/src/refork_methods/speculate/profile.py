@@ -198,7 +198,7 @@ def _stages(
         "contexts": (_steps(decoder, prompts[:1], bed.steps, None), apart),
     }
     if speculator is not None:
-        stages["drafts"] = _drafts(policy, speculator, prompts[0]), bed.requests
+        stages["drafts"] = _drafts(policy, speculator.fresh(), prompts[0]), bed.requests
         for length in (1, block):
             sizes = [size for size in bed.requests if size * (1 + length) <= largest]
             rounds = _steps(decoder, prompts, bed.room, _verifying(speculator, length))

@@ -141,7 +141,10 @@ LOGGED = "logged"
 @final
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Steps with ``low`` to ``high`` requests: drafts verified per request, and tokens per second."""
+    """Steps with ``low`` to ``high`` requests: drafts verified per request, and tokens per second.
+
+    Requests that were not drafted for count too.
+    """
 
     low: int
     high: int
@@ -195,7 +198,10 @@ class Replay:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
+    """A pass: the rounds of it, and how many requests beside them said one token each, without drafts."""
+
     rows: NDArray[np.int64]
+    others: int
     survival: NDArray[np.float64]
     limits: NDArray[np.int64]
 
@@ -290,13 +296,18 @@ def _steps(rounds: Rounds, survival: Array) -> list[_Step]:
     unscheduled = np.array([s is None for s in rounds.schedule], dtype=bool)
     # Without a schedule a block is cut only where there was no room for more.
     limits = np.where(unscheduled, rounds.drafted, rounds.block)
-    return [_Step(rows, survival[rows], limits[rows]) for rows in np.split(np.arange(len(rounds)), cuts)]
+    found = []
+    for rows in np.split(np.arange(len(rounds)), cuts):
+        # Of requests that were not drafted for there is no round: the pass's tokens alone tell of them.
+        others = int(rounds.tokens_in_batch[rows[0]] - len(rows) - rounds.drafted[rows].sum())
+        found.append(_Step(rows, max(0, others), survival[rows], limits[rows]))
+    return found
 
 
 def _choose(scheduler: PrefixScheduler, step: _Step, skip: bool) -> tuple[Lengths, bool]:
-    if skip and not scheduler.drafts(len(step.rows)):
+    if skip and not scheduler.drafts(len(step.rows) + step.others):
         return np.zeros(len(step.rows), dtype=np.int64), False
-    return scheduler.plan(step.survival, step.limits), True
+    return scheduler.plan(step.survival, step.limits, step.others), True
 
 
 def _figures_of(
@@ -313,12 +324,13 @@ def _figures_of(
             rounds.end_within[step.rows],
             step.survival,
         )
-        batch = np.array([requests + lengths.sum()])
-        seconds = float(cost.step(batch, requests if drafted else None)[0])
-        expected = requests + (step.survival * inside).sum()
-        rows.append((lengths.sum(), expected, tokens.sum(), imputed.sum(), seconds, drafted))
-    verified, hoped, said, guessed, took, drew = np.array(rows, dtype=np.float64).T
-    return _Figures(verified, hoped, said, guessed, took, drew.astype(bool))
+        batch = np.array([requests + step.others + lengths.sum()])
+        seconds = float(cost.step(batch, requests if drafted else None, step.others)[0])
+        expected = requests + step.others + (step.survival * inside).sum()
+        said = tokens.sum() + step.others
+        rows.append((lengths.sum(), expected, said, imputed.sum(), seconds, drafted))
+    verified, hoped, got_, guessed, took, drew = np.array(rows, dtype=np.float64).T
+    return _Figures(verified, hoped, got_, guessed, took, drew.astype(bool))
 
 
 def _cost_ratio(rounds: Rounds, steps: Sequence[_Step], modelled: Array) -> float | None:
@@ -335,7 +347,7 @@ def _summary(
     level: float,
     rng: np.random.Generator,
 ) -> Replayed:
-    sizes = np.array([len(step.rows) for step in steps])
+    sizes = np.array([len(step.rows) + step.others for step in steps])
     rate = float(mine.tokens.sum() / mine.seconds.sum())
     base = float(logged.tokens.sum() / logged.seconds.sum())
     arrays = (mine.tokens, mine.seconds, logged.tokens, logged.seconds)

@@ -19,7 +19,8 @@ from refork_methods.kernel.bench import Bench, Calibration, Candidate, Limits, c
 from refork_methods.kernel.bench.calibration import least_seconds, load_calibration
 from refork_methods.kernel.bench.check import called
 from refork_methods.kernel.bench.process import FailedError, Host, Shared, draw_batch, draw_offsets, layout_of
-from refork_methods.kernel.problem import Problem, read_problem
+from refork_methods.kernel.diagnose import ceilings_of
+from refork_methods.kernel.problem import Argument, Problem, read_problem
 
 pytest.importorskip("tree_sitter_c", reason="the extra 'languages' is not installed")
 pytestmark = pytest.mark.skipif(
@@ -372,11 +373,30 @@ def test_nothing_is_faster_than_the_roof(bench: Bench, tmp_path: Path) -> None:
     assert least_seconds(problem, known, 100) == 4.0  # 64 bytes at 16 B/s
     assert least_seconds(problem, known, 101) == 64 / 12  # at one and a half times 8 B/s
     assert least_seconds(replace(problem, bytes=16.0), known, 101) == 2.0  # 8 flop at 4 a second
-    assert least_seconds(replace(problem, bytes=0.0, returns="double"), known, 1) == 4.0
+    assert least_seconds(replace(problem, bytes=0.0), known, 1) == 2.0
     assert least_seconds(bench.problem, known, 1) == 0.0
     with Bench(problem, tmp_path, limits=LIMITS, calibration=known) as opened:
         found = opened.evaluate(opened.original)
     assert (found.ok, found.stage, found.cheat) == (False, "cheat", "too-fast")
+
+
+@pytest.mark.parametrize(
+    ("array", "scalar", "returns", "wide"),
+    [
+        ("float", "double", None, False), ("float", "float", "double", False),
+        ("double", "float", None, True), ("double", "double", "double", True),
+        ("int", "float", "double", True), ("int", "double", None, False),
+    ],
+)  # fmt: skip
+def test_the_peak_is_that_of_doubles_where_no_float_is_in_arrays_or_result(
+    bench: Bench, array: str, scalar: str, returns: str | None, wide: bool
+) -> None:
+    known = replace(KNOWN, flops=4.0, flops64=2.0)
+    x = Argument(name="x", ctype=array, length="n", role="inout")
+    alpha = Argument(name="alpha", ctype=scalar, length=None, role="scalar")
+    problem = replace(bench.problem, arguments=(x, alpha), returns=returns, sizes={"n": 8}, flops=8.0)
+    assert least_seconds(problem, known, 1) == (4.0 if wide else 2.0)
+    assert ceilings_of(problem, known, 1)[0].flops == (2.0 if wide else 4.0)
 
 
 def test_calibrations_are_kept_by_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

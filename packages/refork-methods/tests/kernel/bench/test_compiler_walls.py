@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,11 @@ from refork.errors import BadInput, CannotDo
 from refork.sandbox import jailed
 from refork.sandbox.jailed import Way, only
 from refork.sandbox.result import UnconfinedWarning
+from refork_methods.kernel.bench import program
 from refork_methods.kernel.bench.program import Programs
 from refork_methods.kernel.bench.screen import RefusedError, read_object, screen_object, screen_source
 from refork_methods.kernel.cpu import build
-from refork_methods.kernel.cpu.build import LARGEST, OpenedError, compile_object
+from refork_methods.kernel.cpu.build import LARGEST, Built, OpenedError, compile_object
 from refork_methods.kernel.cpu.toolchain import run, toolchain
 from support.compiler_attacks import PROBLEM, Planted, try_all, try_bomb, try_walls
 from support.compiler_disguises import BOMBS, DISGUISES, ENTRY, Bomb, Disguise
@@ -194,3 +196,22 @@ def test_programs_are_linked_in_the_jail(tmp_path: Path) -> None:
     made = Programs(PROBLEM, tmp_path).make("#include <math.h>\n" + ENTRY, ("-O2",))
     assert made.path.stat().st_mode & 0o777 == 0o755
     assert made.path.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_another_object_is_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another compiler makes another object of the same source and flags, under the same name."""
+    first = Programs(PROBLEM, tmp_path).make(ENTRY, ("-O2",))
+    kept = first.path.read_bytes()
+    source = tmp_path / "other.c"
+    source.write_text(ENTRY)
+    other = compile_object(source, tmp_path / "other", flags=("-O0",)).path.read_bytes()
+
+    def compiled(*given: Any, **more: Any) -> Built:
+        return first.built
+
+    monkeypatch.setattr(program, "compile_object", compiled)
+    assert Programs(PROBLEM, tmp_path).make(ENTRY, ("-O2",)).path == first.path
+    first.built.path.write_bytes(other)
+    second = Programs(PROBLEM, tmp_path).make(ENTRY, ("-O2",))
+    assert second.path != first.path
+    assert first.path.read_bytes() == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +326,24 @@ def test_evaluations_go_to_json_and_back() -> None:
     assert Candidate("a", ("b",)).digest != Candidate("a", ("b", "c")).digest
     with pytest.raises(BadInput, match="limit seconds is 0"):
         Limits(seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill", "fits"),
+    [
+        ("int8_t", "index:128", True), ("int8_t", "index:129", False), ("char", "sorted-index:1000", False),
+        ("uint8_t", "skewed-index:256", True), ("uint8_t", "skewed-index:257", False),
+        ("int8_t", "offsets:127", True), ("int8_t", "offsets:128", False), ("char", "permutation", False),
+        ("uint8_t", "permutation", True), ("uint8_t", "const:300", False), ("uint8_t", "const:-1", False),
+        ("int8_t", "const:-128", True), ("float", "const:300", True), ("int", "index:5", True),
+    ],
+)  # fmt: skip
+def test_what_a_type_does_not_hold_is_not_drawn(kind: str, fill: str, fits: bool) -> None:
+    one = Argument(name="i", ctype=kind, length="200", role="in", fill=fill)
+    given = replace(problem(), arguments=(one, problem().arguments[4]))
+    rng = np.random.default_rng(0)
+    if fits:
+        assert draw_batch(given, 1, rng).arrays["i"].size == 200
+    else:
+        with pytest.raises(BadInput, match=r"holds no .*fill of i"):
+            draw_batch(given, 1, rng)

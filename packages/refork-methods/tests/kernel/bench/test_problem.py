@@ -163,3 +163,16 @@ def test_settings_from_the_command_line() -> None:
     for bad in ("n", "=5", "n=", "a b=1", "sizes=3"):
         with pytest.raises(BadInput, match="setting"):
             parse_settings([bad])
+
+
+def test_octal_macros_are_no_sizes(tmp_path: Path) -> None:
+    source = "#define N 010\nvoid f(float *x) { for (int i = 0; i < N; i++) x[i] = 1; }"
+    for text, flags in ((source, "-O2"), (source.split("\n", 1)[1], "-O2,-DN=010")):
+        with pytest.raises(BadInput, match="what is"):
+            read(tmp_path, text, x="N", flags=flags)
+
+
+@pytest.mark.parametrize("text", ["(((2**64)**64)**16)%7", "((9**60)**60)**60", "((n**64)**64)%3"])
+def test_powers_of_powers_are_refused_before_they_fill_the_memory(text: str) -> None:
+    with pytest.raises(BadInput, match="too large a number"):
+        value(text, {"n": 1 << 20}, "x")

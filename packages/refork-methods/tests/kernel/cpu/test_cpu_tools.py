@@ -246,6 +246,19 @@ def test_derived_values_are_per_useful_flop() -> None:
     assert derived(Signals(), WORK, MACHINE) == Signals()
 
 
+def test_counts_of_a_smaller_call_are_set_against_its_own_work() -> None:
+    small = Work(2 * 128**3, 12 * 128**2)
+    known = signals({m.D1_READ_MISSES: 0.505 * small.flops})
+    found = derived(known, WORK, MACHINE, small, smaller=True)
+    assert m.MISSES_PER_FLOP.of(found) == pytest.approx(0.505)
+    told = diagnose_cpu(known, WORK, MACHINE, simulated=small, smaller=True).findings
+    assert "StridedAccess" in [one.tool for one in told]
+    # Where its work is not known nothing is, and least of all a small number.
+    unknown = derived(known, WORK, MACHINE, None, smaller=True)
+    assert m.MISSES_PER_FLOP.of(unknown) is None
+    assert m.BYTES_SHARE.of(unknown) == pytest.approx(WORK.bytes / 0.0079 / MACHINE.bandwidth)
+
+
 def test_a_users_tool_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "_REGISTERED", {})
 

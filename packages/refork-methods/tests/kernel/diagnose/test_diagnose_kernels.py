@@ -11,6 +11,7 @@ import pytest
 
 from kernel.diagnose.conftest import KNOWN, needs_gcc, needs_valgrind
 from refork.errors import BadInput
+from refork_methods.kernel import diagnose as diagnosing
 from refork_methods.kernel.bench import Bench, Calibration, Candidate
 from refork_methods.kernel.cpu import metrics as m
 from refork_methods.kernel.cpu.perf import calls_for, repeated, sampled
@@ -96,6 +97,20 @@ def test_a_strided_sum_from_its_source_to_sentences(
 
 
 @needs_gcc
+@needs_valgrind
+@pytest.mark.parametrize(("work", "reads"), [("flops=n*n", 1.0), ("flops=65536", None)])
+def test_a_smaller_simulated_call_is_counted_by_its_own_work(
+    opened: Callable[[str], Bench], known: Calibration, monkeypatch: pytest.MonkeyPatch,
+    work: str, reads: float | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(diagnosing, "CACHE", 0)
+    bench = opened(COLUMNS.replace("flops=n*n bytes=4*n*n+4*n", work))
+    found = diagnose(bench.problem, bench=bench, calibration=known, parts=("cachegrind",), seconds=0.1)
+    assert found.to_json()["simulated_sizes"] == {"n": 128}
+    assert m.READS_PER_FLOP.of(found.signals) == (reads and pytest.approx(reads, abs=0.05))
+
+
+@needs_gcc
 def test_a_candidate_that_does_not_stand_is_read_but_not_run(
     opened: Callable[[str], Bench], known: Calibration
 ) -> None:
@@ -170,3 +185,6 @@ def test_ceilings_fit_the_numbers_and_where_they_lie(tmp_path: Path) -> None:
     often, notes = ceilings_of(problem, KNOWN, 40)
     assert often.bandwidth == KNOWN.bandwidth
     assert notes == ["the ceiling of arithmetic is that of double precision"]
+    # What is read and written lies in memory once.
+    path.write_text("// refork: entry=f n=131072 x=n:inout\nvoid f(int n, double *x) { x[n - 1] = 1; }\n")
+    assert ceilings_of(read_problem(path), KNOWN, 1)[0].bandwidth == KNOWN.cached

@@ -8,6 +8,7 @@ import pytest
 
 from refork_methods.kernel.diagnose import CACHE, array_bytes, simulated_problem, with_bytes
 from refork_methods.kernel.problem import Problem, read_problem
+from refork_methods.kernel.roofline import Work
 
 MATMUL = """
 // refork: entry=f n=512 k=3 a=n*n b=n*n c=n*n:inout {work}
@@ -53,6 +54,27 @@ def test_a_slow_one_is_halved_until_it_is_quick_or_small(tmp_path: Path, seconds
     assert small.flops == 2 * n**3
     assert array_bytes(small) >= CACHE
     assert notes[0].startswith(f"simulated at n={n}, k=3")
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        ("flops=2*n*n*n", (2 * 256**3, 16 * 256**2)),
+        ("flops=2*n*n*n bytes=4194304", (2 * 256**3, 16 * 256**2)),
+        ("flops=0 bytes=16*n*n", (0, 16 * 256**2)),
+        # A number says nothing of other sizes.
+        ("flops=268435456 bytes=16*n*n", None),
+        ("flops=268435456", None),
+    ],
+)
+def test_a_smaller_problem_has_its_own_work_or_none(
+    tmp_path: Path, work: str, expected: tuple[float, float] | None
+) -> None:
+    full, _ = with_bytes(problem(tmp_path, work))
+    small, notes = simulated_problem(full, 0.1)
+    assert small.sizes["n"] == 256
+    assert small.work == (None if expected is None else Work(*expected))
+    assert any("values per flop are absent" in note for note in notes) == (expected is None)
 
 
 def test_what_cannot_be_halved_is_left(tmp_path: Path) -> None:

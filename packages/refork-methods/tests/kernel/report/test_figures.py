@@ -171,6 +171,18 @@ def test_reads_what_the_search_writes(tmp_path: Path) -> None:
     assert figures(search).granted == ()
 
 
+@pytest.mark.parametrize("none", [None, 0.0])
+def test_work_that_is_not_declared_is_no_zero(tmp_path: Path, none: float | None) -> None:
+    told = facts()["problem"]
+    found = numbers(tmp_path, small(), problem=told | {"flops": none}).original
+    assert found is not None
+    assert found.flops == none
+    assert found.roof_share is not None
+    search = read_search(store(tmp_path / "t", small(), problem=told | {"bytes": none}))
+    assert search.work is None
+    assert figures(search).original is None
+
+
 def test_a_cut_last_line_is_passed_over(tmp_path: Path) -> None:
     folder = store(tmp_path / "s", matmul(5)[0])
     with (folder / "nodes.jsonl").open("a") as stream:
@@ -226,6 +238,13 @@ def test_the_command_has_what_was_asked_for(tmp_path: Path) -> None:
     assert shlex.split(commands(read_search(other))[0])[-8:] == [
         "--seed", "3", "--search", "hill", "--writer", "chat:model", "--out", "b",
     ]  # fmt: skip
+    asked = {"file": "kernels/mm fast.c", "set": ["n=512", "c=n*n:out", "rtol=1e-3"], "out": "runs/mm"}
+    again, report = commands(read_search(store(tmp_path / "mm", matmul(3)[0], asked=asked)))
+    assert shlex.split(again) == [
+        "refork", "kernel", "search", "kernels/mm fast.c", "--entry", "matmul", "--set", "n=512", "--set",
+        "c=n*n:out", "--set", "rtol=1e-3", "--evaluations", "40", "--seed", "0", "--out", "runs/mm",
+    ]  # fmt: skip
+    assert shlex.split(report)[-1] == "runs/mm"
 
 
 def test_a_search_that_was_run(tmp_path: Path) -> None:

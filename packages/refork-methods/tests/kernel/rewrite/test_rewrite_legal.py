@@ -88,6 +88,49 @@ def test_distances_decide() -> None:
     assert "ivdep(j)" not in _ids(body("i * n + j", "(i - 1) * n + j + 3"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "same"),
+    [
+        ("int", True), ("long", True), ("size_t", True), ("int64_t", True), ("unsigned long", True),
+        ("unsigned char", False), ("signed char", False), ("short", False), ("uint16_t", False),
+        ("unsigned", False), ("uint32_t", False), ("float", False),
+    ],
+)  # fmt: skip
+def test_a_conversion_that_drops_bits_is_another_place(kind: str, same: bool) -> None:
+    head = "void run(int n, int *restrict a, const int *restrict b) { for (int i = 0; i < n; i++)"
+    cast = f"{head} a[({kind})i] = a[({kind})i] * 3 + b[i]; }}"
+    held = f"{head} {{ {kind} k = i; a[k] = a[k] * 3 + b[i]; }} }}"
+    for source in (cast, held) if kind != "float" else (cast,):
+        assert ("simd(i)" in _ids(source), "ivdep(i)" in _ids(source)) == (same, same)
+
+
+@pytest.mark.parametrize(
+    ("kind", "offered"),
+    [
+        ("int", True), ("long", True), ("size_t", True), ("char", False), ("signed char", False),
+        ("unsigned char", False), ("short", False), ("unsigned short", False), ("int16_t", False),
+        ("uint8_t", False),
+    ],
+)  # fmt: skip
+def test_counters_below_int_are_not_tiled(kind: str, offered: bool) -> None:
+    loops = f"for ({kind} i = 0; i < n; i++) for ({kind} j = 0; j < n; j++)"
+    source = f"void run(int n, float *restrict a) {{ {loops} a[i * n + j] += 1.0f; }}"
+    assert bool(_ids(source, "tile")) == offered
+
+
+def test_octal_numbers_are_not_read_as_decimals() -> None:
+    step = "void run(int n, float *restrict a) { for (int j = 0; j < n; j += 010) a[j] = 2.0f; }"
+    assert _ids(step, "unroll", "simd") == []
+    bound = "void run(int n, float *restrict a) { for (int i = 0; i <= 010; i++) a[i] = 1.0f; }"
+    assert "010 + 1" in _after(bound, "unroll(i,2)")
+    factor = (
+        "float run(int n, const float *restrict a) {"
+        " float s = 0; for (int i = 0; i < n; i++) s += a[i] * 010; return s; }"
+    )
+    assert _ids(factor, "vector_sum") == []
+    assert _ids(factor.replace("010", "10"), "vector_sum")
+
+
 def test_even_and_odd_places_never_meet() -> None:
     source = "void run(int n, float *a) { for (int i = 0; i < n; i++) a[2 * i] = a[2 * i + 1]; }"
     assert "ivdep(i)" in _ids(source)
@@ -103,7 +146,24 @@ def test_reordered_sums_are_marked() -> None:
     assert found["flags(associative)"].reassociates
     assert found["flags(fast)"].assumes
     counted = "int run(int n, const int *a) { int s = 0; for (int i = 0; i < n; i++) s += a[i]; return s; }"
-    assert not {one.id: one for one in moves(counted, "run", FLAGS)}["simd(i)"].reassociates
+    for source, rounds in (
+        (counted, False),
+        (counted.replace("a[i]", "(a[i] > 3 ? i : 2)"), False),
+        (counted.replace("a[i]", "(int)(a[i] * 0.5)"), False),
+        (counted.replace("const int", "const float"), True),
+        (counted.replace("a[i]", "a[i] * 0.5"), True),
+        (counted.replace("int s", "float s"), True),
+    ):
+        assert {one.id: one for one in moves(source, "run", FLAGS)}["simd(i)"].reassociates == rounds
+
+
+def test_a_table_of_integers_that_floats_are_added_to_is_rounded() -> None:
+    head = "void run(int n, int bins, const int *restrict x, const float *restrict w, int h[restrict bins])"
+    source = f"{head} {{ for (int i = 0; i < n; i++) h[x[i]] += %s; }}"
+    for addend, exact in (("1", True), ("x[i]", True), ("w[i]", False)):
+        made = {one.name: one for one in moves(source % addend, "run", FLAGS)}
+        assert made["private_table"].reassociates != exact
+        assert ("few_bins" in made) == exact
 
 
 def test_a_sum_read_on_the_way_is_no_sum() -> None:
@@ -259,3 +319,14 @@ def test_a_matrix_product_reaches_a_register_tile_in_two_moves() -> None:
         MATMUL, "restrict()", "tile(k,256)", "tile(j#2,64)", "pack(b,k0)", "register_tile(i#2,8,32)"
     )
     assert "float b_tile[16384];" in packed
+
+
+@pytest.mark.parametrize(
+    "comment", ["// refork: h=%s:inout", "/* refork: h=%s:inout */", "/*\n * refork: h=%s\n */"]
+)
+def test_a_tables_length_is_read_of_every_comment_block(comment: str) -> None:
+    head = "void run(int n, int bins, const int *restrict x, int *restrict h)"
+    body = f"{head} {{ for (int i = 0; i < n; i++) h[x[i]]++; }}"
+    assert "private_table(i,4)" in _ids(f"{comment % 'bins'}\n{body}")
+    # Of a length that is no plain name no part is taken for it.
+    assert _ids(f"{comment % 'bins-1'}\n{body}", "private_table") == []

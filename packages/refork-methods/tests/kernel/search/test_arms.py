@@ -11,11 +11,11 @@ from scipy import stats
 from kernel.search.helpers_search import search
 from refork.errors import BadInput
 from refork.tree.tree import Tree
-from refork_methods.kernel.search.arms import compare_arms, read_arms
+from refork_methods.kernel.search.arms import ArmTest, compare_arms, read_arms
 from refork_methods.kernel.search.on_tree import record_on_tree
 
 
-def test_arms_are_paired_by_task_and_seed() -> None:
+def test_arms_are_paired_by_kernel_and_seed_and_tested_over_kernels() -> None:
     rng = np.random.default_rng(0)
     base = rng.uniform(1, 10, 12)
     gain = rng.uniform(1.1, 2.0, 12)
@@ -30,12 +30,31 @@ def test_arms_are_paired_by_task_and_seed() -> None:
     one = tests["diagnosed", "none"]
     assert one.ratio == pytest.approx(np.exp(np.log(gain).mean()))
     assert one.low < one.ratio < one.high
-    assert one.p == pytest.approx(stats.wilcoxon(np.log(gain), alternative="greater").pvalue)
+    means = np.log(gain).reshape(4, 3).mean(axis=1)
+    assert one.p == pytest.approx(stats.wilcoxon(means, alternative="greater").pvalue)
+    assert (one.kernels, one.cases) == (4, 12)
     assert one.adjusted == pytest.approx(min(1, 3 * one.p))
     backwards = compare_arms({"diagnosed": arms["none"], "none": arms["diagnosed"]})[0]
-    assert backwards.p > 0.999
+    assert backwards.p == 1.0
     del arms["none"]["t0", 0]
     assert {row.cases for row in compare_arms(arms)} == {11, 12}
+
+
+def test_more_seeds_of_the_same_kernels_are_no_more_evidence() -> None:
+    gains = {"a": 1.5, "b": 1.2, "c": 0.9}
+
+    def compared(seeds: int) -> ArmTest:
+        cases = [(kernel, seed) for kernel in gains for seed in range(seeds)]
+        arms = {"diagnosed": {case: gains[case[0]] for case in cases}, "none": dict.fromkeys(cases, 1.0)}
+        return compare_arms(arms)[0]
+
+    few, many = compared(1), compared(15)
+    assert (few.kernels, few.cases, many.kernels, many.cases) == (3, 3, 3, 45)
+    assert (many.p, many.ratio, many.low, many.high) == pytest.approx((few.p, few.ratio, few.low, few.high))
+    # One kernel alone is told of by its seeds.
+    alone = {arm: {("a", seed): one + seed for seed in range(6)} for arm, one in (("raw", 1), ("none", 2))}
+    one = compare_arms(alone)[0]
+    assert (one.kernels, one.cases, one.p) == (1, 6, pytest.approx(2**-6))
 
 
 def test_what_cannot_be_compared_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from kernel.search.helpers_search import FINDING, PROBLEM, TableEvaluator
 from refork.chat import Reply, ScriptedChat
 from refork.errors import ServerError
+from refork.sampling.noise import NoiseKey, uniforms
+from refork.types import Json, Message
 from refork_methods.kernel.bench.result import Candidate, Evaluated
 from refork_methods.kernel.search.chatting import MOST_SOURCE, ChatWriter, code_of, question, said_before
 from refork_methods.kernel.search.model import KernelSearchSettings, Observation, Trial, WriterState
@@ -87,6 +90,25 @@ def test_answers_without_code_are_refused_and_say_why() -> None:
 def test_text_that_no_file_can_hold_is_mended() -> None:
     made = ChatWriter(ScriptedChat(["```c\nint a; // \ud800\n```"])).propose(state())
     assert made.source.encode()
+
+
+@pytest.mark.parametrize("seed", [0, 4294, 4295, 2**31])
+def test_draws_of_any_seed_are_numbers_that_noise_takes(seed: int) -> None:
+    drawn: list[int] = []
+
+    class Draws:
+        name = "draws"
+
+        def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
+            drawn.append(draw)
+            uniforms([NoiseKey(seed, 1, draw)], 1)
+            return Reply({"role": "assistant", "content": "no"})
+
+    for round_, index in ((0, 0), (0, 1), (3, 2)):
+        ChatWriter(Draws()).propose(state(key=(seed, round_, index)))
+    assert len(set(drawn)) == 3
+    # Seeds that had draws keep them.
+    assert seed > 4294 or drawn == [seed * 1_000_003 + more for more in (0, 1, 305)]
 
 
 def test_a_search_with_a_model_resumes_without_asking_again(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernel.diagnose.conftest import KNOWN
 from kernel.search.helpers_search import FINDING, PROBLEM, evaluator, search, speed
 from refork.errors import BadInput, Mismatch, TreeBusy
 from refork_methods.kernel.bench.result import Candidate, Evaluated
@@ -43,6 +46,16 @@ def test_a_folder_tells_the_whole_search(tmp_path: Path) -> None:
     assert result.chain == tuple(result.best.candidate.source.split()[1:])
 
 
+def test_the_ceilings_are_those_of_a_diagnosis(tmp_path: Path) -> None:
+    wide = replace(PROBLEM, arguments=(replace(PROBLEM.arguments[1], ctype="double"),))
+    run_search(
+        wide, KernelSearchSettings(evaluations=3), tmp_path / "s", evaluator=evaluator(),
+        writer=WordWriter(("a",)), calibration=KNOWN,
+    )  # fmt: skip
+    told = read_facts(tmp_path / "s")["ceilings"]
+    assert told == {"flops": KNOWN.flops64, "bandwidth": KNOWN.cached, "noise": KNOWN.noise}
+
+
 def test_a_finished_search_is_not_done_again_and_a_longer_one_goes_on(tmp_path: Path) -> None:
     search(tmp_path / "s")
     before = texts(tmp_path / "s")
@@ -52,6 +65,37 @@ def test_a_finished_search_is_not_done_again_and_a_longer_one_goes_on(tmp_path: 
     search(tmp_path / "s", evaluations=31)
     search(tmp_path / "straight", evaluations=31)
     assert texts(tmp_path / "s")[:2] == texts(tmp_path / "straight")[:2]
+
+
+def test_the_winner_of_the_last_duel_is_timed_once_more(tmp_path: Path) -> None:
+    """Of several equal kernels the luckiest wins: the time by which it won is not what is told."""
+    asked: list[int] = []
+
+    class Lucky:
+        noise, prepare, evaluate, observe = (
+            1.0,
+            evaluator().prepare,
+            evaluator().evaluate,
+            evaluator().observe,
+        )
+
+        def duel(self, candidates: Sequence[Candidate]) -> list[Evaluated]:
+            asked.append(len(candidates))
+            times = [2.0 + number for number in range(len(candidates))] if len(candidates) > 1 else [1.5]
+            if fails and len(candidates) == 1:
+                return [Evaluated(ok=False, stage="check", why="no")]
+            return [Evaluated(ok=True, stage="done", speedup=one, low=one, high=one) for one in times]
+
+    for fails, final in ((False, 1.5), (True, 1.0)):
+        asked.clear()
+        result = run_search(
+            PROBLEM, KernelSearchSettings(evaluations=12), tmp_path / str(fails), evaluator=Lucky(),
+            writer=WordWriter(("a", "b")),
+        )  # fmt: skip
+        assert asked == [asked[0], *([1] * asked[0] if fails else [1])]
+        assert asked[0] > 1
+        assert result.final.speedup == final
+        assert (result.best.number == 0) == fails
 
 
 class StopError(BaseException):
@@ -140,6 +184,25 @@ def test_another_search_in_the_folder_is_refused_by_name(tmp_path: Path) -> None
             PROBLEM, KernelSearchSettings(evaluations=20), tmp_path / "s", evaluator=evaluator(),
             writer=WordWriter(("z",)),
         )  # fmt: skip
+
+
+def test_another_machine_or_compiler_is_refused_by_name(tmp_path: Path) -> None:
+    def on(machine: dict[str, str] | None) -> None:
+        known = None if machine is None else replace(KNOWN, machine=machine)
+        run_search(
+            PROBLEM, KernelSearchSettings(evaluations=3), tmp_path / "s", evaluator=evaluator(),
+            writer=WordWriter(("a",)), calibration=known,
+        )  # fmt: skip
+
+    on({"processor": "p", "gcc": "12"})
+    on({"processor": "p", "gcc": "12"})
+    with pytest.raises(Mismatch, match=r"machine's gcc \(was '12', now '13'\)"):
+        on({"processor": "p", "gcc": "13"})
+    # A folder that knows of no machine holds no search of another one.
+    on(None)
+    facts = read_facts(tmp_path / "s") | {"machine": None}
+    (tmp_path / "s" / "search.json").write_text(json.dumps(facts))
+    on({"processor": "p", "gcc": "13"})
 
 
 def test_a_folder_is_one_searchs_at_a_time(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_no_code_is_tried_twice() -> None:
     assert loop.done == 30
     assert len(again) == 30 - len(sources) + 1
     assert all(not node.evaluated.ok for node in again)
+    # It is not the compiler that had something against them.
+    assert {node.evaluated.stage for node in again} == {"untried"}
 
 
 class Reply:

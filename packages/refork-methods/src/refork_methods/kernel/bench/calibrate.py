@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from refork.errors import CannotDo
+from refork.jsonl import write_whole
 from refork.progress import Progress, silent
 from refork_methods.kernel.bench.bench import LEAST, Bench
 from refork_methods.kernel.bench.calibration import (
@@ -72,9 +72,7 @@ def calibrate(*, force: bool = False, progress: Progress = silent) -> Calibratio
     found = replace(found, noise=noise(found))
     path = calibration_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_suffix(f".{os.getpid()}.tmp")
-    made.write_text(json.dumps(found.to_json(), indent=2) + "\n")
-    made.replace(path)
+    write_whole(path, json.dumps(found.to_json(), indent=2) + "\n")
     return found
 
 

@@ -112,6 +112,15 @@ def load_calibration() -> Calibration | None:
         return None
 
 
+def peak_of(problem: Problem, calibration: Calibration) -> float:
+    """Flops per second at most: those of doubles where the arrays and the result know no shorter floats.
+
+    The type of a number beside the arrays decides nothing; where both kinds are there the higher peak counts.
+    """
+    kinds = {one.ctype for one in problem.arguments if one.array} | {problem.returns}
+    return calibration.flops64 if "double" in kinds and "float" not in kinds else calibration.flops
+
+
 #: A stream of reads alone may run ahead of the triad. Of one with ordinary stores this is about twice, as
 #: there four streams count as three.
 READS = 1.5
@@ -124,11 +133,9 @@ def least_seconds(problem: Problem, calibration: Calibration, touched: int) -> f
 
     Source: arXiv 2606.26453 names the test; the choice of the ceilings is ours.
     """
-    wide = any(one.ctype == "double" for one in problem.arguments) or problem.returns == "double"
-    peak = calibration.flops64 if wide else calibration.flops
     cached = touched <= calibration.cache_bytes
     bandwidth = max(calibration.cached, calibration.bandwidth) if cached else READS * calibration.bandwidth
-    return max((problem.flops or 0.0) / peak, (problem.bytes or 0.0) / bandwidth)
+    return max((problem.flops or 0.0) / peak_of(problem, calibration), (problem.bytes or 0.0) / bandwidth)
 
 
 def below(problem: Problem, measured: Evaluated, calibration: Calibration, touched: int) -> None:

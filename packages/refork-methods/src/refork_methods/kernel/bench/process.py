@@ -183,10 +183,22 @@ def draw_batch(problem: Problem, calls: int, rng: np.random.Generator, poison: P
     return Batch(calls, arrays, scalars, poisons)
 
 
+def _fits(one: Argument, dtype: np.dtype[Any], top: float) -> None:
+    """Refuse a largest number (or constant) that an integer type does not hold."""
+    if dtype.kind in "iu" and one.fill not in ("uniform", "positive"):
+        known = np.iinfo(dtype)
+        if not known.min <= top <= known.max:
+            raise BadInput(
+                f"{one.ctype} holds no {top:g}", where=f"fill of {one.name}", hint="a wider type, or fewer"
+            )
+
+
 def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.random.Generator) -> Values:
     dtype = dtype_of(one.ctype)
     kind, _, rest = one.fill.partition(":")
     known = value(rest, problem.sizes, f"fill of {one.name}") if rest else 0.0
+    tops = {"const": known, "offsets": max(known, 0), "permutation": shape[1] - 1}
+    _fits(one, dtype, tops.get(kind, max(known - 1, 0)))
     if kind == "const":
         return np.full(shape, known, dtype)
     if kind == "permutation":

@@ -101,7 +101,9 @@ class Programs:
         symbol = screen_object(built.path, self.problem.entry)
         call = self._trusted("call", call_source(self.problem, symbol, precise=precise))
         host = self._trusted(main, resources.files(__package__).joinpath("native", main).read_text())
-        key = hashlib.sha256("".join(one.name for one in (built.path, call, host)).encode()).hexdigest()[:16]
+        # By what is linked: another compiler makes another object of the same source and flags.
+        made_of = b"\0".join(hashlib.sha256(one.read_bytes()).digest() for one in (built.path, call, host))
+        key = hashlib.sha256(made_of).hexdigest()[:16]
         path = self.folder / f"run-{key}"
         if not path.exists():
             self._link(path, built.path, symbol, (call, host))

@@ -12,7 +12,7 @@ from refork.errors import BadInput
 from refork.plain import from_json
 from refork.types import Json
 
-Stage: TypeAlias = Literal["build", "run", "check", "cheat", "done"]
+Stage: TypeAlias = Literal["untried", "build", "run", "check", "cheat", "done"]
 
 
 @final

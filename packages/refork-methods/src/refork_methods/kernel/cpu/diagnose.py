@@ -29,18 +29,19 @@ def diagnose_cpu(
     ceilings: Ceilings,
     *,
     simulated: Work | None = None,
+    smaller: bool = False,
     inherent: bool = False,
 ) -> Diagnosis:
     """Findings on one kernel by the 15 tools and those that a user registered for the same sources.
 
     ``work`` is that of one call (None: not declared), ``seconds`` in the signals that of one call.
-    ``simulated`` is the work of the simulated call, where its sizes are smaller.
+    ``smaller``: a smaller call was simulated, whose work is ``simulated`` (None: not known).
 
     All of them are asked, whatever the class: theory may call a kernel compute-bound whose present code waits
     for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
     ceiling can be reached; where it reaches neither, theory says latency (ours).
     """
-    full = signals | derived(signals, work, ceilings, simulated)
+    full = signals | derived(signals, work, ceilings, simulated, smaller=smaller)
     classified = _classified(full, work, ceilings, inherent)
     # Asked as if it were mixed, which every tool is for; the true class is put back below.
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
@@ -71,22 +72,29 @@ def _asked() -> list[MicroTool]:
 
 
 def derived(
-    signals: Signals, work: Work | None, ceilings: Ceilings, simulated: Work | None = None
+    signals: Signals,
+    work: Work | None,
+    ceilings: Ceilings,
+    simulated: Work | None = None,
+    *,
+    smaller: bool = False,
 ) -> Signals:
     """What follows from measurements and declared work; nothing from what was not measured.
 
-    Per-flop values need flops: a kernel that has none should declare its useful operations instead.
+    Per-flop values need flops: a kernel that has none should declare its useful operations instead. Counts
+    of a smaller call are set against its own work, so nothing follows from them where that is not known.
     """
     if work is None:
         return Signals()
     cache: dict[str, float] = {}
-    if signals.has("cachegrind"):
-        cache |= _cache(signals, simulated or work)
+    counted = simulated if smaller else work
+    if counted is not None and signals.has("cachegrind"):
+        cache |= _cache(signals, counted)
     timing: dict[str, float] = {}
     seconds = m.SECONDS.of(signals)
     if seconds is not None and seconds > 0:
         timing[m.FLOPS_SHARE.name] = work.flops / seconds / ceilings.flops
-        timing[m.BYTES_SHARE.name] = _moved(signals, work, simulated or work) / seconds / ceilings.bandwidth
+        timing[m.BYTES_SHARE.name] = _moved(signals, work, counted) / seconds / ceilings.bandwidth
     values: dict[Source, dict[str, float]] = {"cachegrind": cache, "timing": timing}
     return Signals({source: found for source, found in values.items() if found})
 
@@ -113,16 +121,16 @@ def _cache(signals: Signals, work: Work) -> dict[str, float]:
     return values
 
 
-def _moved(signals: Signals, work: Work, simulated: Work) -> float:
+def _moved(signals: Signals, work: Work, counted: Work | None) -> float:
     """Bytes of one call to and from memory: by simulated misses, at least what must be moved.
 
     A line that an ordinary store misses is fetched, and written back; the simulation does not know of stores
     past the caches, so where there are some a written line counts once. Where a smaller call was simulated,
-    its excess over what it must move is taken for this one's.
+    its excess over what it must move is taken for this one's; none where that is not known.
     """
     known = m.together(signals, m.LL_READ_MISSES, m.LL_WRITE_MISSES, m.LINE_BYTES)
-    if known is None:
+    if known is None or counted is None:
         return work.bytes
     read, written, line = known
     ways = 1 if m.STREAMING.of(signals) else 2
-    return work.bytes * max(1.0, (read + ways * written) * line / simulated.bytes)
+    return work.bytes * max(1.0, (read + ways * written) * line / counted.bytes)

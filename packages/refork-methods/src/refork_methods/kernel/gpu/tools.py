@@ -338,7 +338,7 @@ def register_spill(signals: Signals) -> CheckResult | None:
 
 
 # That the paper has such a tool is reported by third parties only; its trigger is ours: the code has scalar
-# products, no matrix instruction, and matrix instructions were meant (see gpu.sass).
+# products, no matrix instruction, and matrix instructions were meant (see gpu.cuda_code).
 
 
 @micro_tool(source="sass", category="compute", bounds=("compute", "latency"), name="gpu.ScalarFallback")

@@ -89,7 +89,7 @@ def read_search(folder: Path) -> Search:
         facts=facts,
         history=history,
         ceilings=from_json(Ceilings, facts["ceilings"], where) if facts.get("ceilings") else None,
-        work=None if work["bytes"] is None else from_json(Work, work, where),
+        work=None if not work["bytes"] else from_json(Work, work, where),
         final=Evaluated.from_json(facts["final"], where) if ended else None,
         winner=winner if ended else None,
     )
@@ -133,10 +133,11 @@ class Timing:
 class RoofPosition:
     """Where a kernel stands under the roof: useful flop and compulsory bytes a second, share of the roof.
 
-    ``roof_share``: least possible seconds over its own, 1 at the roof.
+    ``flops`` is None where none are declared; the roof is then the memory's alone. ``roof_share``: least
+    possible seconds over its own, 1 at the roof.
     """
 
-    flops: float
+    flops: float | None
     bandwidth: float
     roof_share: float | None
 
@@ -278,7 +279,8 @@ def roof_position(seconds: float | None, search: Search) -> RoofPosition | None:
     if not seconds or work is None:
         return None
     share = None if search.ceilings is None else roof(work, search.ceilings) / seconds
-    return RoofPosition(work.flops / seconds, work.bytes / seconds, share)
+    undeclared = search.part("problem").get("flops") is None
+    return RoofPosition(None if undeclared else work.flops / seconds, work.bytes / seconds, share)
 
 
 def compare(

@@ -44,6 +44,7 @@ _CELL = 160
 _ACTS = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 #: How kernels end that fail: each, and several of them.
 _FAILED = {
+    "untried": ("not tried", "before they were tried"),
     "build": ("does not build", "at the build"),
     "run": ("stops with an error", "when run"),
     "check": ("wrong result", "with a wrong result"),
@@ -208,16 +209,15 @@ def _timing_rows(search: Search, figures: Figures) -> Iterator[tuple[str, str, s
     yield "timings", str(len(first.samples)), str(best.samples) if best else DASH
     yield "worst relative error", scientific(first.error), scientific(best.error if best else None)
     if search.work is not None:
-        yield "useful work a second", _rate(figures.original, search), _rate(figures.reached, search)
+        yield "useful work a second", _rate(figures.original), _rate(figures.reached)
         yield "share of the roof", _roof_share(figures.original), _roof_share(figures.reached)
 
 
-def _rate(where: RoofPosition | None, search: Search) -> str:
+def _rate(where: RoofPosition | None) -> str:
     """What a kernel does a second: useful flop where it has any, else compulsory bytes; a dash for None."""
     if where is None:
         return DASH
-    flops = search.work is not None and search.work.flops > 0
-    return per_second(where.flops, "flop") if flops else per_second(where.bandwidth, "B")
+    return per_second(where.flops, "flop") if where.flops else per_second(where.bandwidth, "B")
 
 
 def _roof_share(where: RoofPosition | None) -> str:
@@ -230,7 +230,7 @@ def _roof_words(search: Search, figures: Figures) -> str:
         return "No kernel is right, so none has a place under the roof."
     if search.work is None:
         return "The useful work of a call is not declared: give the problem its flops and bytes."
-    ends = f"From {_rate(figures.original, search)} to {_rate(figures.reached, search)}"
+    ends = f"From {_rate(figures.original)} to {_rate(figures.reached)}"
     if search.ceilings is None:
         return f"{ends}. The machine was not calibrated: `refork kernel calibrate`, then search again."
     ends = f"{ends}, from {_roof_share(figures.original)} of the roof to {_roof_share(figures.reached)}."
@@ -369,12 +369,20 @@ def _machine(search: Search) -> dict[str, str]:
 
 
 def commands(search: Search) -> list[str]:
-    """The commands that make this search and this report again."""
-    folder, problem = search.folder.resolve().name, search.part("problem")
-    parts = ["refork", "kernel", "search", f"{problem.get('name')}{problem.get('suffix', '')}"]
+    """The commands that make this search and this report again.
+
+    A search that was not begun on the command line has no file and no settings: its name stands for it.
+    """
+    problem, asked = search.part("problem"), search.part("asked")
+    folder = str(asked.get("out") or search.folder.resolve().name)
+    file = asked.get("file") or f"{problem.get('name')}{problem.get('suffix', '')}"
+    parts = ["refork", "kernel", "search", str(file)]
     parts += ["--entry", str(problem["entry"])] if problem.get("entry") else []
-    for name, size in (problem.get("sizes") or {}).items():
-        parts += ["--set", f"{name}={size}"]
+    given = [str(item) for item in asked.get("set") or []]
+    named = {item.partition("=")[0] for item in given}
+    sizes = [f"{name}={size}" for name, size in (problem.get("sizes") or {}).items() if name not in named]
+    for item in (*given, *sizes):
+        parts += ["--set", item]
     usual: dict[str, Any] = KernelSearchSettings().to_json()
     for name in ("evaluations", "seed", "search", "feedback", "batch", "unguided"):
         value = search.part("settings").get(name, usual[name])

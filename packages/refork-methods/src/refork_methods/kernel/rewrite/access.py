@@ -9,7 +9,7 @@ from typing import final
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.affine import Poly, poly
-from refork_methods.kernel.rewrite.canonical import is_integer
+from refork_methods.kernel.rewrite.canonical import is_integer, keeps_int
 from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
@@ -23,6 +23,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Loop,
     Name,
     Note,
+    Number,
     Op,
     Other,
     Pick,
@@ -49,6 +50,7 @@ PURE = frozenset(
 HINTS = frozenset({"__builtin_prefetch", "refork_stream_end"})
 #: Functions of the vector helpers that read one array at places that a vector holds.
 GATHERS = re.compile(r"refork_gather_[fi]\d+x\d+")
+_TESTS = frozenset({"<", "<=", ">", ">=", "==", "!=", "&&", "||"})
 _MAXIMA = {">": "max", ">=": "max", "<": "min", "<=": "min"}
 
 
@@ -57,7 +59,7 @@ _MAXIMA = {">": "max", ">=": "max", "<": "min", "<=": "min"}
 class Access:
     """One read or write. ``dims``: its subscripts, None where not understood. ``fold``: of which kind of sum.
 
-    ``loops`` around it, outer first.
+    ``exact``: what is summed are integers, into an integer. ``loops`` around it, outer first.
     """
 
     array: str
@@ -66,6 +68,7 @@ class Access:
     loops: tuple[Loop, ...]
     fold: str = ""
     lanes: int = 1
+    exact: bool = False
 
 
 def fold_of(stmt: Assign) -> tuple[str, Expr] | None:
@@ -90,6 +93,31 @@ def fold_of(stmt: Assign) -> tuple[str, Expr] | None:
     return None
 
 
+def is_whole(unit: Unit, expr: Expr) -> bool:
+    """Whether an expression is provably of an integer type."""
+    match expr:
+        case Name(id=name):
+            return is_integer(unit.kind(name)) if unit.kind(name) else False
+        case Number(text=digits):
+            return bool(re.fullmatch(r"(?:0[xX][\da-fA-F]+|\d+)[uUlL]*", digits))
+        case At():
+            return is_whole(unit, Name(root(expr) or ""))
+        case Cast(type=kind):
+            return is_integer(kind)
+        case Op(op=op) if op in _TESTS:
+            return True
+        case Op(left=left, right=right) | Pick(yes=left, no=right):
+            return is_whole(unit, left) and is_whole(unit, right)
+        case Unary(op="!"):
+            return True
+        case Unary(op="-" | "+" | "~", arg=arg):
+            return is_whole(unit, arg)
+        case Call(name="abs"):
+            return True
+        case _:
+            return False
+
+
 def values_of(unit: Unit) -> dict[str, Expr]:
     """Integer variables that are set once, from sums and products of what does not change."""
     declared: dict[str, list[Declare]] = {}
@@ -107,7 +135,7 @@ def values_of(unit: Unit) -> dict[str, Expr]:
             or value is None
             or several[0].dims
             or name in assigned
-            or not is_integer(several[0].type)
+            or not keeps_int(several[0].type)
         ):
             continue
         if names(value) & assigned or any(
@@ -130,7 +158,7 @@ def accesses(unit: Unit, body: Stmts, above: tuple[Loop, ...] = ()) -> list[Acce
         if one.array not in local:
             dims = tuple(None if dim is None else frozenset(dim.items()) for dim in one.dims)
             found.setdefault(
-                (one.array, dims, one.write, tuple(map(id, one.loops)), one.fold, one.lanes), one
+                (one.array, dims, one.write, tuple(map(id, one.loops)), one.fold, one.lanes, one.exact), one
             )
     return list(found.values())
 
@@ -139,7 +167,7 @@ class _Reader:
     """Walks statements in program order."""
 
     def __init__(self, unit: Unit) -> None:
-        self.values = values_of(unit)
+        self.unit, self.values = unit, values_of(unit)
         # Counters and macros that are numbers are no memory: nothing conflicts over them.
         self.fixed = {s.counter for s in statements(unit.body) if isinstance(s, Loop)}
         self.fixed |= set(re.findall(r"#\s*define\s+(\w+)\s+[\d.]+[fFuUlL]*\s", unit.before))
@@ -177,8 +205,10 @@ class _Reader:
             if not any(one.array == own.array for one in addend):
                 reads = [*addend, *(one for one in reads if one.array != own.array)]
                 yield from reads
-                yield from (replace(one, fold=folded[0]) for one in target[:1])
-                yield replace(own, write=False, fold=folded[0])
+                exact = is_whole(self.unit, stmt.target) and is_whole(self.unit, folded[1])
+                own = replace(own, fold=folded[0], exact=exact)
+                yield own
+                yield replace(own, write=False)
                 yield from target[1:]
                 return
         yield from reads

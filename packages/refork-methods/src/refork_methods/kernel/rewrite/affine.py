@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, final
 
+from refork_methods.kernel.rewrite.canonical import keeps_int
 from refork_methods.kernel.rewrite.show import show_expr
 from refork_methods.kernel.rewrite.syntax import (
     Call,
@@ -20,6 +21,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Other,
     Pick,
     Unary,
+    decimal,
     inside,
 )
 
@@ -59,14 +61,12 @@ def poly(expr: Expr, values: Mapping[str, Expr]) -> Poly | None:
     """
     match expr:
         case Number(text=digits):
-            # A leading 0 makes a number octal in C: it stays opaque, as does what is no decimal.
-            plain = re.fullmatch(r"(\d+)[uUlL]*", digits)
-            return (
-                constant(int(plain[1])) if plain and (digits == "0" or digits[0] != "0") else {(digits,): 1}
-            )
+            # What is no decimal, an octal such as 010 among them, stays opaque.
+            number = decimal(digits.rstrip("uUlL"))
+            return {(digits,): 1} if number is None else constant(number)
         case Name(id=name):
             return poly(values[name], values) if name in values else {(name,): 1}
-        case Cast(arg=arg):
+        case Cast(type=kind, arg=arg) if keeps_int(kind):
             return poly(arg, values)
         case Unary(op="-", arg=arg):
             inner = poly(arg, values)
@@ -118,9 +118,9 @@ def _whole_of(loop: Loop, values: Mapping[str, Expr]) -> Expr | None:
             return None
     if (
         start != loop.lower
-        or not step.isdigit()
-        or int(step) % loop.step
-        or whole(start, bound, int(step)) != upper
+        or not (found := decimal(step))
+        or found % loop.step
+        or whole(start, bound, found) != upper
     ):
         return None
     return bound

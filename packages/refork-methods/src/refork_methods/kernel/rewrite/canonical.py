@@ -35,6 +35,9 @@ _QUALIFIERS = re.compile(
 )
 _INTEGER = re.compile(r"(?:(?:un)?signed|char|short|int|long|size_t|ssize_t|ptrdiff_t|u?int\d+_t|\s)+")
 
+_NARROW = re.compile(r"\b(?:char|short|u?int(?:8|16)_t|_?[bB]ool)\b")
+_UNSIGNED_INT = re.compile(r"unsigned(?: int)?|uint32_t")
+
 
 def element(kind: str) -> str:
     """A type without its qualifiers and stars."""
@@ -44,6 +47,17 @@ def element(kind: str) -> str:
 def is_integer(kind: str) -> bool:
     """Whether a type counts."""
     return bool(_INTEGER.fullmatch(element(kind)))
+
+
+def is_narrow(kind: str) -> bool:
+    """Whether an integer type holds less than ``int``: it drops bits, and counters begin again early."""
+    return bool(_NARROW.search(element(kind)))
+
+
+def keeps_int(kind: str) -> bool:
+    """Whether a conversion to a type leaves a subscript as it is: to int, or to a wider integer."""
+    name = element(kind)
+    return is_integer(kind) and not is_narrow(kind) and not _UNSIGNED_INT.fullmatch(name)
 
 
 def loops(body: Stmts, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import Access, accesses, values_of
 from refork_methods.kernel.rewrite.affine import Facts, Poly, Term, add, constant, poly, quotient, words
-from refork_methods.kernel.rewrite.canonical import is_integer, loops
+from refork_methods.kernel.rewrite.canonical import loops
 from refork_methods.kernel.rewrite.syntax import (
     Assign,
     At,
@@ -217,10 +217,6 @@ def _varying(unit: Unit) -> set[str]:
     return inner - set(values_of(unit))
 
 
-def _exact(unit: Unit, name: str) -> bool:
-    return is_integer(unit.kind(name)) if unit.kind(name) else False
-
-
 def parallel(unit: Unit, loop: Loop, above: tuple[Loop, ...], *, folds: bool = True) -> bool:
     """Whether rounding may change when the iterations of a loop run in another order.
 
@@ -237,7 +233,7 @@ def parallel(unit: Unit, loop: Loop, above: tuple[Loop, ...], *, folds: bool = T
         if distance.get(loop.counter) == 0:
             continue
         if folds and one.fold and one.fold == two.fold and one.array == two.array:
-            reorders = reorders or (one.fold in "+*" and not _exact(unit, one.array))
+            reorders = reorders or (one.fold in "+*" and not (one.exact and two.exact))
             continue
         raise BadInput(
             f"iterations of {loop.counter} depend on each other, or may",
@@ -265,7 +261,7 @@ def exchangeable(
         if far == 0 or near == 0 or (far is not None and near is not None and (far > 0) == (near > 0)):
             continue
         if one.fold and one.fold == two.fold and one.array == two.array:
-            reorders = reorders or (one.fold in "+*" and not _exact(unit, one.array))
+            reorders = reorders or (one.fold in "+*" and not (one.exact and two.exact))
             continue
         raise BadInput(
             f"{outer.counter} and {inner.counter} cannot be exchanged", where=f"{one.array} and {two.array}",

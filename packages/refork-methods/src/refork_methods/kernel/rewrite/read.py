@@ -31,6 +31,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Stmts,
     Unary,
     code,
+    decimal,
     plus,
     statements,
     within,
@@ -291,7 +292,7 @@ def _step(node: Node, counter: str) -> int | None:
         return None
     match _expression(node):
         case Assign(target=Name(id=name), op="+=", value=Number(text=digits)) if name == counter:
-            return int(digits) if digits.isdigit() and int(digits) > 0 else None
+            return decimal(digits) or None
         case _:
             return None
 

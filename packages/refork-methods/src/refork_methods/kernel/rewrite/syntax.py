@@ -346,23 +346,24 @@ def bare(body: Stmts) -> Stmts:
     return map_stmts(body, lambda stmt: replace(stmt, pragmas=()) if isinstance(stmt, Loop) else stmt)
 
 
+def decimal(digits: str) -> int | None:
+    """The value of a decimal literal without a suffix; None of others: 010 is octal in C."""
+    return int(digits) if digits.isdigit() and (digits == "0" or digits[0] != "0") else None
+
+
 def plus(expr: Expr, more: int) -> Expr:
     """An expression and a constant, folded where that is plain."""
     if more == 0:
         return expr
-    if isinstance(expr, Number) and expr.text.isdigit():
-        return (
-            Number(str(int(expr.text) + more))
-            if int(expr.text) + more >= 0
-            else Op("-", expr, Number(str(-more)))
-        )
+    if isinstance(expr, Number) and (number := decimal(expr.text)) is not None:
+        return Number(str(number + more)) if number + more >= 0 else Op("-", expr, Number(str(-more)))
     if (
         isinstance(expr, Op)
         and expr.op in "+-"
         and isinstance(expr.right, Number)
-        and expr.right.text.isdigit()
+        and (number := decimal(expr.right.text)) is not None
     ):
-        total = int(expr.right.text) * (1 if expr.op == "+" else -1) + more
+        total = number * (1 if expr.op == "+" else -1) + more
         return expr.left if total == 0 else Op("+" if total > 0 else "-", expr.left, Number(str(abs(total))))
     return Op("+" if more > 0 else "-", expr, Number(str(abs(more))))
 

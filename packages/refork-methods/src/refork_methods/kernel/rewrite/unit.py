@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 from refork.errors import BadInput
-from refork_methods.kernel.problem import declarator_of, functions_of, parse
+from refork_methods.kernel.problem import BLOCK, declarator_of, functions_of, parse
 from refork_methods.kernel.rewrite.canonical import canonical, element, loops
 from refork_methods.kernel.rewrite.read import read_block, read_expr, text
 from refork_methods.kernel.rewrite.show import show
@@ -241,10 +241,11 @@ def _parameters(function: Node, data: bytes) -> Iterator[Parameter]:
 
 
 def _lengths(source: str) -> dict[str, Expr]:
-    """Lengths that a ``// refork:`` comment states: ``h=bins:inout``."""
+    """Lengths that the comment block of a problem states as a name: ``h=bins:inout``."""
     found: dict[str, Expr] = {}
-    for line in re.findall(r"//\s*(?:refork|ramify):(.*)", source):
-        for name, value in re.findall(r"(\w+)=([\w*+]+)", line):
-            if re.fullmatch(r"[A-Za-z_]\w*", value):
-                found[name] = Name(value)
+    for item in (item for line in BLOCK.findall(source) for item in line.split()):
+        name, _, said = item.partition("=")
+        length = said.partition(":")[0]
+        if re.fullmatch(r"[A-Za-z_]\w*", length):
+            found[name] = Name(length)
     return found

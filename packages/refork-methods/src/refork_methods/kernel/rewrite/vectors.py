@@ -18,6 +18,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Number,
     Op,
     Unary,
+    decimal,
     inside,
     names,
     root,
@@ -188,8 +189,8 @@ def widened(unit: Unit, expr: Expr, counter: str, kind: str, lanes: int, values:
 
 
 def _literal(digits: str, kind: str) -> Number:
-    if kind == "float" and digits.isdigit():
-        return Number(f"{digits}.0f")
+    if kind == "float" and (number := decimal(digits)) is not None:
+        return Number(f"{number}.0f")
     if (kind == "float" and not digits.lower().endswith("f")) or (kind == "int" and not digits.isdigit()):
         raise refuse(f"{digits} is of another type")
     return Number(digits)

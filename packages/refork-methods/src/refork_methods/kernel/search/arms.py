@@ -1,7 +1,7 @@
-"""Is a search better when it is told more? Outcomes of the same tasks and seeds under each feedback, paired.
+"""Is a search better when it is told more? Outcomes of the same kernels and seeds, paired by feedback.
 
-Source: arXiv 2606.26453 for the three arms and the signed-rank test; one-sided, and corrected for the three
-comparisons (Holm), is ours.
+Source: arXiv 2606.26453 for the three arms and the signed-rank test; one-sided, corrected for the three
+comparisons (Holm), and over the means of kernels is ours.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from refork_methods.kernel.search.folder import SEARCH, read_facts
 
 #: The order in which the first of two arms is expected to be the better one.
 ARMS = ("diagnosed", "none", "raw")
-#: Task and seed.
-Case: TypeAlias = tuple[str, int]
+#: A kernel, and which search of it: its seed, or its kind, writer and seed.
+Case: TypeAlias = tuple[str, int | str]
 
 
 @final
@@ -31,11 +31,14 @@ Case: TypeAlias = tuple[str, int]
 class ArmTest:
     """One arm against another. ``ratio``: geometric mean of the speed-ups' ratio, with its 95 % interval.
 
-    ``p``: one-sided, that ``better`` is no better; ``adjusted``: by Holm over all comparisons.
+    ``p``: one-sided, that ``better`` is no better; ``adjusted``: by Holm over all comparisons. All are over
+    ``kernels``, each of which counts as the mean of its cases; where there is one alone they are over its
+    ``cases``, and hold for it alone.
     """
 
     better: str
     other: str
+    kernels: int
     cases: int
     ratio: float
     low: float
@@ -45,7 +48,7 @@ class ArmTest:
 
 
 def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:
-    """Each pair of arms on the cases that both have; ``speedups[arm][task, seed]``, 1 where none was found.
+    """Each pair of arms on the cases that both have; ``speedups[arm][kernel, seed]``, 1 where none was found.
 
     Raises:
         BadInput: fewer than two arms, two common cases, or a speed-up that is not above 0.
@@ -53,11 +56,11 @@ def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:
     order = [arm for arm in ARMS if arm in speedups] + sorted(speedups.keys() - set(ARMS))
     if len(order) < 2:
         raise BadInput(
-            f"arms: {order}", where="compare arms", hint="two at least, of the same tasks and seeds"
+            f"arms: {order}", where="compare arms", hint="two at least, of the same kernels and seeds"
         )
     rows = []
     for better, other in combinations(order, 2):
-        common = sorted(speedups[better].keys() & speedups[other].keys())
+        common = sorted(speedups[better].keys() & speedups[other].keys(), key=str)
         if len(common) < 2:
             raise BadInput(f"{better} and {other} have {len(common)} cases in common", where="compare arms")
         mine, theirs = (np.array([speedups[arm][case] for case in common]) for arm in (better, other))
@@ -65,25 +68,30 @@ def compare_arms(speedups: Mapping[str, Mapping[Case, float]]) -> list[ArmTest]:
             raise BadInput("a speed-up that is not above 0", where=f"arms {better} and {other}")
         # In logs a gain of 2 and a loss of 2 weigh alike.
         base, above = np.log(theirs), np.log(mine)
+        kernels = np.array([kernel for kernel, _ in common])
+        names = np.unique(kernels)
+        if len(names) > 1:
+            # What a kernel gains by is common to its seeds: as cases of their own they would feign evidence.
+            base, above = (np.array([one[kernels == name].mean() for name in names]) for one in (base, above))
         test = stats.wilcoxon(base, above, alternative="greater")
-        rows.append((better, other, stats.paired_t(base, above).interval, test.p))
-    adjusted = stats.holm(np.array([row[3] for row in rows])).p
+        rows.append((better, other, len(names), len(common), stats.paired_t(base, above).interval, test.p))
+    adjusted = stats.holm(np.array([row[-1] for row in rows])).p
     return [
         ArmTest(
-            better, other, len(speedups[better].keys() & speedups[other].keys()), math.exp(span.estimate),
-            math.exp(span.low), math.exp(span.high), p, float(up),
+            better, other, kernels, cases, math.exp(span.estimate), math.exp(span.low), math.exp(span.high),
+            p, float(up),
         )
-        for (better, other, span, p), up in zip(rows, adjusted, strict=True)
+        for (better, other, kernels, cases, span, p), up in zip(rows, adjusted, strict=True)
     ]  # fmt: skip
 
 
 def read_arms(folders: Iterable[Path]) -> dict[str, dict[Case, float]]:
     """Final speed-ups of finished searches by feedback, from folders or folders of folders.
 
-    A task is a problem with a writer and a kind of search. One that found nothing faster counts as 1.
+    One that found nothing faster counts as 1.
 
     Raises:
-        BadInput: no finished search there, or two of the same arm, task and seed.
+        BadInput: no finished search there, or two of the same arm, kernel, kind, writer and seed.
     """
     found: dict[str, dict[Case, float]] = {}
     for top in folders:
@@ -94,9 +102,8 @@ def read_arms(folders: Iterable[Path]) -> dict[str, dict[Case, float]]:
             settings, problem = facts["settings"], facts["problem"]
             writer = str(facts["writer"]).partition("(")[0]
             kind = f"{settings['search']} {settings['evaluations']} {writer}"
-            task = f"{problem['name']} {problem['digest']} {kind}"
             arm = found.setdefault(settings["feedback"], {})
-            case = (task, int(settings["seed"]))
+            case = (f"{problem['name']} {problem['digest']}", f"{kind} {int(settings['seed'])}")
             if case in arm:
                 raise BadInput("this search is there twice", where=str(file.parent))
             final = Evaluated.from_json(facts["final"])

@@ -48,7 +48,9 @@ class ChatWriter:
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": question(state)},
         ]
-        reply = self._model.reply(messages, draw=state.key[0] * 1_000_003 + round_ * 101 + index)
+        # Draws are numbers of 32 bits, which a seed of 4295 would leave.
+        draw = (state.key[0] * 1_000_003 + round_ * 101 + index) % 2**32
+        reply = self._model.reply(messages, draw=draw)
         # Half of a surrogate pair could be neither hashed nor stored.
         text = reply.text.encode("utf-8", "replace").decode()
         code, why = code_of(text), said_before(text)
@@ -102,6 +104,7 @@ def _outcome(state: WriterState) -> str:
     done = state.evaluated
     if not done.ok:
         stage = {"build": "It does not compile", "run": "It does not run", "cheat": "It was refused"}
+        stage["untried"] = "It was not tried"
         return f"{stage.get(done.stage, 'Its result is wrong')}: {done.why[:_CAUSE]}\nMend it."
     if state.number == 0:
         return "It is right; it is the original."

@@ -313,6 +313,7 @@ def _agreed(path: Path, facts: Json) -> tuple[Json, bool]:
         f"{key} (was {old.get(key)!r}, now {new.get(key)!r})"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
+        and not (key.startswith("machine's ") and not (key in old and key in new))
     ]
     if differ:
         raise Mismatch(
@@ -327,7 +328,10 @@ def _identity(facts: Json) -> Json:
     """What a resumed search must share with the one that began."""
     settings = {key: value for key, value in facts["settings"].items() if key not in FREE}
     problem = facts["problem"]
-    return settings | {"writer": facts["writer"], "problem": [problem.get("name"), problem.get("digest")]}
+    # Times of two machines cannot be told apart later. Where none was measured there is nothing to compare.
+    machine = {f"machine's {key}": value for key, value in (facts.get("machine") or {}).items()}
+    told = {"writer": facts["writer"], "problem": [problem.get("name"), problem.get("digest")]}
+    return settings | told | machine
 
 
 def _locked(path: Path) -> int:

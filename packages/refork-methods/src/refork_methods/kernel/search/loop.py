@@ -264,10 +264,10 @@ class SearchLoop:
 
     def _evaluated(self, proposal: Proposal) -> Evaluated:
         if proposal.refused:
-            return Evaluated(ok=False, stage="build", why=proposal.refused)
+            return Evaluated(ok=False, stage="untried", why=proposal.refused)
         same = self._seen.get(proposal.candidate.digest)
         if same is not None:
-            return Evaluated(ok=False, stage="build", why=f"the same code as node {same}")
+            return Evaluated(ok=False, stage="untried", why=f"the same code as node {same}")
         return self.evaluator.evaluate(proposal.candidate)
 
     def _keep(self, node: SearchNode) -> None:

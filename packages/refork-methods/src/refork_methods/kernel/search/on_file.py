@@ -14,6 +14,7 @@ from refork.policies.base import Sampling
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent, waits
 from refork.tree.tree import Tree
+from refork.types import Json
 from refork_methods.kernel import rewrite
 from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, calibrate
 from refork_methods.kernel.diagnose import diagnose
@@ -104,6 +105,7 @@ def search_problem(
     *,
     writer: str = "rewrite",
     max_tokens: int = ANSWER,
+    asked: Json | None = None,
     progress: Progress = silent,
 ) -> SearchResult:
     """Search for a faster version of a problem's kernel in ``out``, which then holds a ``tree.db`` as well.
@@ -117,8 +119,9 @@ def search_problem(
     with Bench(problem, out / "build", settings.seed, calibration=known) as bench:
         evaluator = BenchEvaluator(bench, known)
         found = run_search(
-            problem, settings, out, evaluator=evaluator, writer=writes, calibration=known, progress=progress
-        )
+            problem, settings, out, evaluator=evaluator, writer=writes, calibration=known, asked=asked,
+            progress=progress,
+        )  # fmt: skip
     with Tree.open(out / "tree.db") as tree:
         record_on_tree(out, tree)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
@@ -11,6 +12,7 @@ from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.kernel.bench.calibration import Calibration
 from refork_methods.kernel.bench.result import Candidate, Evaluated
+from refork_methods.kernel.diagnose import ceilings_of
 from refork_methods.kernel.problem import Problem
 from refork_methods.kernel.search.folder import (
     SOURCES,
@@ -28,10 +30,11 @@ from refork_methods.kernel.tool import Slip
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What came of a search: ``best`` as the last duel has it, timed there as ``final``.
+    """What came of a search: ``best`` as the last duel has it, and timed once more as ``final``.
 
-    The duel is on fresh inputs after the search, so ``final`` is free of the luck by which the best of many
-    noisy times looks faster than it is. ``resumed``: whether the folder held a part of it already. ``slips``:
+    Both are on fresh inputs after the search, and where several came to the duel its winner is timed again
+    alone: ``final`` is free of the luck by which the best of many noisy times looks faster than it is.
+    ``resumed``: whether the folder held a part of it already. ``slips``:
     rules and tools of ours that broke, without which the search went on.
     """
 
@@ -100,11 +103,13 @@ def run_search(
     evaluator: Evaluator,
     writer: Writer,
     calibration: Calibration | None = None,
+    asked: Json | None = None,
     progress: Progress = silent,
 ) -> SearchResult:
     """Search for a faster version of a problem's kernel; the same call on the folder resumes it.
 
     A search that ended may be gone on with by more ``evaluations``. Ctrl-C stops after the try under way.
+    ``asked`` is kept with the search: what a command line said of the kernel (``file``, ``set``, ``out``).
 
     Raises:
         BadInput: the kernel itself fails.
@@ -112,11 +117,12 @@ def run_search(
         KeyboardInterrupt: it was stopped; what was done is kept.
     """
     original = Candidate(problem.source, problem.flags)
-    begun = _facts(problem, settings, writer, calibration)
+    begun = _facts(problem, settings, writer, calibration) | ({} if asked is None else {"asked": asked})
     with SearchFolder(folder, begun, problem.suffix) as record, Interrupt() as stop:
         loop = SearchLoop(problem.entry, original, settings, evaluator, writer, record=record)
         if not loop.run(progress, lambda: stop.asked):
-            record.note(state="stopped", best=loop.best.number, tried=loop.done)
+            under = _ceilings(problem, calibration, loop.nodes)
+            record.note(state="stopped", best=loop.best.number, tried=loop.done, ceilings=under)
             raise KeyboardInterrupt
         facts = record.facts
         # Where more was tried since, the stored duel is of a best of before.
@@ -126,7 +132,9 @@ def run_search(
             if settings.feedback != "none":
                 loop.observe_best(progress)
             best, final = _duel(loop, evaluator, progress)
-            record.note(state="done", best=best.number, tried=loop.done, final=final.to_json())
+            under = _ceilings(problem, calibration, loop.nodes)
+            told = final.to_json()
+            record.note(state="done", best=best.number, tried=loop.done, final=told, ceilings=under)
             resumed = record.resumed
         return SearchResult(
             folder=folder, nodes=tuple(loop.nodes), best=best, final=final, suffix=problem.suffix,
@@ -147,7 +155,7 @@ def _facts(
             "atol": problem.atol, "flags": list(problem.flags),
             "arguments": [asdict(one) for one in problem.arguments],
         },
-        "ceilings": None if calibration is None else asdict(calibration.ceilings),
+        "ceilings": _ceilings(problem, calibration, []),
         "machine": None if calibration is None else calibration.machine,
         "state": "running",
         "best": None,
@@ -156,8 +164,19 @@ def _facts(
     return told
 
 
+def _ceilings(problem: Problem, calibration: Calibration | None, nodes: Sequence[SearchNode]) -> Json | None:
+    """Those that a diagnosis sets the problem's kernels under; None on a machine that was not measured.
+
+    Where its arrays lie follows from how many calls a sample of the original takes: one until it was timed.
+    """
+    if calibration is None:
+        return None
+    calls = nodes[0].evaluated.calls if nodes else None
+    return asdict(ceilings_of(problem, calibration, calls or 1)[0])
+
+
 def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[SearchNode, Evaluated]:
-    """The fastest few timed in turns with the original; the fastest of those that still stand."""
+    """The fastest few timed in turns with the original; the fastest that still stands, timed once more."""
     most = loop.settings.finalists
     # Where nothing else is right the original is timed against itself, so that every end has the same form.
     chosen = fastest(loop.nodes[1:], most) or [loop.nodes[0]]
@@ -167,4 +186,11 @@ def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[S
     right = [(node, told) for node, told in zip(chosen, times, strict=True) if told.ok and told.speedup]
     if not right:
         return loop.nodes[0], loop.nodes[0].evaluated
-    return max(right, key=lambda pair: (pair[1].speedup or 0.0, -pair[0].number))
+    if len(right) == 1:
+        return right[0]
+    # The duel says who; the time by which one of several won is the luckiest of theirs, and says too much.
+    for node, _ in sorted(right, key=lambda pair: (-(pair[1].speedup or 0.0), pair[0].number)):
+        (once_more,) = evaluator.duel([node.candidate])
+        if once_more.ok and once_more.speedup:
+            return node, once_more
+    return loop.nodes[0], loop.nodes[0].evaluated

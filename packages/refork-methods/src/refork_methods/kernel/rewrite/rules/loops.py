@@ -8,6 +8,7 @@ from typing import Any
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import accesses, fold_of
+from refork_methods.kernel.rewrite.canonical import is_narrow
 from refork_methods.kernel.rewrite.depend import exchangeable, in_order, may_alias, parallel
 from refork_methods.kernel.rewrite.rule import (
     Changed,
@@ -51,7 +52,7 @@ from refork_methods.kernel.rewrite.syntax import (
     scoped,
     statements,
 )
-from refork_methods.kernel.rewrite.unit import Unit, is_unsigned, labelled
+from refork_methods.kernel.rewrite.unit import Unit, labelled
 
 ZEROS = ("0", "0.0", "0.0f", "0.f", "0.", "0.0F")
 
@@ -239,8 +240,8 @@ def _tile_make(unit: Unit, given: Parameters) -> Changed:
     for outer in reversed(above[level:]):
         inner = replace(outer, body=(inner,), pragmas=())
     tiles = Loop(base, loop.type, loop.lower, loop.upper, size, (inner,))
-    # The last step over tiles may pass the largest number of the type, and begin again at 0.
-    if is_unsigned(loop.type) and loop.type.strip() in ("unsigned char", "uint8_t", "uint16_t"):
+    # The last step over tiles may pass the largest number of the type, and begin again at the least.
+    if is_narrow(loop.type):
         raise refuse(f"{label} counts in too small a type")
     return Changed(exchange(unit, top, (tiles,)), rounds)
 

@@ -9,7 +9,6 @@ from typing import final
 
 from refork.errors import BadInput
 from refork_methods.kernel.rewrite.access import fold_of, values_of
-from refork_methods.kernel.rewrite.canonical import is_integer
 from refork_methods.kernel.rewrite.depend import parallel
 from refork_methods.kernel.rewrite.rule import (
     Changed,
@@ -262,7 +261,7 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
     array = table_of(unit, loop)
     length, assumes = length_of(unit, array)
     kind = unit.kind(array)
-    parallel(unit, loop, above)
+    rounds = parallel(unit, loop, above)
     if not kind:
         raise refuse(f"the type of {array} is not known")
     own, entry = unit.fresh(f"{array}_private"), unit.fresh("entry")
@@ -287,7 +286,7 @@ def _private_table_make(unit: Unit, given: Parameters) -> Changed:
     # How long the table is shows only when the kernel runs.
     test = Op("<=", length, Number(str(ROOM)))
     made = If(test, fits, (replace(loop, pragmas=()),))
-    return Changed(exchange(unit, loop, (made,)), not is_integer(kind), assumes)
+    return Changed(exchange(unit, loop, (made,)), rounds, assumes)
 
 
 def _copy_element(own: str, number: int, index: Expr) -> At:
@@ -330,9 +329,10 @@ def _few_bins_make(unit: Unit, given: Parameters) -> Changed:
     array = table_of(unit, loop)
     length, assumes = length_of(unit, array)
     kind, folded = unit.kind(array), fold_of(last)
-    if not is_integer(kind) or folded is None or not isinstance(last.target, At):
-        raise refuse(f"{array} does not hold integers")
-    parallel(unit, loop, above)
+    if folded is None or not isinstance(last.target, At):
+        raise refuse("more than a count into a table", f"loop {loop.counter}")
+    if parallel(unit, loop, above):
+        raise refuse(f"{array} is no table of sums of integers")
     entry, total = unit.fresh("entry"), unit.fresh(f"{array}_count")
     inner = unit.fresh(f"{loop.counter}_item")
     declared, end = cut(unit, loop, BLOCK)
