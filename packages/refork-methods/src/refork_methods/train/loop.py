@@ -128,6 +128,7 @@ def train_policy(
     every: int = 1,
     digest: str = "",
     tracker: Tracker | None = None,
+    resumed: Callable[[Json], None] | None = None,
 ) -> Iterator[Update]:
     """Train the policy in place, yielding after every update.
 
@@ -149,6 +150,8 @@ def train_policy(
         every: updates between them.
         digest: what the run is, so that another does not resume it.
         tracker: told of every update.
+        resumed: told of the last finished update (plain fields) once the policy is in its state: what a
+            stopped run did not come to do with it can still be done.
 
     Raises:
         BadInput: settings with filters (the gradient is of the distribution itself), or a KL weight without
@@ -160,6 +163,8 @@ def train_policy(
     chosen = credit or credit_method("siblings", local=plan.local)
     run = _Run(tree, policy, world, tasks, plan, settings, grower, chosen)
     place = _resumed(folder, digest, policy, optimizer)
+    if resumed is not None and place.done:
+        resumed(place.done[-1])
     while place.update < plan.updates:
         started, number = time.monotonic(), place.update
         groups, place = run.grow(place, _named(progress, f"update {number + 1}"))
