@@ -26,6 +26,7 @@ from refork_methods.train.schedule import Schedule, adamw
 from refork_methods.train.supervised import conversation_examples, walk_examples
 from refork_methods.train.tracker import JsonLines, read_lines
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
+from support import tool_talks
 
 
 def example(*tokens, learned=None):
@@ -231,6 +232,26 @@ def test_conversations_are_rendered_as_the_policy_would_see_them(counting):
         conversation_examples(codec, [talk[:1]])
     with pytest.raises(BadInput, match="begins with"):
         conversation_examples(codec, [talk[1:]])
+
+
+DONE = {"role": "assistant", "content": [{"type": "text", "text": "A "}, {"type": "text", "text": "lamp."}]}
+LOOK = '<tool_call>\n{"name": "look", "arguments": {"at": "door"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("template", ["hermes", "single", "chatml", "strict", "none"])
+def test_calls_and_contents_of_parts_are_learned_as_the_policy_would_write_them(template):
+    made = tool_talks.codec(tool_talks.ALL[template])
+    talk = [tool_talks.ASKED, tool_talks.CALLS, tool_talks.result("dark"), DONE]
+    (found,) = conversation_examples(made, [talk])
+    learned = made.raw(found.tokens[found.weights == 1])
+    ends = "<|im_end|>" if template in ("hermes", "single", "chatml") else made.tokenizer.eos_token or ""
+    assert learned == f"{LOOK}{ends}A lamp.{ends}"
+
+
+def test_calls_that_a_template_writes_elsewhere_are_refused():
+    moved = tool_talks.HERMES.replace("<|im_start|>assistant\n{% endif %}", "<|im_start|>agent\n{% endif %}")
+    with pytest.raises(BadInput, match=r"tool calls where answers stand .*answer 0"):
+        conversation_examples(tool_talks.codec(moved), [[tool_talks.ASKED, tool_talks.CALLS]])
 
 
 def test_walks_are_learned_where_the_policy_spoke(node, walk):
