@@ -266,16 +266,18 @@ class _Run:
         groups: list[Group] = []
         cost, task = 0, place.task
         while True:
-            block = [tasks[(task + i) % len(tasks)] for i in range(min(plan.tasks, len(tasks)))]
-            # A task that comes round again within an update needs other draws.
-            lap = (task - place.task) // len(tasks)
-            grown, _ = grow_trees(
-                self.tree, self.policy, self.world, block, selector=selector, leaves=plan.leaves,
-                settings=self.settings, seed=noise + lap, progress=progress,
-            )  # fmt: skip
-            groups += grown
+            # A task that comes round again within an update, also within a block, needs other draws.
+            laps: dict[int, list[Task]] = {}
+            for i in range(task, task + min(plan.tasks, len(tasks))):
+                laps.setdefault((i - place.task) // len(tasks), []).append(tasks[i % len(tasks)])
+            for lap, block in laps.items():
+                grown, _ = grow_trees(
+                    self.tree, self.policy, self.world, block, selector=selector, leaves=plan.leaves,
+                    settings=self.settings, seed=noise + lap, progress=progress,
+                )  # fmt: skip
+                groups += grown
+                cost += sum(group_cost(group) for group in grown)
             task += plan.tasks
-            cost += sum(group_cost(group) for group in grown)
             if plan.budget is None or place.spent + cost >= plan.budget * (place.update + 1):
                 return groups, replace(place, task=task, spent=place.spent + cost, cost=cost)
 
