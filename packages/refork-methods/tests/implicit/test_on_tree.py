@@ -283,6 +283,14 @@ def test_lines_come_back_as_they_were_written(grown, sampler, tmp_path):
     assert any("cut" in text for text in warnings_of(items)) == any(item.pair.cut.any() for item in items)
 
 
+def test_a_tree_is_scored_with_the_beta_of_its_pair(grown, policy, reference):
+    tree, _ = grown
+    pair = ImplicitPair(policy, reference, beta=0.25)
+    assert {item.beta for item in scored_tree(tree, pair)} == {0.25}
+    assert {item.beta for item in scored_tree(tree, pair, beta=2.0)} == {2.0}
+    assert {item.beta for item in scored_tree(tree, None)} == {1.0}
+
+
 def test_reports(scored):
     best = best_report(scored)
     assert best["exact"]
@@ -323,6 +331,12 @@ def test_tuning_needs_other_trajectories(scored):
         ({"actions": [{"policy": [-1], "reference": [-1]}], "temperature": 0.7}, "temperature 0.7"),
         ({"actions": [{"policy": [-1], "reference": [None]}]}, "reference gives token 0 no log-prob"),
         ({"actions": [{"policy": [-1, -2], "reference": [-1]}]}, "2 policy and 1 reference"),
+        (
+            {"actions": [{"policy": [-1, -2], "reference": [-1]}, {"policy": [-1], "reference": [-1, -2]}]},
+            "2 policy and 1 reference",
+        ),
+        ({"actions": [{"policy": [-1], "reference": [-2]}], "outcome": float("nan")}, "outcome"),
+        ({"actions": [{"policy": [-1], "reference": [-2]}], "reward": float("inf")}, "outcome"),
         ({"actions": [{"policy": [-1], "reference": [-2], "tokens": ["go"]}], "outcome": "won"}, "outcome"),
         (
             {"actions": [{"policy": [-1], "reference": [{"a": -1}], "tokens": ["b"]}]},
