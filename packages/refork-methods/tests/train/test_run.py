@@ -239,6 +239,15 @@ def test_bad_sources_are_refused(tmp_path):
     file.write_text('{"messages": []}\n{"messages": [1]}\n')
     with pytest.raises(BadInput, match="jsonl:2"):
         read_conversations(file)
+    file.write_text('\n\n{"messages": []}\n{"messages": [1]}\n')
+    with pytest.raises(BadInput, match="jsonl:4"):
+        read_conversations(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match="UTF-8"):
+        read_conversations(file)
+    said = [{"role": "user", "content": "a\u2028b"}]
+    file.write_text(json.dumps({"messages": said}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_conversations(file) == [said]
     file.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
     with pytest.raises(BadInput, match="prompt_ids is not a list"):
         read_pairs(file)
