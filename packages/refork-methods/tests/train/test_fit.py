@@ -313,7 +313,7 @@ def test_a_single_token_moves_exactly_two_logits():
         torch.testing.assert_close(logits.grad[row], expected)
 
 
-def test_the_single_token_form_is_the_sequence_form(tiny):
+def test_the_single_token_form_is_the_sequence_form(tiny, tmp_path):
     pairs = [
         Pair(token_array([5, 6]), token_array([8]), token_array([9])),
         Pair(token_array([7]), token_array([5]), token_array([6])),
@@ -325,7 +325,9 @@ def test_the_single_token_form_is_the_sequence_form(tiny):
     model = LocalPolicy.load(tiny).model
     known = reference_scores(model, pairs)
     shifted = [Pair(p.prompt, p.chosen, p.rejected, (p.reference[0] - 1, p.reference[1])) for p in known]
-    (one,) = prefer(model, shifted, settings)
+    (one,) = prefer(model, shifted, settings, folder=tmp_path)
+    with pytest.raises(Mismatch):
+        prefer(model, known, settings, folder=tmp_path)
     # At the reference itself every margin is 0; here it is 1 by construction.
     assert one["margin"] == pytest.approx(1, abs=1e-4)
     assert one["loss"] == pytest.approx(math.log1p(math.exp(-0.1)), rel=1e-4)
