@@ -398,6 +398,10 @@ def test_edges_and_what_decided():
     error = np.sqrt(np.var([9.5, 0.0, 0.0], ddof=1) / 3)
     assert [e.error for e in critical_edges(mixed)] == pytest.approx([error, error])
     assert critical_edges(StateGraph.from_arrays([0], [1], [1.0]))[0].error is None
+    # Back to itself a state gains exactly nothing.
+    around = critical_edges(StateGraph.from_arrays([0, 0, 0], [2, 1], [1.0, 0.0]))
+    (loop,) = [edge for edge in around if edge.target_name == edge.source_name]
+    assert (loop.gain, loop.error) == (0.0, 0.0)
 
 
 def test_every_figure_of_an_edge_one_by_one():
