@@ -22,7 +22,7 @@ Normalise = Literal["std", "mean"]
 
 
 class Credit(Protocol):
-    """The shared seam: paths of one task and their outcomes in, advantages per token of each walk out."""
+    """The shared seam: paths of one task and their outcomes in, advantages per token of each of them out."""
 
     def __call__(self, trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
         """One float64 array per trajectory, one number per token (verdicts left out); NaN: not computable."""
