@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,6 +228,17 @@ def test_credit_from_a_fixed_pair(grown, policy, reference):
     wanted = implicit_advantages(trajectories, outcomes, beta=0.5, coefficient=3.0)
     for a, b in zip(credit, wanted, strict=True):
         assert np.allclose(a, b, atol=1e-5, equal_nan=True)
+    # A turn that was forced to begin in some way has no stored score, and yet its other tokens are scored.
+    last = trajectories[0].steps[-1]
+    forced = replace(last.node, settings={**last.node.settings, "forced": last.node.tokens[:1].tolist()})
+    steps = (*trajectories[0].steps[:-1], replace(last, node=forced))
+    begun = replace(trajectories[0], steps=steps)
+    found = fixed_pair(ImplicitPair(policy, reference, beta=0.5), coefficient=3.0)(
+        [begun, *trajectories[1:]], outcomes
+    )
+    first = len(credit[0]) - last.node.length
+    expected = np.where(np.arange(len(credit[0])) == first, np.nan, credit[0])
+    assert np.allclose(found[0], expected, atol=1e-5, equal_nan=True)
     with pytest.raises(BadInput, match="no implicit score"):
         implicit_advantages(trajectories, np.zeros(12), scores={})
     with pytest.raises(BadInput, match="scores for"):
