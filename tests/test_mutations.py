@@ -73,7 +73,7 @@ MUTATIONS = [
     ),
     Mutation(
         "refork_methods/credit/graph/advantages.py",
-        "gamma ** (graph.togo[:-1] - graph.togo[1:])",
+        "gamma**passed",
         "gamma",
         "packages/refork-methods/tests/credit/graph/test_advantages.py::test_returns_of_rewards_per_step",
     ),

@@ -148,6 +148,25 @@ def test_shards_are_appended_and_read_as_one(tmp_path, policy):
         store.states(2)
 
 
+def test_a_second_writer_overwrites_nothing(tmp_path, policy):
+    one, two = (
+        ActivationStore.create(tmp_path / "a", (0, 1), policy.card, dtype="float32") for _ in range(2)
+    )
+    one.append([rows("a", 3)])
+    one.flush()
+    two.append([rows("b", 2)])
+    with pytest.raises(BadInput, match="somebody else has written"):
+        two.flush()
+    assert ActivationStore.open(tmp_path / "a").done() == {"a"}
+    one.append([rows("c", 2)])
+    one.flush()
+    (tmp_path / "a" / "000000.safetensors").unlink()
+    rest = ActivationStore.open(tmp_path / "a")
+    rest.append([rows("a", 3)])
+    rest.flush()
+    assert ActivationStore.open(tmp_path / "a").done() == {"a", "c"}
+
+
 def test_half_precision_is_kept_or_refused(tmp_path, policy):
     store = ActivationStore.create(tmp_path / "h", (0, 1), policy.card)
     piece = rows("a", 3)

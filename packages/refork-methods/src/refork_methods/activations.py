@@ -161,9 +161,19 @@ class ActivationStore:
         """Write what is held as one shard."""
         from safetensors.numpy import save
 
-        held, self._held, self._bytes = self._held, [], 0
+        held = self._held
         if not held:
             return
+        shards = sorted(self.folder.glob("*.safetensors"))
+        if len(shards) != len(self._shards):
+            raise BadInput(
+                "somebody else has written to these activations meanwhile",
+                where=str(self.folder),
+                hint="let one process write at a time, and open the folder anew",
+            )
+        # Not their count: one of them may have been removed.
+        file = self.folder / f"{int(shards[-1].stem) + 1 if shards else 0:06d}.safetensors"
+        self._held, self._bytes = [], 0
         nodes: dict[str, int] = {}
         numbers = [nodes.setdefault(item.node, len(nodes)) for item in held]
         states = np.concatenate([item.states for item in held])
@@ -174,7 +184,6 @@ class ActivationStore:
             "index": np.concatenate([item.index for item in held]).astype(np.int32),
             "token": np.concatenate([item.tokens for item in held]).astype(np.int32),
         }
-        file = self.folder / f"{len(self._shards):06d}.safetensors"
         _write(file, save(tensors, metadata={"nodes": json.dumps(list(nodes))}))
         self._shards.append(_mapped(file))
         self._starts = np.append(self._starts, self._starts[-1] + len(tensors["token"]))

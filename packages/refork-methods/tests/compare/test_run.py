@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -47,7 +48,9 @@ def test_recipes_whose_parts_do_not_fit_are_refused():
         "baseline": {"arms": ("uucb+grpo",)},
         "roots": {"roots": 9, "leaves": 4},
         "rates": {"rates": {"random+grpo": 1e-3}},
-        "once": {"arms": ("uucb+grpo", "uucb+grpo")},
+        "arm once": {"arms": ("uucb+grpo", "uucb+grpo")},
+        "world once": {"worlds": (WorldPlan(world="maze"), WorldPlan(world="maze"))},
+        "at least one": {"worlds": ()},
     }.items():
         with pytest.raises(BadInput, match=said):
             CompareRecipe(**wrong_parts).checked()
@@ -74,6 +77,49 @@ def test_a_comparison_runs_resumes_and_draws(tiny, whole):
     assert again["worlds"] == summary["worlds"]
     with pytest.raises(Mismatch):
         run_compare(tiny.model_copy(update={"updates": 3}), folder, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "titles"),
+    [
+        (
+            {"world": "maze?seed=1"},
+            {"world": "maze?seed=2"},
+            ["maze?seed=1", "maze?seed=2"],
+        ),
+        (
+            {"world": "maze", "organism": "a"},
+            {"world": "maze", "organism": "b", "tasks": 3},
+            ["maze (organism a, tasks 12)", "maze (organism b, tasks 3)"],
+        ),
+    ],
+)
+def test_two_places_of_a_comparison_never_share_a_cell_or_a_row(tmp_path, one, two, titles):
+    both = (WorldPlan(**one), WorldPlan(**two), WorldPlan(world="lock:3"))
+    recipe = CompareRecipe(worlds=both, arms=("independent+grpo",), seeds=1)
+    cells = run_module.cells_of(recipe, tmp_path)
+    assert len({cell.folder for cell in cells}) == 3
+    assert cells[2].folder.name == "lock-3-independent+grpo-0"
+    for i, cell in enumerate(cells):
+        (cell.folder / "checkpoints" / "00000001").mkdir(parents=True)
+        place = {"done": [{"mixed": 0.5}]}
+        state = {"step": 1, "weights": "", "position": {"place": place}}
+        (cell.folder / "checkpoints" / "00000001" / "state.json").write_text(json.dumps(state))
+        cell.file.write_text(json.dumps([{"update": n, "tokens": n, "success": [i / 4]} for n in (0, 1)]))
+    worlds = run_module.summary_of(recipe, cells)["worlds"]
+    assert [(title, data["rows"][0]["final"]) for title, data in worlds.items()] == [
+        (titles[0], 0.0), (titles[1], 0.25), ("lock:3", 0.5),
+    ]  # fmt: skip
+
+
+def test_an_evaluation_that_a_killed_run_had_left_is_made_up_for(tiny, whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    cell = run_module.cells_of(tiny, folder)[0]
+    cell.file.write_text(json.dumps(cell.rows[:-1]))
+    assert not cell.done
+    assert run_compare(tiny, folder, workers=1)["worlds"] == whole[1]["worlds"]
+    assert cell.done
 
 
 def test_an_interrupted_comparison_goes_on_where_it_was(tiny, whole, tmp_path, monkeypatch):

@@ -55,6 +55,8 @@ def tree(tmp_path_factory):
 def test_report(tree, lines):
     assert "merged" in run("report", tree).stdout
     assert json.loads(run("report", lines, "--json").stdout)["merged"] == 0.8
+    assert run("report", lines).stdout.startswith("groups ")
+    assert run("report", lines, "--scope", "task").stdout.startswith("tasks ")
     unique = run("report", tree, "--anchor", "tree", "--json", status=1)
     assert json.loads(unique.stdout)["warnings"]
     assert "too rare to matter" in unique.stderr

@@ -127,6 +127,8 @@ def test_a_turn_begins_where_somebody_else_speaks_behind_an_action(node, walk) -
     other = walk(node("t", "task", [4]), said("x"), node("w", "verdict", None, extra={"reward": 0.0}))
     empty = walk(node("u", "task", None), node("z", "verdict", None, extra={"reward": 0.5}))
     assert _turns(first).tolist() == [0] * 4 + [1] * 4
+    assert _turns([*first, *walk(seen("z"), seen("y"))]).tolist() == [0] * 4 + [1] * 6
+    assert _turns(walk(node("t", "task", [4]), seen("e"), seen("y"))).tolist() == [0] * 3
     assert _turns(empty).dtype == np.int64
     found = reward_credit([first, other, empty], [1.0, 0.0, 1.0], discount=0.5)
     high = 1.5**0.5

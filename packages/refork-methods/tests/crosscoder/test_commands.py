@@ -35,7 +35,29 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crosscoder")
     world = open_world("lock")
     policies: list[LocalPolicy] = [tiny_policy(seed) for seed in (0, 1)]
-    trials = world_trials(policies[0], world, world.tasks("held-out", 8), short=2, long=4)
+    open_now = set()
+
+    class Watched:
+        def __init__(self, episode):
+            self.episode = episode
+            open_now.add(self)
+
+        def __getattr__(self, name):
+            return getattr(self.episode, name)
+
+        def close(self):
+            self.episode.close()
+            open_now.remove(self)
+
+    class Place:
+        name, max_turns = world.name, world.max_turns
+
+        def start(self, task, seed):
+            return Watched(world.start(task, seed))
+
+    trials = world_trials(policies[0], Place(), world.tasks("held-out", 8), short=2, long=4)
+    trials.score(0, "")
+    assert open_now == set()
     pairs = read_pairs(*policies, trials.prompts, 1)
     normalizer = fit_normalizer([(pairs.a.numpy(), pairs.b.numpy())])
     coder = CrossCoder(

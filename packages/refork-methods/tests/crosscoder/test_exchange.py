@@ -149,6 +149,14 @@ def test_a_saved_crosscoder_comes_back_whole(tmp_path):
     assert torch.equal(load(tmp_path / "run").encode(a, b), model.encode(a, b))
 
 
+def test_a_damaged_crosscoder_is_refused(tmp_path):
+    save(trained()[0], tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(BadInput, match="can be read"):
+        load(tmp_path)
+
+
 def test_a_crosscoder_without_statistics_is_neither_saved_nor_loaded(tmp_path):
     with pytest.raises(BadInput, match="no use to anybody"):
         save(CrossCoder((6, 6), 8, 2), tmp_path)

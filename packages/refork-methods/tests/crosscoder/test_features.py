@@ -24,7 +24,6 @@ from refork_methods.crosscoder.rank import (
     cohens_d,
     counts,
     rank_features,
-    top_share,
     with_examples,
 )
 from refork_methods.crosscoder.sources import ArrayPairs
@@ -210,22 +209,6 @@ def test_the_table_is_sorted_and_names_blocks_and_candidates():
     assert len(best) == 3
     assert best[0].value == x[:, rows[0].feature].max()
     assert shown[0].to_json()["examples"][0]["token"] == best[0].token
-
-
-@pytest.mark.parametrize(("percent", "wanted"), [(10, 3), (1, 1), (100, 30), (33, 10), (3.4, 2)])
-def test_the_set_s_is_the_ceiling_of_its_share(percent, wanted):
-    model = CrossCoder((6, 6), 40, 4, "topk")
-    x, y = np.zeros((4, 40)), np.zeros((4, 40))
-    x[:, :30] = np.arange(1, 31) * np.array([[1.0], [1.1], [0.9], [1.2]])
-    y[:, 30:] = np.array([[1.0], [1.1], [0.9], [1.2]])
-    rows = rank_features(model, x, y)
-    chosen = top_share(rows, percent)
-    assert len(chosen) == wanted
-    assert all(row.positive for row in chosen)
-    assert top_share(rows, percent, "A") == []
-    for bad in (0, 101):
-        with pytest.raises(BadInput):
-            top_share(rows, bad)
 
 
 def test_values_of_another_dictionary_are_refused():

@@ -194,6 +194,49 @@ def test_stopped_and_resumed_is_never_stopped_bit_for_bit(tmp_path):
     assert tensor_digest(again) == tensor_digest(whole)
 
 
+class Chunks:
+    """Chunks of these sizes, each row with a number of its own."""
+
+    def __init__(self, *sizes):
+        self.sizes, self.d_in = sizes, (1, 1)
+
+    def chunk(self, which):
+        begin = sum(self.sizes[:which])
+        rows = np.arange(begin, begin + self.sizes[which], dtype=np.float32)[:, None]
+        return rows, -rows
+
+
+def rows_of(steps, start, *sizes):
+    model = CrossCoder((1, 1), 4, 2)
+    model.set_normalizer(Normalizer.identity(2))
+    plan = TrainSettings(steps=steps, batch=4).resolved(model)
+    return [z.tolist() for z in batches(model, Chunks(*sizes), plan, start)]
+
+
+@pytest.mark.parametrize("sizes", [(8, 3), (3, 8, 1), (3, 3, 1), (1, 2, 2), (5, 6)])
+def test_every_row_is_trained_on_and_a_resumed_run_sees_the_same_batches(sizes):
+    whole = rows_of(60, 0, *sizes)
+    assert all(len(batch) == 4 and all(a == -b for a, b in batch) for batch in whole)
+    assert {a for batch in whole for a, _ in batch} == set(range(sum(sizes)))
+    for start in range(1, 60, 7):
+        assert rows_of(60, start, *sizes) == whole[start:]
+
+
+def test_a_pass_over_chunks_of_whole_batches_takes_every_row_once():
+    first = [a for batch in rows_of(3, 0, 8, 4) for a, _ in batch]
+    assert sorted(first) == list(range(12))
+
+
+def test_a_gradient_that_is_not_finite_makes_no_step():
+    values = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    values[5, 1] = np.nan
+    model = CrossCoder((3, 3), 8, 2)
+    model.set_normalizer(Normalizer.identity(6))
+    with pytest.raises(BadInput, match="gradient is nan"):
+        train(model, ArrayPairs(values, values), TrainSettings(steps=12, batch=16))
+    assert all(bool(part.isfinite().all()) for part in model.parameters())
+
+
 def test_control_c_finishes_the_step_and_saves(tmp_path):
     plan = TrainSettings(steps=40, batch=50, rate=0.02, log_every=1, checkpoint_every=1000)
 
@@ -232,6 +275,10 @@ def test_a_changed_checkpoint_is_refused(tmp_path):
     state.write_text(json.dumps(about | {"digest": "0" * 64}))
     with pytest.raises(Mismatch, match="not those that were saved"):
         train(coder(), data(), plan, folder=tmp_path)
+    weights = tmp_path / "00000010" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    with pytest.raises(BadInput, match="cannot be read"):
+        train(coder(), data(), plan, folder=tmp_path)
     (tmp_path / "00000010" / "moving.pt").write_bytes(b"")
     with pytest.raises(BadInput, match="cannot be read"):
         train(coder(), data(), plan, folder=tmp_path)
@@ -240,7 +287,7 @@ def test_a_changed_checkpoint_is_refused(tmp_path):
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(BadInput, match="do not fit a crosscoder"):
         train(coder(widths=(7, 5)), data())
-    with pytest.raises(BadInput, match="fills a batch"):
+    with pytest.raises(BadInput, match="50 pairs of the source do not fill"):
         train(coder(), data(50), TrainSettings(batch=64))
     model = coder()
     model.set_normalizer(Normalizer.identity(12))

@@ -146,6 +146,12 @@ class TestCritics:
         refuse_fitted(model, planted_records(TRUE, 20, prefix="other"))
 
 
+def test_a_prior_without_a_draw_is_said_to_be_none():
+    refined_only = [Record(f"i{n}", "0", n % 3 > 0, {"test": n % 2 > 0}, step=1) for n in range(12)]
+    assert any("nothing is known of the prior" in words for words in fit(refined_only, {"test": 1}).warnings)
+    assert not any("prior" in words for words in fit(made(6, 6, 4, 2), {"test": 1}).warnings)
+
+
 class TestKernel:
     def test_the_example_of_the_release(self):
         pairs = [(False, n < 9) for n in range(44)] + [(True, n >= 10) for n in range(68)]
@@ -201,6 +207,16 @@ class TestBeliefs:
         assert found["a", "0", 0] == pytest.approx(first, abs=1e-15)
         second = after(after(refined(first, TRUE.kernel), test, False), review, True)
         assert found["a", "0", 1] == pytest.approx(second, abs=1e-15)
+
+    def test_a_step_without_an_outcome_still_moves_the_belief_in_the_next(self):
+        records = planted_records(TRUE, 30, seed=3)
+        chain = [
+            Record("z", "0", None, {"test": True, "review": True}, step=0, missing="oracle error"),
+            Record("z", "0", True, {"test": None, "review": None}, step=1),
+        ]
+        _, got = leave_one_out([*records, *chain])
+        without = fit_critics(records, PRICES)
+        assert got[-1] == pytest.approx(beliefs(without, chain)["z", "0", 1], abs=1e-15)
 
     def test_leaving_one_instance_out_is_fitting_without_it(self):
         records = planted_records(TRUE, 30, seed=3)

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from refork.errors import BadInput, CannotDo, ServerError
+from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
 from refork.worlds.base import Task
 from refork.worlds.open import open_world
+from refork_methods.gate.controller import BayesController
 from refork_methods.gate.live import Verdict, collect_file, collected_json
 from refork_methods.gate.model import Critic, CriticModel, Kernel, Prices, write_policy
 from refork_methods.gate.on_tree import (
@@ -30,9 +32,7 @@ class PlantedBench:
     """Turns that are R or W, on a tree; counts what is really asked."""
 
     def __init__(self, tree):
-        from refork.policies.base import Sampling
-
-        self.tree, self.settings, self.calls = tree, Sampling(max_tokens=3), 0
+        self.tree, self.settings, self.calls, self.seed = tree, Sampling(max_tokens=3), 0, 0
         self.policy = ScriptedPolicy.from_text(
             lambda text: {"": 1.0} if text[-1:] in "RW" and text else {"R": 0.6, "W": 0.4}
         )
@@ -52,7 +52,7 @@ class PlantedBench:
             return Verdict(candidate.text == "R")
 
         def draw(number):
-            write = TreeWriter(self.root(task), self.policy, self.settings, draw=number)
+            write = TreeWriter(self.root(task), self.policy, self.settings, seed=self.seed, draw=number)
             return write, dict.fromkeys(MODEL.names, check), check
 
         return draw
@@ -86,6 +86,39 @@ def test_another_horizon_on_the_same_tree_is_another_producer():
                 chosen = policy_named(name, MODEL, PRICES, horizon, "retry")
                 found = run_live(tree, bench, TASKS, Setting(chosen, MODEL, PRICES, horizon, "retry"))
                 assert len(found.utilities) == 4
+
+
+def test_another_writer_on_the_same_tree_plays_episodes_of_its_own():
+    setting = Setting(policy_named("dp", MODEL, PRICES, 3, "retry"), MODEL, PRICES, 3, "retry")
+    wrong = ScriptedPolicy.from_text(
+        lambda text: {"": 1.0} if text[-1:] in "RW" and text else {"W": 1.0}, name="always wrong"
+    )
+    changes = ({}, {"policy": wrong}, {"settings": Sampling(max_tokens=4)}, {"seed": 1})
+    with Tree.memory() as tree:
+        benches = [PlantedBench(tree) for _ in changes]
+        for bench, change in zip(benches, changes, strict=True):
+            for name, value in change.items():
+                setattr(bench, name, value)
+            first = run_live(tree, bench, TASKS[:2], setting, draws=2)
+            assert not any(row.recorded for row in first.rows)
+            assert bench.calls > 0
+        for bench in benches:
+            asked = bench.calls
+            again = run_live(tree, bench, TASKS[:2], setting, draws=2)
+            assert all(row.recorded for row in again.rows)
+            assert bench.calls == asked
+            if bench.policy is wrong:
+                assert all(row.outcome != "right" for row in again.rows)
+
+
+def test_planning_ahead_over_fewer_critics_is_another_producer():
+    def settings(lookahead):
+        planner = BayesController(MODEL, PRICES, 3, "retry", lookahead=lookahead)
+        return Setting(planner, MODEL, PRICES, 3, "retry").producer({})
+
+    named = Setting(policy_named("dp", MODEL, PRICES, 3, "retry"), MODEL, PRICES, 3, "retry").producer({})
+    assert settings(None) == named
+    assert len({settings(n).id for n in (None, 0, 1)}) == 3
 
 
 def test_what_is_no_run_is_refused(tmp_path):

@@ -1,5 +1,7 @@
 """What a record may be, splits by instance, and prices that are never guessed."""
 
+import json
+
 import pytest
 
 from refork.errors import BadInput
@@ -112,6 +114,14 @@ def test_labelled_counts_every_reason():
     )
     assert [r.instance for r in kept.records] == ["c"]
     assert kept.dropped == {"no outcome": 1, "oracle error": 1}
+
+
+def test_a_line_may_hold_any_character(tmp_path):
+    line = json.dumps(
+        {"instance": "a\u2028b\x85", "right": True, "verdicts": {"test": True}}, ensure_ascii=False
+    )
+    (tmp_path / "r.jsonl").write_text(line + "\n", encoding="utf-8")
+    assert read_jsonl(tmp_path / "r.jsonl")[0].instance == "a\u2028b\x85"
 
 
 def test_a_file_from_windows_is_read(tmp_path):

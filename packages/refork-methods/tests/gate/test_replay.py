@@ -141,12 +141,15 @@ class TestEpisodes:
     def test_a_missing_step_ends_it(self):
         found = episodes([Record("a", "0", True, {}, step=s) for s in (0, 1, 3)])
         assert [len(e.candidates) for e in found] == [2]
-        assert episodes([Record("a", "0", True, {}, step=1)]) == []
+        (cut,) = episodes([Record("a", "0", True, {}, step=1)])
+        assert cut.candidates == (), "it is counted as too short"
 
     def test_short_ones_and_lost_outcomes_are_counted(self):
         records = chain(*[(True, True, True)] * 3) + chain(
             (True, True, True), (None, True, True), instance="b"
         )
+        headless = chain((None, True, True), *[(True, True, True)] * 3, instance="c")
+        assert replay(stop(TRUE), records + headless, TRUE, PRICES, horizon=3).short == 2
         found = replay(stop(TRUE), records, TRUE, PRICES, horizon=3)
         assert (found.instances, found.episodes, found.short) == (("a",), 1, 1)
         assert found.dropped == {"no outcome": 1}

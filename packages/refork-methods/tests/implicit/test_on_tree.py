@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,6 +228,17 @@ def test_credit_from_a_fixed_pair(grown, policy, reference):
     wanted = implicit_advantages(trajectories, outcomes, beta=0.5, coefficient=3.0)
     for a, b in zip(credit, wanted, strict=True):
         assert np.allclose(a, b, atol=1e-5, equal_nan=True)
+    # A turn that was forced to begin in some way has no stored score, and yet its other tokens are scored.
+    last = trajectories[0].steps[-1]
+    forced = replace(last.node, settings={**last.node.settings, "forced": last.node.tokens[:1].tolist()})
+    steps = (*trajectories[0].steps[:-1], replace(last, node=forced))
+    begun = replace(trajectories[0], steps=steps)
+    found = fixed_pair(ImplicitPair(policy, reference, beta=0.5), coefficient=3.0)(
+        [begun, *trajectories[1:]], outcomes
+    )
+    first = len(credit[0]) - last.node.length
+    expected = np.where(np.arange(len(credit[0])) == first, np.nan, credit[0])
+    assert np.allclose(found[0], expected, atol=1e-5, equal_nan=True)
     with pytest.raises(BadInput, match="no implicit score"):
         implicit_advantages(trajectories, np.zeros(12), scores={})
     with pytest.raises(BadInput, match="scores for"):
@@ -283,6 +295,14 @@ def test_lines_come_back_as_they_were_written(grown, sampler, tmp_path):
     assert any("cut" in text for text in warnings_of(items)) == any(item.pair.cut.any() for item in items)
 
 
+def test_a_tree_is_scored_with_the_beta_of_its_pair(grown, policy, reference):
+    tree, _ = grown
+    pair = ImplicitPair(policy, reference, beta=0.25)
+    assert {item.beta for item in scored_tree(tree, pair)} == {0.25}
+    assert {item.beta for item in scored_tree(tree, pair, beta=2.0)} == {2.0}
+    assert {item.beta for item in scored_tree(tree, None)} == {1.0}
+
+
 def test_reports(scored):
     best = best_report(scored)
     assert best["exact"]
@@ -323,6 +343,12 @@ def test_tuning_needs_other_trajectories(scored):
         ({"actions": [{"policy": [-1], "reference": [-1]}], "temperature": 0.7}, "temperature 0.7"),
         ({"actions": [{"policy": [-1], "reference": [None]}]}, "reference gives token 0 no log-prob"),
         ({"actions": [{"policy": [-1, -2], "reference": [-1]}]}, "2 policy and 1 reference"),
+        (
+            {"actions": [{"policy": [-1, -2], "reference": [-1]}, {"policy": [-1], "reference": [-1, -2]}]},
+            "2 policy and 1 reference",
+        ),
+        ({"actions": [{"policy": [-1], "reference": [-2]}], "outcome": float("nan")}, "outcome"),
+        ({"actions": [{"policy": [-1], "reference": [-2]}], "reward": float("inf")}, "outcome"),
         ({"actions": [{"policy": [-1], "reference": [-2], "tokens": ["go"]}], "outcome": "won"}, "outcome"),
         (
             {"actions": [{"policy": [-1], "reference": [{"a": -1}], "tokens": ["b"]}]},

@@ -15,6 +15,7 @@ from refork_methods.implicit.render import (
     template_pieces,
     vocabulary_difference,
 )
+from support import tool_talks
 from support.implicit_policies import WORDS, make_policy
 
 FLAT = [
@@ -38,6 +39,20 @@ def test_the_flat_rendering(messages):
         "tool_calls": [{"function": messages[4]["tool_calls"][0]}],
     }
     assert flat_pieces([wrapped])[0].text == "[assistant]: so\ntool_call(open, {'key': 1})"
+
+
+def test_a_content_of_parts_reads_as_its_text():
+    parts = [{"type": "text", "text": "at "}, {"type": "text", "text": "the door"}, {"type": "image_url"}]
+    log = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts[:2]}]
+    assert [p.text for p in flat_pieces(log)] == [
+        "[user]: at the door[image_url]", "\n[assistant]: at the door",
+    ]  # fmt: skip
+    plain = [
+        {"role": "user", "content": "at the door[image_url]"},
+        {"role": "assistant", "content": "at the door"},
+    ]
+    codec = tool_talks.codec(tool_talks.CHATML)
+    assert template_pieces(log, codec) == template_pieces(plain, codec)
 
 
 def test_logs_of_several_speakers():

@@ -203,6 +203,7 @@ def test_equal_scores_are_a_blind_pick():
     assert np.array_equal(best_of(np.zeros(800), tasks, seed=3), found.picks)
     assert not np.array_equal(best_of(np.zeros(800), tasks, seed=4), found.picks)
     assert found.gain is not None
+    assert found.gain.low < 0 < found.gain.high
     assert found.gain.estimate == pytest.approx(0.0, abs=1e-12)
 
 

@@ -41,6 +41,8 @@ def test_a_removed_rule_cannot_be_brought_back_by_an_old_change() -> None:
     "forge",
     [
         lambda c: dataclasses.replace(c, mac="0" * 64),
+        lambda c: dataclasses.replace(c, mac="é" * 64),
+        lambda c: dataclasses.replace(c, mac="\ud800"),
         lambda c: dataclasses.replace(c, action="remove"),
         lambda c: dataclasses.replace(c, constraint=Constraint("spend", "No limit.", version=2)),
         lambda c: dataclasses.replace(c, constraint=dataclasses.replace(c.constraint, version=3)),

@@ -89,6 +89,11 @@ def test_one_foreign_paragraph_is_enough():
     assert outside(f"{english}\n{spanish}", ["en", "es"]) is False
 
 
+def test_a_language_named_twice_counts_once():
+    for text in ("Hola amigo where", "where is mi amigo"):
+        assert outside(text, ["es", "es", "es"]) == outside(text, ["es"])
+
+
 @pytest.mark.parametrize("text", ["", "OK", "Hola", "12345", "-- 🙂 --", "Dana"])
 def test_too_short_to_tell(text):
     assert outside(text, ["en"]) is None

@@ -47,6 +47,13 @@ def test_truncation_keeps_the_newest_that_fit() -> None:
     assert fate(RULE, history(10), result) == "trimmed"
 
 
+def test_a_developers_message_leads_like_a_systems() -> None:
+    messages = [
+        {**message, "role": "developer"} if message["id"] == "sys" else message for message in history(10)
+    ]
+    assert Truncate(20, counter=words).compact(messages).messages[0]["role"] == "developer"
+
+
 def test_nothing_happens_within_the_budget() -> None:
     for compactor in (Truncate(100, counter=words), HeadTail(100, counter=words)):
         result = compactor.compact(history(10))

@@ -104,7 +104,13 @@ def test_names_tell_vectors_and_numbers_apart():
         AddVector(1, DIRECTION, 2.0),
         AblateDirection(1, DIRECTION),
         ClampDirection(1, DIRECTION, 1.0),
+        AddVector(1, DIRECTION, 0.12345671),
+        AddVector(1, DIRECTION, np.float64(0.12345674)),
+        ClampDirection(1, DIRECTION, 1234567.0),
+        ClampDirection(1, DIRECTION, 1234568.0),
     ]
+    assert "np" not in steers[6].edit().name
+    assert steers[2].edit().name.startswith("add:2:")
     assert len({steer.edit().name for steer in steers}) == len(steers)
 
 

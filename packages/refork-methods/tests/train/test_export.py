@@ -77,6 +77,15 @@ def test_pairs_are_the_turns_drawn_at_one_point(node, walk):
     assert sibling_pairs(trajectories, [1.0, 0.0], least=1.5) == []
 
 
+def test_rows_that_trl_could_not_group_are_refused(node, walk):
+    """Tasks without messages and without a tokenizer: each prompt would be the empty text."""
+    path = walk(node("t", "task", [1, 2]), node("a", tokens=[3], parent="t"))
+    rows = rollout_rows([path], [1.0], [0.5])
+    assert trl_rollouts(rows, lambda tokens: f"text of {len(tokens)}")[0]["prompt"] == "text of 2"
+    with pytest.raises(BadInput, match=r"no chat messages.*node t"):
+        trl_rollouts(rows)
+
+
 def test_trl_tensors_by_hand(node, walk):
     rows = trl_rollouts(rollout_rows(forked(node, walk), [1.0, 0.0], [0.5, -0.5]))
     found = trl_loss_inputs(rows, pad_id=99)

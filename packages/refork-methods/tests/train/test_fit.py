@@ -26,6 +26,7 @@ from refork_methods.train.schedule import Schedule, adamw
 from refork_methods.train.supervised import conversation_examples, walk_examples
 from refork_methods.train.tracker import JsonLines, read_lines
 from refork_methods.train.weighted import Weighted, WeightedSettings, fit_weighted
+from support import tool_talks
 
 
 def example(*tokens, learned=None):
@@ -233,6 +234,26 @@ def test_conversations_are_rendered_as_the_policy_would_see_them(counting):
         conversation_examples(codec, [talk[1:]])
 
 
+DONE = {"role": "assistant", "content": [{"type": "text", "text": "A "}, {"type": "text", "text": "lamp."}]}
+LOOK = '<tool_call>\n{"name": "look", "arguments": {"at": "door"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("template", ["hermes", "single", "chatml", "strict", "none"])
+def test_calls_and_contents_of_parts_are_learned_as_the_policy_would_write_them(template):
+    made = tool_talks.codec(tool_talks.ALL[template])
+    talk = [tool_talks.ASKED, tool_talks.CALLS, tool_talks.result("dark"), DONE]
+    (found,) = conversation_examples(made, [talk])
+    learned = made.raw(found.tokens[found.weights == 1])
+    ends = "<|im_end|>" if template in ("hermes", "single", "chatml") else made.tokenizer.eos_token or ""
+    assert learned == f"{LOOK}{ends}A lamp.{ends}"
+
+
+def test_calls_that_a_template_writes_elsewhere_are_refused():
+    moved = tool_talks.HERMES.replace("<|im_start|>assistant\n{% endif %}", "<|im_start|>agent\n{% endif %}")
+    with pytest.raises(BadInput, match=r"tool calls where answers stand .*answer 0"):
+        conversation_examples(tool_talks.codec(moved), [[tool_talks.ASKED, tool_talks.CALLS]])
+
+
 def test_walks_are_learned_where_the_policy_spoke(node, walk):
     task, said = node("t", "task", [1, 2]), node("a", tokens=[3, 4], parent="t")
     other = node("b", tokens=[6], parent="a", keep=1)
@@ -292,7 +313,7 @@ def test_a_single_token_moves_exactly_two_logits():
         torch.testing.assert_close(logits.grad[row], expected)
 
 
-def test_the_single_token_form_is_the_sequence_form(tiny):
+def test_the_single_token_form_is_the_sequence_form(tiny, tmp_path):
     pairs = [
         Pair(token_array([5, 6]), token_array([8]), token_array([9])),
         Pair(token_array([7]), token_array([5]), token_array([6])),
@@ -304,7 +325,9 @@ def test_the_single_token_form_is_the_sequence_form(tiny):
     model = LocalPolicy.load(tiny).model
     known = reference_scores(model, pairs)
     shifted = [Pair(p.prompt, p.chosen, p.rejected, (p.reference[0] - 1, p.reference[1])) for p in known]
-    (one,) = prefer(model, shifted, settings)
+    (one,) = prefer(model, shifted, settings, folder=tmp_path)
+    with pytest.raises(Mismatch):
+        prefer(model, known, settings, folder=tmp_path)
     # At the reference itself every margin is 0; here it is 1 by construction.
     assert one["margin"] == pytest.approx(1, abs=1e-4)
     assert one["loss"] == pytest.approx(math.log1p(math.exp(-0.1)), rel=1e-4)

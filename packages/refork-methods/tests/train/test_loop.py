@@ -203,6 +203,16 @@ def test_a_task_that_comes_round_again_within_an_update_is_drawn_anew():
     assert draws == 30
 
 
+def test_a_block_in_which_the_tasks_begin_anew_draws_them_anew():
+    with Tree.memory() as tree:
+        # Tasks 0 1, then 2 0: the second time task 0 is met within the second block.
+        (update,) = train_policy(
+            tree, policy(), WORLD, WORLD.tasks("train", 3), plan(updates=1, tasks=2, budget=35), LAW
+        )
+        draws = sum(len(tree.draws(fork.id)) for fork in tree.forks())
+    assert (update.cost, draws) == (40, 40)
+
+
 @pytest.mark.parametrize(
     "grower", ["independent", Independent(), lambda seed: RandomNode(seed, 4, 2), RandomNode]
 )

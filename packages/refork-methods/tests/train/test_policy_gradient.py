@@ -52,6 +52,12 @@ def test_ungraded_rewards_stay_unknown_and_do_not_move_the_mean():
     np.testing.assert_array_equal(found, [0.5, np.nan, -0.5, np.nan])
 
 
+@pytest.mark.parametrize("normalise", ["std", "mean"])
+def test_rewards_that_differ_by_rounding_are_equal(normalise):
+    assert group_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], normalise).tolist() == [0.0, 0.0, 0.0]
+    assert group_advantages([0.3, 0.3 + 1e-6], [0, 0], normalise).any()
+
+
 def test_group_advantages_refuse():
     with pytest.raises(BadInput, match="median"):
         group_advantages([1.0], [0], "median")

@@ -1,6 +1,7 @@
 """Runs by recipe, and the command line in front of them."""
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -79,6 +80,15 @@ def test_the_same_run_again_changes_nothing(trained):
     assert again == summary | {"resumed": True}
     with pytest.raises(Mismatch, match="seed"):
         run_policy(chosen.model_copy(update={"seed": 1}), folder)
+
+
+def test_a_measurement_that_a_killed_run_had_left_is_made_up_for(trained, tmp_path):
+    folder, chosen, summary = trained
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    rows = json.loads((copy / "evaluation.json").read_text())
+    (copy / "evaluation.json").write_text(json.dumps(rows[:-1]))
+    assert run_policy(chosen, copy) == summary | {"resumed": True}
 
 
 def test_a_run_can_be_checked(trained):
@@ -229,6 +239,15 @@ def test_bad_sources_are_refused(tmp_path):
     file.write_text('{"messages": []}\n{"messages": [1]}\n')
     with pytest.raises(BadInput, match="jsonl:2"):
         read_conversations(file)
+    file.write_text('\n\n{"messages": []}\n{"messages": [1]}\n')
+    with pytest.raises(BadInput, match="jsonl:4"):
+        read_conversations(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match="UTF-8"):
+        read_conversations(file)
+    said = [{"role": "user", "content": "a\u2028b"}]
+    file.write_text(json.dumps({"messages": said}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_conversations(file) == [said]
     file.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
     with pytest.raises(BadInput, match="prompt_ids is not a list"):
         read_pairs(file)

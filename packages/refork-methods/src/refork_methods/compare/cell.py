@@ -104,6 +104,15 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
     world, settings = open_world(start.world), start.sampling
     policy = LocalPolicy.load(start.folder, reference=start.folder if arm.implicit else None)
     checkpoints = cell.folder / "checkpoints"
+
+    def due(number: int) -> bool:
+        return number % recipe.evaluate_every == 0 or number == recipe.updates
+
+    def catch_up(update: Json) -> None:
+        # An update is saved before it is evaluated: a run that was killed in between has no row of it.
+        if due(update["number"]) and all(row["update"] != update["number"] for row in cell.rows):
+            _evaluate(cell, policy, world, settings, update["number"], update["spent"])
+
     with Tree.open(cell.folder / "tree.db") as tree:
         done = finished_updates(checkpoints)
         progress(UPDATES, len(done), recipe.updates, tokens=done[-1]["spent"] if done else 0)
@@ -113,10 +122,10 @@ def run_cell(cell: Cell, progress: Progress = silent) -> None:
         for update in train_policy(
             tree, policy, world, tasks, training_of(cell), settings, progress,
             grower=arm_grower(arm, recipe, tree), credit=credit_method(arm.credit), folder=checkpoints,
-            digest=_digest(cell),
+            digest=_digest(cell), resumed=catch_up,
         ):  # fmt: skip
             progress(UPDATES, update.number, recipe.updates, tokens=update.spent)
-            if update.number % recipe.evaluate_every == 0 or update.number == recipe.updates:
+            if due(update.number):
                 _evaluate(cell, policy, world, settings, update.number, update.spent)
 
 

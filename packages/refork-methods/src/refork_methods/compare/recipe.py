@@ -78,7 +78,7 @@ class CompareRecipe(RecipePart):
     Run i of every arm has the same starting weights, training tasks and evaluation noise.
     """
 
-    #: Worlds, each with its policy and the size of an update.
+    #: Worlds, each with its policy and the size of an update, and each once.
     worlds: tuple[WorldPlan, ...] = (HOUSEHOLD, ARITHMETIC)
     #: SELECTOR+CREDIT[+implicit], each once.
     arms: tuple[str, ...] = ARMS
@@ -104,6 +104,13 @@ class CompareRecipe(RecipePart):
     held_out: int = Field(default=96, ge=2)
     #: Rollouts of each of them.
     draws: int = Field(default=2, ge=1)
+
+    @field_validator("worlds")
+    @classmethod
+    def _apart(cls, worlds: tuple[WorldPlan, ...]) -> tuple[WorldPlan, ...]:
+        if len(set(worlds)) != len(worlds) or not worlds:
+            raise BadInput("name each world once, and at least one", where="worlds")
+        return worlds
 
     @field_validator("arms")
     @classmethod

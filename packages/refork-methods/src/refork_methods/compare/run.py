@@ -23,7 +23,7 @@ from refork.runs.recipe import digest, open_folder
 from refork.types import Json
 from refork.visible import show_only
 from refork_methods.compare.cell import Cell, run_cell, start_of
-from refork_methods.compare.recipe import CompareRecipe
+from refork_methods.compare.recipe import CompareRecipe, WorldPlan
 from refork_methods.compare.table import Row, compare_arms, mean_curve
 
 #: Times that processes may be lost before a comparison is given up.
@@ -37,13 +37,30 @@ def cells_of(recipe: CompareRecipe, folder: Path) -> list[Cell]:
         for place in recipe.worlds:
             for arm in recipe.arms:
                 seed = recipe.first_seed + i
-                where = folder / "cells" / f"{_short(place.world)}-{arm}-{seed}"
+                where = folder / "cells" / f"{_short(recipe, place)}-{arm}-{seed}"
                 cells.append(Cell(recipe, place, arm, seed, where))
     return cells
 
 
-def _short(world: str) -> str:
+def _short(recipe: CompareRecipe, place: WorldPlan) -> str:
+    """A folder's name for a place, with a digest where another place of the comparison has the same name."""
+    names = {plan: _plain(plan.world) for plan in recipe.worlds}
+    alone = list(names.values()).count(names[place]) == 1
+    return names[place] if alone else f"{names[place]}-{digest(place)}"
+
+
+def _plain(world: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in world.partition("?")[0])
+
+
+def _titles(recipe: CompareRecipe) -> dict[WorldPlan, str]:
+    """What to call each place: its world, and the settings that tell it from other places of that world."""
+    titles = {}
+    for place in recipe.worlds:
+        same = [plan for plan in recipe.worlds if plan.world == place.world]
+        apart = [f"{key} {value}" for key, value in place if any(getattr(p, key) != value for p in same)]
+        titles[place] = place.world + (f" ({', '.join(apart)})" if apart else "")
+    return titles
 
 
 def run_compare(
@@ -145,16 +162,17 @@ def _check(answer: Json, cell: Cell) -> None:
 
 def _report(cells: Sequence[Cell], progress: Progress) -> None:
     """Updates that are evaluated, of all; a world is a stage."""
-    for world in dict.fromkeys(cell.world_plan.world for cell in cells):
-        mine = [cell for cell in cells if cell.world_plan.world == world]
+    for place in dict.fromkeys(cell.world_plan for cell in cells):
+        mine = [cell for cell in cells if cell.world_plan == place]
         done = sum(rows[-1]["update"] for cell in mine if (rows := cell.rows))
-        progress(f"training in {world}", done, sum(cell.recipe.updates for cell in mine))
+        title = _titles(mine[0].recipe)[place]
+        progress(f"training in {title}", done, sum(cell.recipe.updates for cell in mine))
 
 
 def summary_of(recipe: CompareRecipe, cells: Sequence[Cell]) -> Json:
     """Per world: a row per arm, and its mean learning curve."""
     worlds: dict[str, Json] = {}
-    for place in recipe.worlds:
+    for place, title in _titles(recipe).items():
         mine = {
             arm: [cell for cell in cells if (cell.world_plan, cell.arm) == (place, arm)]
             for arm in recipe.arms
@@ -162,7 +180,7 @@ def summary_of(recipe: CompareRecipe, cells: Sequence[Cell]) -> Json:
         arms = {arm: [cell.curve() for cell in group] for arm, group in mine.items()}
         rows = compare_arms(arms, recipe.baseline)
         curves = {arm: mean_curve(runs) for arm, runs in arms.items()}
-        worlds[place.world] = {
+        worlds[title] = {
             "rows": [
                 _row(row) | {"mixed": float(np.mean([cell.mixed() for cell in mine[row.arm]]))}
                 for row in rows

@@ -84,10 +84,10 @@ def tokens_to_level(tokens: ArrayLike, fitted: ArrayLike, level: float) -> float
 class Row:
     """One arm against the baseline.
 
-    ``final``: success at the end, mean over runs. ``area``: mean success over the whole budget. ``gain``
-    and ``area_gain``: paired differences to the baseline with intervals (None for the baseline, or where
-    there is one unit); ``unit`` says whether runs or tasks were paired. ``share``: tokens to reach the
-    baseline's final success, as a share of those the baseline needed itself; None: not reached.
+    ``final``: success at the end of the rising fit of the mean over runs. ``area``: mean success over the
+    whole budget. ``gain`` and ``area_gain``: paired differences to the baseline with intervals (None for the
+    baseline, or where there is one unit); ``unit`` says whether runs or tasks were paired. ``share``: tokens
+    to reach the baseline's final success, as a share of those the baseline needed itself; None: not reached.
     """
 
     arm: str

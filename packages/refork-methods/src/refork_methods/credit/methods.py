@@ -22,7 +22,7 @@ Normalise = Literal["std", "mean"]
 
 
 class Credit(Protocol):
-    """The shared seam: paths of one task and their outcomes in, advantages per token of each walk out."""
+    """The shared seam: paths of one task and their outcomes in, advantages per token of each of them out."""
 
     def __call__(self, trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> Sequence[ArrayLike]:
         """One float64 array per trajectory, one number per token (verdicts left out); NaN: not computable."""
@@ -83,11 +83,10 @@ def fixed_pair(pair: ImplicitPair, **options: Any) -> Credit:
         pair: policy and reference, which stay as they are while another policy trains.
         options: of :func:`refork_methods.implicit.implicit_advantages`.
     """
-    from refork_methods.implicit.on_tree import implicit_advantages, model_pairs, walk_scores
+    from refork_methods.implicit.on_tree import implicit_advantages, model_pairs, walk_values
 
     def credit(trajectories: Sequence[Trajectory], outcomes: ArrayLike) -> list[Floats]:
-        scored = walk_scores(trajectories, model_pairs(trajectories, pair), pair.producer, pair.beta)
-        values: dict[str, ArrayLike] = {score.node: score.value for score in scored}
+        values = walk_values(trajectories, model_pairs(trajectories, pair), pair.beta)
         return implicit_advantages(trajectories, outcomes, scores=values, **options)
 
     return credit

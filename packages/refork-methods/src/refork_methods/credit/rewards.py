@@ -58,7 +58,7 @@ def reward_credit(
     """Every token of a turn gets the turn's advantage, from the rewards on the trajectories' verdicts.
 
     ``outcomes`` (successes, 0 or 1) only say which trajectories were graded: a world that gives half marks,
-    or takes off costs, says so in its rewards. For :func:`refork_methods.train.loop.train_route` as
+    or takes off costs, says so in its rewards. For :func:`refork_methods.train.loop.train_policy` as
     ``credit``.
 
     Raises: BadInput as :func:`round_advantages`.
@@ -83,7 +83,10 @@ def _reward(trajectory: Trajectory) -> float:
 
 
 def _turns(trajectory: Trajectory) -> NDArray[np.int64]:
-    """The turn (from 0) that each token of a path belongs to; what comes before the first is the first's."""
+    """The turn (from 0) that each token of a path belongs to; what comes before an action is of its turn.
+
+    What comes after the last one is of the last turn: only actions make turns.
+    """
     found: list[int] = []
     turn, acted = 0, False
     for node, size in spoken(trajectory):
@@ -92,4 +95,5 @@ def _turns(trajectory: Trajectory) -> NDArray[np.int64]:
         elif acted:
             turn, acted = turn + 1, False
         found += [turn] * size
-    return np.array(found, dtype=np.int64)
+    last = turn if acted else max(turn - 1, 0)
+    return np.minimum(np.array(found, dtype=np.int64), last)

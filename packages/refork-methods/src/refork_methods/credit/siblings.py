@@ -125,7 +125,7 @@ def node_values(parents: ArrayLike, outcomes: ArrayLike, estimator: Estimator = 
 def step_credit(parents: ArrayLike, values: ArrayLike) -> Float64:
     """V(node) - V(parent), [n]: what the step gained; NaN for roots and unknown values.
 
-    Along a walk the credits telescope: they sum to V(leaf) - V(root).
+    Along a path the credits telescope: they sum to V(leaf) - V(root).
     """
     above = _parents(parents)
     known = np.asarray(values, dtype=np.float64).ravel()

@@ -6,7 +6,7 @@ from refork_methods.crosscoder.exchange import load, load_dictionary_learning, s
 from refork_methods.crosscoder.model import CrossCoder
 from refork_methods.crosscoder.normalizer import Normalizer, fit_normalizer
 from refork_methods.crosscoder.partition import Partition
-from refork_methods.crosscoder.rank import rank_features, top_share
+from refork_methods.crosscoder.rank import rank_features
 from refork_methods.crosscoder.sources import Aligned, ArrayPairs, PolicyPairs, StorePairs
 from refork_methods.crosscoder.train import TrainSettings, train
 
@@ -29,6 +29,5 @@ __all__ = [
     "relative_norm",
     "save",
     "save_dictionary_learning",
-    "top_share",
     "train",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from refork.errors import Mismatch
@@ -90,7 +91,15 @@ def restore(folder: Path, model: CrossCoder, state: State, plan: TrainSettings, 
         state.step, state.cut = int(about["step"]), float(about["cut"])
         model.normalized, model.origin = bool(about["normalized"]), dict(about["origin"])
         log = list(about["log"])
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        SafetensorError,
+        pickle.UnpicklingError,
+    ) as error:
         raise unreadable(place, error) from error
     if tensor_digest(model) != about["digest"]:
         raise Mismatch(

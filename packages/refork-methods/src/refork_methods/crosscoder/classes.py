@@ -38,7 +38,10 @@ def relative_norm(model: CrossCoder) -> Float[Floats, "f"]:
 
 
 def norm_classes(share: Float[Floats, "f"], a_only: float = A_ONLY, b_only: float = B_ONLY) -> list[Class]:
-    """Class of each feature by its relative norm. Raises BadInput for borders the wrong way round."""
+    """Class of each feature by its relative norm, ``shared`` where that is NaN.
+
+    Raises: BadInput for borders the wrong way round.
+    """
     if not 0 <= b_only < a_only <= 1:
         raise BadInput(f"the borders {b_only:g} and {a_only:g} are no split of [0, 1]", where="classes")
     return ["A only" if r > a_only else "B only" if r < b_only else "shared" for r in share.tolist()]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -84,7 +85,7 @@ def load(folder: Path, device: str = "cpu") -> CrossCoder:
         # Assigned beforehand: a fresh model's buffer is empty, and load_state_dict refuses another shape.
         model.frozen = tensors["frozen"]
         model.load_state_dict(tensors)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise BadInput(
             f"this is not a crosscoder that can be read: {error}",
             where=str(folder),

@@ -134,19 +134,6 @@ def rank_features(
     return sorted(rows, key=lambda row: (-row.d, row.feature))
 
 
-def top_share(rows: Sequence[FeatureRow], percent: float, block: Block | None = None) -> list[FeatureRow]:
-    """The set S: the first ``ceil(percent % of n)`` by d, n being the features with d above 0 in a block.
-
-    ``block`` None takes all blocks together. Raises BadInput for a percentage outside (0, 100].
-    """
-    if not 0 < percent <= 100:
-        raise BadInput(f"{percent!r} is not a percentage in (0, 100]", where="top share")
-    chosen = [row for row in rows if row.positive and (block is None or row.block == block)]
-    chosen.sort(key=lambda row: (-row.d, row.feature))
-    # 10 % of 30 is 3.0000000000000004 in floating point; its ceiling must stay 3.
-    return chosen[: math.ceil(percent * len(chosen) / 100 - 1e-9)]
-
-
 def with_examples(
     rows: Sequence[FeatureRow],
     values: Float[NDArray[np.floating], "n f"],

@@ -86,7 +86,9 @@ def run_train(recipe: CrossCoderRecipe, folder: Path, progress: Progress = silen
     report = train(model, source, recipe.training, folder=folder / "checkpoints", progress=progress)
     model = model.to("cpu")
     save(model, folder / MODEL)
-    kinds = norm_classes(relative_norm(model))
+    share = relative_norm(model)
+    # A feature that writes nothing is of no class.
+    kinds = norm_classes(share[np.isfinite(share)])
     told = report.to_json() | {
         "model": str(folder / MODEL),
         "fve": fraction_of_variance(model, source),

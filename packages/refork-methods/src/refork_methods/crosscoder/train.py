@@ -192,7 +192,8 @@ def train(
     saves, and stops; the same call again goes on bit for bit.
 
     Raises:
-        BadInput: widths that do not fit, fewer pairs than one batch.
+        BadInput: widths that do not fit, fewer pairs than one batch, or a gradient that is not finite; the
+            step is not made.
         Mismatch: the folder holds a run with other settings, another model or other activations.
     """
     given = settings or TrainSettings()
@@ -233,23 +234,33 @@ def batches(model: CrossCoder, source: Source, plan: TrainSettings, start: int) 
     """Batches on the normaliser's scale, [batch, d_a + d_b], from step ``start`` to the end.
 
     Each pass over the source takes its chunks in a fresh order and the rows of a chunk in a fresh order; rows
-    that do not fill a batch wait for a later pass. Which rows a step sees depends on the seed and the step
-    only.
+    that do not fill a batch wait for a later pass, those of a chunk smaller than a batch for the next chunk.
+    Which rows a step sees depends on the seed and the step only.
     """
     device = model.mean.device
     shift, scale = model.mean, model.scale.reciprocal()
     step, epoch = 0, 0
+    held: list[tuple[int, Tensor]] = []  # rows of small chunks, fewer than a batch
     while step < plan.steps:
         order = np.random.default_rng([plan.seed, epoch]).permutation(len(source.sizes))
         for which in order.tolist():
-            full = source.sizes[which] // plan.batch
-            if step + full <= start:  # resumed behind this chunk: it need not be read
+            size, waiting = source.sizes[which], held
+            full = (sum(len(mine) for _, mine in waiting) + size) // plan.batch
+            rows = torch.from_numpy(np.random.default_rng([plan.seed, epoch, which]).permutation(size))
+            held = []
+            if size < plan.batch:
+                left = sum(len(mine) for _, mine in waiting) + size - full * plan.batch
+                held = [(which, rows[size - left :])] if full else [*waiting, (which, rows)]
+            if step + full <= start:  # resumed behind this chunk, or it is held: it need not be read
                 step += full
                 continue
-            a, b = (torch.from_numpy(np.asarray(side)) for side in source.chunk(which))
-            rows = torch.from_numpy(
-                np.random.default_rng([plan.seed, epoch, which]).permutation(source.sizes[which])
-            )
+            a, b = _read(source, which)
+            if waiting:
+                parts = [[side[mine] for side in _read(source, one)] for one, mine in waiting]
+                a, b = (
+                    torch.cat([*old, new]) for old, new in zip(zip(*parts, strict=True), (a, b), strict=True)
+                )
+                rows = torch.cat([torch.arange(len(a) - size), rows + len(a) - size])
             for i in range(full):
                 if step >= plan.steps:
                     return
@@ -259,6 +270,11 @@ def batches(model: CrossCoder, source: Source, plan: TrainSettings, start: int) 
                     yield z.sub_(shift).mul_(scale)
                 step += 1
         epoch += 1
+
+
+def _read(source: Source, which: int) -> tuple[Tensor, Tensor]:
+    a, b = source.chunk(which)
+    return torch.from_numpy(np.asarray(a)), torch.from_numpy(np.asarray(b))
 
 
 def _step(
@@ -348,6 +364,12 @@ def _apply(model: CrossCoder, grads: Weights, plan: TrainSettings, state: State)
         grads.W_dec[features, channels] = 0.0
     parts = grads.parts()
     norm = math.sqrt(sum(float(torch.linalg.vector_norm(part)) ** 2 for part in parts))
+    if not math.isfinite(norm):
+        raise BadInput(
+            f"the gradient is {norm}",
+            where=f"crosscoder training, step {state.step}",
+            hint="activations that are not finite give such gradients, and so does too high a rate",
+        )
     if norm > plan.clip:
         for part in parts:
             part.mul_(plan.clip / norm)
@@ -396,9 +418,9 @@ def _check(model: CrossCoder, source: Source, plan: TrainSettings) -> None:
         raise BadInput(
             f"activations of widths {source.d_in} do not fit a crosscoder of {model.d_in}", where="train"
         )
-    if max(source.sizes, default=0) < plan.batch:
+    if sum(source.sizes) < plan.batch:
         raise BadInput(
-            f"no chunk of the source fills a batch of {plan.batch} (largest: {max(source.sizes, default=0)})",
+            f"the {sum(source.sizes)} pairs of the source do not fill a batch of {plan.batch}",
             where="train",
             hint="cache more activations, or use a smaller batch",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,11 +91,15 @@ def world_trials(
             where="trials",
             hint="for example --world toolcall:4",
         )
-    first = [opening(task.prompt, world.start(task, 0).first.text) for task in tasks]
+    first = []
+    for task in tasks:
+        with closing(world.start(task, 0)) as episode:
+            first.append(opening(task.prompt, episode.first.text))
     prompts = tuple(policy.render([], token_array([]), [message]).tokens for message in first)
 
     def score(number: int, text: str) -> float:
-        return float((world.start(tasks[number], 0).step(text).reward or 0.0) >= 1.0)
+        with closing(world.start(tasks[number], 0)) as episode:
+            return float((episode.step(text).reward or 0.0) >= 1.0)
 
     return Trials(prompts, score, short, long, temperature, seed)
 

@@ -181,6 +181,8 @@ def fit(
     draws = [r for r in kept.records if r.fresh]
     prior = _rate(sum(bool(r.right) for r in draws), len(draws))
     warnings = _warnings(fits, len(right), len(wrong), kept.dropped)
+    if not draws:
+        warnings += ("no first draw has an outcome, so nothing is known of the prior: it stands at a half",)
     steps = count_steps(everything, changed_only=changed_only)
     source = "given" if kernel is not None else "steps" if steps.pairs else "resample"
     if kernel is None:
@@ -263,18 +265,20 @@ def leave_one_out(
 ) -> tuple[tuple[Record, ...], Float[np.ndarray, "cases"]]:
     """Beliefs in candidates by models that were fitted without their instance, in the order of the records.
 
-    Records without an outcome are not among them. Raises: BadInput as :func:`fit`, also where the records
+    Records without an outcome are not among them; what critics said of these still moves the beliefs in
+    their refinements. Raises: BadInput as :func:`fit`, also where the records
     without one instance cannot be fitted.
     """
-    kept = labelled(completed(records)).records
+    everything = completed(records)
+    kept = labelled(everything).records
     # Beliefs do not look at prices.
     free = dict.fromkeys(critics if critics is not None else critic_names(kept), 0.0)
     by: dict[tuple[str, str, int | None], float] = {}
     groups: dict[str, list[Record]] = {}
-    for record in kept:
+    for record in everything:
         groups.setdefault(record.instance, []).append(record)
-    for name, mine in groups.items():
-        rest = [r for r in kept if r.instance != name]
+    for name in dict.fromkeys(record.instance for record in kept):
+        mine, rest = groups[name], [r for r in everything if r.instance != name]
         model = fit_critics(rest, free, critics=critics, changed_only=changed_only)
         by |= beliefs(model, mine)
     return kept, np.array([by[r.instance, r.candidate, r.step] for r in kept])

@@ -26,7 +26,7 @@ from refork.types import Json
 from refork.worlds.base import Task, World
 from refork_methods.gate.controller import METHODS, BayesController
 from refork_methods.gate.evaluate import worth
-from refork_methods.gate.live import CriticVerdict, Event, LiveEpisode, Opened, run_gate
+from refork_methods.gate.live import CriticVerdict, Event, LiveEpisode, Opened, Writer, run_gate
 from refork_methods.gate.model import GENERATE, CriticModel, Prices, Unit, read_policy
 from refork_methods.gate.policy import Policy, Verify, verify_from
 from refork_methods.gate.regimes import Comparison, compare_rules
@@ -110,6 +110,23 @@ class TreeWriter:
         assert previous.point.tree is not None
         return self._fork(self._answered(previous.point.tree, previous, feedback), self._draw)
 
+    def wrote(self, candidate: Node) -> bool:
+        """Whether a recorded candidate, or one that it was refined from, is a draw of this episode.
+
+        It is another's where the policy, its weights, the settings or the seed are others.
+        """
+        tree, card = self._root.tree, self._policy.card.to_json()
+        assert tree is not None
+        mine = (_who(card), self._settings.to_json(), self._seed, self._world.name if self._world else None)
+        leaves = {
+            done.leaf
+            for fork in tree.forks(self._root.node)
+            if (_who(fork.policy), fork.settings, fork.seed, fork.world) == mine
+            for done in tree.draws(fork.id)
+            if done.draw % (1 << 32) == self._draw
+        }
+        return any(step.node.id in leaves for step in tree.path(candidate))
+
     def _answered(self, tree: Tree, previous: Candidate, told: Sequence[CriticVerdict]) -> Point:
         text = self._feedback(told)
         message = {"role": "user", "content": text}
@@ -147,6 +164,15 @@ class TreeWriter:
             parts = (cost.tokens_in, cost.tokens_out)
             return None if None in parts else float(sum(part or 0 for part in parts))
         return {"seconds": cost.seconds, "money": cost.money}.get(self._unit)
+
+
+def _who(card: Json) -> Json:
+    """What of a policy's card says whose draws they are; weights that nobody knows go by the name."""
+    return {
+        "who": card["weights"] or card["name"],
+        "tokenizer": card["tokenizer"],
+        "context": card["context"],
+    }
 
 
 def critic_producer(name: str, config: Json | None = None) -> Producer:
@@ -212,14 +238,17 @@ def record_episode(
     return tree.append([draft])[0].id
 
 
-def recorded_episodes(tree: Tree, root: Point, gate: Producer) -> dict[str, Node]:
-    """The verdict nodes of a controller's episodes from a root, by the names they were recorded under."""
+def recorded_episodes(tree: Tree, root: Point, gate: Producer) -> dict[str, list[Node]]:
+    """The verdict nodes of a controller's episodes from a root, by the names they were recorded under.
+
+    Several of one name are of several writers: a producer says who decided, not who wrote.
+    """
     start = _key(gate, "")
-    return {
-        node.key.removeprefix(start): node
-        for node in tree.walk(root.node)
-        if node.kind == "verdict" and node.key.startswith(start)
-    }
+    found: dict[str, list[Node]] = {}
+    for node in tree.walk(root.node):
+        if node.kind == "verdict" and node.key.startswith(start):
+            found.setdefault(node.key.removeprefix(start), []).append(node)
+    return found
 
 
 def _key(gate: Producer, name: str) -> str:
@@ -273,6 +302,8 @@ class Setting:
     def producer(self, critics: Mapping[str, Producer]) -> Producer:
         """Who gives the beliefs of this setting."""
         more: Json = {"horizon": self.horizon, "verify": self.ending, "measured": self.measured}
+        if isinstance(self.policy, BayesController) and self.policy.lookahead is not None:
+            more["lookahead"] = self.policy.lookahead
         return gate_producer(self.policy, self.model, self.prices, critics, more)
 
 
@@ -377,8 +408,9 @@ def run_live(
 ) -> LiveRun:
     """Play ``draws`` episodes of every task and write each on the tree as it ends.
 
-    An episode that is on the tree is read from there, so a run that was stopped goes on. A writer that fails
-    is a row without utility, never the end of the run.
+    An episode that is on the tree is read from there, so a run that was stopped goes on; one of another
+    writer (:class:`TreeWriter`) is not taken for it. A writer that fails is a row without utility, never the
+    end of the run.
 
     Raises: BadInput for fewer than one draw or no task, and as :func:`run_gate`.
     """
@@ -392,19 +424,24 @@ def run_live(
         known = recorded_episodes(tree, bench.root(task), gate)
         opened = bench.open(task)
         for draw in range(draws):
-            node, why = known.get(str(draw)), None
+            callables = opened(draw)
+            node = next((n for n in known.get(str(draw), ()) if _is_of(callables[0], n)), None)
             if node is None:
                 try:
-                    made = _play(tree, setting, opened(draw), gate, bench.producers, str(draw))
+                    made = _play(tree, setting, callables, gate, bench.producers, str(draw))
                     rows.append(_row(task.id, draw, tree.node(made), recorded=False))
                 except ServerError as error:
-                    why = error.what
-                    rows.append(LiveRow(task.id, draw, FAILED, why=why))
+                    rows.append(LiveRow(task.id, draw, FAILED, why=error.what))
             else:
                 rows.append(_row(task.id, draw, node, recorded=True))
             progress("episodes", len(rows), draws * len(tasks))
     found = worth(setting.policy, problem)
     return LiveRun(setting.policy.name, setting.prices.unit, tuple(rows), found, promised)
+
+
+def _is_of(write: Writer[Candidate], episode: Node) -> bool:
+    """Whether an episode's candidates are of this writer; one that is no TreeWriter cannot be told apart."""
+    return not isinstance(write, TreeWriter) or write.wrote(episode)
 
 
 def _play(

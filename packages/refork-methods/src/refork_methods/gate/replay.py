@@ -40,7 +40,8 @@ class Episode:
 def episodes(records: Iterable[Record]) -> list[Episode]:
     """Episodes of records: every draw with its numbered refinements is one, else all draws of an instance.
 
-    A refinement whose predecessor is missing ends the episode before it.
+    A refinement whose predecessor is missing ends the episode before it; where the draw itself is missing the
+    episode has no candidate.
     """
     found: list[Episode] = []
     draws: dict[str, list[Record]] = {}
@@ -49,8 +50,7 @@ def episodes(records: Iterable[Record]) -> list[Episode]:
             draws.setdefault(chain[0].instance, []).append(chain[0])
             continue
         whole = [record for place, record in enumerate(chain) if record.step == place]
-        if whole:
-            found.append(Episode(chain[0].instance, tuple(whole)))
+        found.append(Episode(chain[0].instance, tuple(whole)))
     return found + [Episode(name, tuple(mine)) for name, mine in draws.items()]
 
 

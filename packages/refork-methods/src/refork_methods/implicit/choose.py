@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refork.errors import BadInput
-from refork.stats import Interval, mean_interval
+from refork.stats import Interval, paired_difference
 from refork_methods.implicit.soft_values import Floats, Ints
 
 
@@ -19,7 +19,7 @@ class Selected:
 
     ``chosen`` is the outcome of the candidates that were picked, ``expected`` the same averaged over all
     ways to break ties, ``mean`` that of a blind pick, ``oracle`` that of the best candidate. ``gain`` is
-    expected minus mean with its 95 % t interval over tasks (None for fewer than two). ``fewest`` and
+    expected minus mean with its 95 % paired interval over tasks (None for fewer than two). ``fewest`` and
     ``most`` are the numbers of candidates per task.
     """
 
@@ -89,7 +89,7 @@ def select_best(
         expected=float(expected.mean()),
         mean=float(blind.mean()),
         oracle=float(np.mean([earned[rows].max() for rows in groups])),
-        gain=mean_interval(expected - blind) if len(groups) > 1 else None,
+        gain=paired_difference(blind, expected).interval if len(groups) > 1 else None,
         tasks=len(groups),
         fewest=min(sizes),
         most=max(sizes),

@@ -79,6 +79,8 @@ def _facts(body: Json, where: str, content: Any) -> Facts:
     decisive, task = _first(body, _DECISIVE), _first(body, _TASK)
     try:
         value = None if outcome is None else float(outcome)
+        if value is not None and not np.isfinite(value):
+            raise ValueError(f"{value} is none")
         step = None if decisive is None else int(decisive)
     except (TypeError, ValueError) as error:
         raise BadInput(f"an outcome is a number and a step an integer: {error}", where=where) from error
@@ -141,7 +143,13 @@ def _scored(body: Json, where: str) -> Scored:
         texts = action.get("tokens") or []
         for side in columns:
             columns[side] += realised(action.get(side) or [], texts, side, f"{where}, action {number}")
-        count = len(action.get("policy") or [])
+        count, other = (len(action.get(side) or []) for side in columns)
+        if count != other:
+            raise BadInput(
+                f"{count} policy and {other} reference log-probs",
+                where=f"{where}, action {number}",
+                hint="a log-ratio compares two models on the same tokens",
+            )
         ids += [number] * count
         names += [str(t) for t in texts] if len(texts) == count else [""] * count
     pair = pair_logprobs(

@@ -194,15 +194,21 @@ def walk_scores(
 
     A node with tokens that the policy did not choose (forced ones) gets none: a score has no gaps.
     """
-    found: dict[str, Score] = {}
+    values = walk_values(trajectories, pairs, beta)
+    return [Score(node, NAME, own, producer.id) for node, own in values.items() if np.isfinite(own).all()]
+
+
+def walk_values(
+    trajectories: Sequence[Trajectory], pairs: Sequence[PairLogprobs], beta: float = 1.0
+) -> dict[str, Floats]:
+    """For every whole action node one value per token; NaN for tokens that the policy did not choose."""
+    found: dict[str, Floats] = {}
     for trajectory, pair in zip(trajectories, pairs, strict=True):
         values = token_advantages(pair, beta)
         for step, start, end in _spans(trajectory):
-            own = values[start:end]
-            whole = step.node.kind == "action" and 0 < step.node.length == end - start
-            if whole and np.isfinite(own).all():
-                found.setdefault(step.node.id, Score(step.node.id, NAME, own, producer.id))
-    return list(found.values())
+            if step.node.kind == "action" and 0 < step.node.length == end - start:
+                found.setdefault(step.node.id, values[start:end])
+    return found
 
 
 def recorded_producer(tree: Tree, trajectories: Sequence[Trajectory], beta: float = 1.0) -> Producer:

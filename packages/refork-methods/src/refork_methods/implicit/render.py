@@ -16,6 +16,7 @@ import numpy as np
 
 from refork.errors import BadInput, CannotDo, WrongTokenizer
 from refork.policies.chat import Codec
+from refork.policies.renderable import renderable
 from refork.types import IntArray, Message, token_array
 from refork_methods.implicit.soft_values import Bools, Ints
 
@@ -66,7 +67,7 @@ def flat_pieces(messages: Sequence[Message], actions: Actions = "assistant") -> 
         raise BadInput(f"unknown choice of actions {actions!r}", hint=f"known: {', '.join(ACTIONS)}")
     pieces = []
     for number, message in enumerate(messages):
-        role, content = str(message.get("role", "")), str(message.get("content") or "")
+        role, content = str(message.get("role", "")), _content(message)
         if actions == "assistant":
             acts = role == "assistant"
             content = _turn_text(content, message) if acts else content
@@ -77,6 +78,14 @@ def flat_pieces(messages: Sequence[Message], actions: Actions = "assistant") -> 
         start = "\n" if number else ""
         pieces.append(Piece(f"{start}[{role}]: {content}", number if acts else None, True))
     return pieces
+
+
+def _content(message: Message) -> str:
+    """A message's text: parts of text joined, other parts as their names."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = renderable(None, [{"role": "user", "content": content}]).messages[0]["content"]
+    return str(content or "")
 
 
 def _turn_text(content: str, message: Message) -> str:
@@ -98,6 +107,7 @@ def template_pieces(messages: Sequence[Message], codec: Codec) -> list[Piece]:
     """
     pieces: list[Piece] = []
     done = ""
+    messages = [m | {"content": _content(m)} if isinstance(m.get("content"), list) else m for m in messages]
     for number, message in enumerate(messages):
         if message.get("role") != "assistant":
             continue

@@ -58,13 +58,16 @@ def scored_tree(
     tree: Tree,
     pair: ImplicitPair | None,
     score: str = "success",
-    beta: float = 1.0,
+    beta: float | None = None,
     progress: Progress = silent,
 ) -> list[Scored]:
     """Every rollout of a tree with the log-probs of both models; the scores are written on the tree.
 
-    ``pair`` None: the log-probs recorded at sampling time. Rollouts that ended in an error are left out.
+    ``pair`` None: the log-probs recorded at sampling time. ``beta`` None: the pair's own, 1 without a pair.
+    Rollouts that ended in an error are left out.
     """
+    if beta is None:
+        beta = 1.0 if pair is None else pair.beta
     failed = {draw.leaf for fork in tree.forks() for draw in tree.draws(fork.id) if draw.end == "error"}
     leaves = [node.id for node in tree.leaves() if node.id not in failed]
     trajectories = [

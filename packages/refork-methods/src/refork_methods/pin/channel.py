@@ -70,7 +70,9 @@ class OperatorChannel:
     def verify(self, change: SignedChange) -> None:
         """Raise NotSigned where the signature is not this key's for exactly this change."""
         # Not ==, whose time tells how many of the first digits are right.
-        if not hmac.compare_digest(self._mac(change.action, change.constraint), change.mac):
+        # As bytes: texts are compared only where both are ASCII.
+        mine, given = self._mac(change.action, change.constraint), change.mac
+        if not hmac.compare_digest(mine.encode(), given.encode("utf-8", "surrogatepass")):
             raise NotSigned(
                 f"the signature of this change to rule {change.constraint.id!r} is not the operator's",
                 hint="sign it with the operator's key: refork pin sign",

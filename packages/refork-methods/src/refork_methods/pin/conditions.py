@@ -23,7 +23,7 @@ from refork_methods.pin.checks.sql import KINDS, statements
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One kind of condition: its law, the fields it needs and those it may have, each with its kind."""
+    """One kind of condition: its test, the fields it needs and those it may have, each with its kind."""
 
     holds: Callable[[Json, Json], bool]
     needs: dict[str, str] = field(default_factory=dict)
@@ -99,13 +99,13 @@ def _any(answers: Iterable[bool | None], doubt: str) -> bool:
     return False
 
 
-def _attempts(values: Iterable[Any], distribution: Callable[[Any], bool]) -> bool:
-    """Whether the law holds for one of the values; what cannot be read is in doubt."""
+def _attempts(values: Iterable[Any], test: Callable[[Any], bool]) -> bool:
+    """Whether the test holds for one of the values; what cannot be read is in doubt."""
     reasons: list[str] = []
 
     def answer(value: Any) -> bool | None:
         try:
-            return distribution(value)
+            return test(value)
         except CannotJudge as error:
             reasons.append(str(error))
             return None

@@ -45,8 +45,9 @@ def policy_tokens(policy: Policy) -> Counter:
 
 
 def split_system(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-    """The leading system messages, and the rest."""
-    at = next((i for i, m in enumerate(messages) if m.get("role") != "system"), len(messages))
+    """The leading system messages (``developer`` ones too, as newer models call them), and the rest."""
+    leads = ("system", "developer")
+    at = next((i for i, m in enumerate(messages) if m.get("role") not in leads), len(messages))
     return list(messages[:at]), list(messages[at:])
 
 

@@ -116,4 +116,10 @@ def _number(value: float, name: str) -> float:
 def _name(kind: str, vector: FloatArray, *numbers: float) -> str:
     """What is recorded: the kind, the numbers, and a digest of the vector."""
     digest = hashlib.sha256(np.asarray(vector, dtype="<f4").tobytes()).hexdigest()[:12]
-    return ":".join([kind, *(f"{number:g}" for number in numbers), digest])
+    return ":".join([kind, *map(_figure, numbers), digest])
+
+
+def _figure(number: float) -> str:
+    """A number in six digits where these say it exactly, else in full: other numbers are other edits."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(float(number))

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
 from refork.progress import Progress, silent
-from refork.tree.node import Node, Trajectory
+from refork.tree.node import Node, Step, Trajectory
 from refork.tree.tree import Tree
 from refork.types import Json
-from refork_methods.train.batch import sampled_tokens
+from refork_methods.train.batch import contexts, sampled_tokens
 from refork_methods.train.policy_gradient import token_logprobs
 
 Floats = NDArray[np.float64]
@@ -65,39 +65,45 @@ def check_logprobs(
         problems, the largest first, and the largest difference in nats over all tokens.
     """
     seen: set[str] = set()
-    jobs = [(trajectory, fresh) for trajectory in trajectories if (fresh := _fresh(trajectory, seen))]
+    jobs = [
+        (trajectory.leaf.id, Trajectory(tuple(context)).tokens, fresh)
+        for trajectory in trajectories
+        for context in contexts(trajectory)
+        if (fresh := _fresh(context, seen))
+    ]
     worst: dict[str, Problem] = {}
     largest = 0.0
     was = model.training
     model.eval()
     for first in range(0, len(jobs), rows):
         part = jobs[first : first + rows]
-        found = _recomputed(model, [trajectory.tokens for trajectory, _ in part])
-        for row, (trajectory, places) in enumerate(part):
+        found = _recomputed(model, [tokens for _, tokens, _ in part])
+        for row, (leaf, _, places) in enumerate(part):
             for start, node in places:
                 recorded = np.full(node.length, np.nan)
                 if node.logprobs_t1 is not None:
                     recorded = np.where(sampled_tokens(node), node.logprobs_t1, np.nan)
                 at, gap = worst_difference(found[row][start : start + node.length], recorded)
                 largest = max(largest, gap)
-                known = worst.get(trajectory.leaf.id)
-                if gap > tolerance and (known is None or gap > abs(known.value - known.expected)):
+                known = worst.get(leaf)
+                if gap > tolerance and (known is None or gap > _gap(known)):
                     text = node.text if node.offsets is None else node.text_upto(at + 1)
                     ours = float(found[row][start + at])
-                    worst[trajectory.leaf.id] = Problem(
-                        trajectory.leaf.id, node.id, at, ours, float(recorded[at]), text[-60:]
-                    )
+                    worst[leaf] = Problem(leaf, node.id, at, ours, float(recorded[at]), text[-60:])
         progress("checking log-probs", min(first + rows, len(jobs)), len(jobs))
     model.train(was)
-    order = sorted(worst.values(), key=lambda p: -abs(p.value - p.expected))
-    return order, largest
+    return sorted(worst.values(), key=_gap, reverse=True), largest
 
 
-def _fresh(trajectory: Trajectory, seen: set[str]) -> list[tuple[int, Node]]:
-    """Sampled nodes of a trajectory's last context that were not met before, and where each begins."""
+def _gap(problem: Problem) -> float:
+    return worst_difference([problem.value], [problem.expected])[1]
+
+
+def _fresh(context: Sequence[Step], seen: set[str]) -> list[tuple[int, Node]]:
+    """Sampled nodes of a context that were not met before, and where each begins."""
     found = []
     start = 0
-    for step in trajectory.context:
+    for step in context:
         node = step.node
         whole = step.keep is None or step.keep == node.length
         if whole and node.id not in seen and sampled_tokens(node).any():
@@ -155,7 +161,7 @@ def check_tree(
         progress: told of rollouts as they are checked.
 
     Raises:
-        BadInput: the tree holds no rollout of these weights.
+        BadInput: the tree holds no rollout of these weights alone.
     """
     leaves = [node.id for node in tree.leaves()]
     trajectories = tree.paths(leaves)
@@ -172,6 +178,12 @@ def check_tree(
             hint=f"it holds rollouts of: {known}; a run's last weights sample only where it evaluates",
         )
     mine = [w for w in by_weights[weights] if _only(w, weights)]
+    if not mine:
+        raise BadInput(
+            f"every rollout with turns of weights {weights[:12]} has turns of other weights too",
+            where=str(tree.file or "tree in memory"),
+            hint="grow rollouts with these weights alone, and check those",
+        )
     problems, largest = check_logprobs(model, mine, tolerance=tolerance, progress=progress)
     return Checked(len(mine), largest, tuple(problems[:most]))
 

@@ -27,10 +27,13 @@ def trl_rollouts(rows: Sequence[RolloutRow], decode: Decode | None = None) -> li
     ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` are what a ``rollout_func`` returns
     (:func:`recorded_rollouts` makes one); ``reward`` is the outcome, ``advantages`` one number per
     completion token. ``decode`` turns prompt ids to text where the task has no messages.
+
+    Raises:
+        BadInput: a task without messages, and no ``decode``.
     """
     return [
         {
-            "prompt": list(row.messages) or ("" if decode is None else decode(row.prompt)),
+            "prompt": list(row.messages) or _prompt(row, decode),
             "prompt_ids": row.prompt.tolist(),
             "completion_ids": row.completion.tolist(),
             "logprobs": row.logprobs.tolist(),
@@ -42,6 +45,16 @@ def trl_rollouts(rows: Sequence[RolloutRow], decode: Decode | None = None) -> li
         }
         for row in rows
     ]
+
+
+def _prompt(row: RolloutRow, decode: Decode | None) -> str:
+    if decode is None:
+        raise BadInput(
+            "this task has no chat messages, and TRL groups rollouts by their prompt's text",
+            where=f"node {row.group[:12]}",
+            hint="name the policy, whose tokenizer gives the text: --policy hf:DIR",
+        )
+    return decode(row.prompt)
 
 
 def trl_pairs(pairs: Sequence[tuple[Pair, float]], decode: Decode) -> list[Json]:
@@ -251,7 +264,7 @@ def export_tree(
         tree: with graded rollouts.
         file: Parquet.
         layout: ``trl-grpo``, ``trl-dpo``, ``verl-tasks`` or ``verl-rollouts``.
-        policy: whose tokenizer turns ids to text; pairs for TRL need it.
+        policy: whose tokenizer turns ids to text; pairs for TRL need it, and tasks without messages do.
         credit: name of the advantages to write.
         least: least difference in value of a pair.
 

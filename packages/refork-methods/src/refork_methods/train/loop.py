@@ -128,6 +128,7 @@ def train_policy(
     every: int = 1,
     digest: str = "",
     tracker: Tracker | None = None,
+    resumed: Callable[[Json], None] | None = None,
 ) -> Iterator[Update]:
     """Train the policy in place, yielding after every update.
 
@@ -149,6 +150,8 @@ def train_policy(
         every: updates between them.
         digest: what the run is, so that another does not resume it.
         tracker: told of every update.
+        resumed: told of the last finished update (plain fields) once the policy is in its state: what a
+            stopped run did not come to do with it can still be done.
 
     Raises:
         BadInput: settings with filters (the gradient is of the distribution itself), or a KL weight without
@@ -160,6 +163,8 @@ def train_policy(
     chosen = credit or credit_method("siblings", local=plan.local)
     run = _Run(tree, policy, world, tasks, plan, settings, grower, chosen)
     place = _resumed(folder, digest, policy, optimizer)
+    if resumed is not None and place.done:
+        resumed(place.done[-1])
     while place.update < plan.updates:
         started, number = time.monotonic(), place.update
         groups, place = run.grow(place, _named(progress, f"update {number + 1}"))
@@ -261,16 +266,18 @@ class _Run:
         groups: list[Group] = []
         cost, task = 0, place.task
         while True:
-            block = [tasks[(task + i) % len(tasks)] for i in range(min(plan.tasks, len(tasks)))]
-            # A task that comes round again within an update needs other draws.
-            lap = (task - place.task) // len(tasks)
-            grown, _ = grow_trees(
-                self.tree, self.policy, self.world, block, selector=selector, leaves=plan.leaves,
-                settings=self.settings, seed=noise + lap, progress=progress,
-            )  # fmt: skip
-            groups += grown
+            # A task that comes round again within an update, also within a block, needs other draws.
+            laps: dict[int, list[Task]] = {}
+            for i in range(task, task + min(plan.tasks, len(tasks))):
+                laps.setdefault((i - place.task) // len(tasks), []).append(tasks[i % len(tasks)])
+            for lap, block in laps.items():
+                grown, _ = grow_trees(
+                    self.tree, self.policy, self.world, block, selector=selector, leaves=plan.leaves,
+                    settings=self.settings, seed=noise + lap, progress=progress,
+                )  # fmt: skip
+                groups += grown
+                cost += sum(group_cost(group) for group in grown)
             task += plan.tasks
-            cost += sum(group_cost(group) for group in grown)
             if plan.budget is None or place.spent + cost >= plan.budget * (place.update + 1):
                 return groups, replace(place, task=task, spent=place.spent + cost, cost=cost)
 

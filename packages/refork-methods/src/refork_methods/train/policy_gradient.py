@@ -27,8 +27,8 @@ def group_advantages(
 ) -> NDArray[np.float64]:
     """Reward minus its group's mean, [n]; with ``std`` also over the group's (population) deviation.
 
-    A group whose rewards are all equal gives exactly 0.0. An ungraded reward (NaN) stays NaN and
-    takes no part in its group's mean.
+    A group whose rewards are all equal, but for rounding, gives exactly 0.0. An ungraded reward (NaN) stays
+    NaN and takes no part in its group's mean.
 
     Args:
         rewards: floats [n].
@@ -47,7 +47,7 @@ def group_advantages(
         if not len(rows):
             continue
         values = earned[rows]
-        if values.min() == values.max():
+        if np.ptp(values) <= 1e-9 * np.abs(values).max():
             advantages[rows] = 0.0
             continue
         centred = values - values.mean()

@@ -229,4 +229,6 @@ def _digest(pairs: Sequence[Pair], settings: PreferenceSettings) -> str:
             # The length stands before the tokens: else the same ids, cut at another place, would have one
             # digest.
             body.update(np.int64(len(part)).tobytes() + np.asarray(part, dtype=np.int32).tobytes())
+        if pair.reference is not None:
+            body.update(np.asarray(pair.reference, dtype=np.float64).tobytes())
     return body.hexdigest()

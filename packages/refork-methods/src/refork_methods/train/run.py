@@ -26,7 +26,7 @@ from refork.types import Json
 from refork.worlds.base import World
 from refork.worlds.open import open_world
 from refork_methods.credit.methods import Credit, credit_method, fixed_pair
-from refork_methods.train.loop import TreeTraining, Update, finished_updates, train_policy
+from refork_methods.train.loop import TreeTraining, finished_updates, train_policy
 from refork_methods.train.lora import LoraSettings, add_lora
 from refork_methods.train.objectives import objective
 from refork_methods.train.schedule import Schedule
@@ -194,8 +194,9 @@ def run_policy(recipe: PolicyRecipe, folder: Path, progress: Progress = silent) 
             tree, policy, world, tasks, plan, recipe.sampling.sampling(), progress,
             grower=selector, credit=credit, folder=checkpoints, every=recipe.checkpoint_every,
             digest=name, tracker=JsonLines(folder / "metrics.jsonl"),
+            resumed=lambda last: held_out.catch_up(policy, last["number"]),
         ):  # fmt: skip
-            held_out.after(policy, update)
+            held_out.after(policy, update.number)
     save_policy(policy, folder / "policy")
     done = finished_updates(checkpoints)
     summary = {
@@ -247,14 +248,19 @@ class _Held:
         self, recipe: PolicyRecipe, world: World, tree: Tree, file: Path, progress: Progress
     ) -> None:
         self._plan, self._updates = recipe.evaluation, recipe.updates
-        self._law: Sampling = recipe.sampling.sampling()
+        self._sampling: Sampling = recipe.sampling.sampling()
         self._world, self._tree, self._file, self._progress = world, tree, file, progress
         self.rows: list[Json] = json.loads(file.read_text()) if file.exists() else []
 
-    def after(self, policy: LocalPolicy, update: Update) -> None:
+    def after(self, policy: LocalPolicy, number: int) -> None:
         """Measure where it is time."""
-        if update.number % self._plan.every == 0 or update.number == self._updates:
-            self.measure(policy, update.number)
+        if number % self._plan.every == 0 or number == self._updates:
+            self.measure(policy, number)
+
+    def catch_up(self, policy: LocalPolicy, number: int) -> None:
+        """Measure an update that is saved but, as the run was stopped in between, not measured."""
+        if all(row["update"] != number for row in self.rows):
+            self.after(policy, number)
 
     def measure(self, policy: LocalPolicy, number: int) -> None:
         """Success on the held-out tasks, with the same noise every time, so that measurements pair up."""
@@ -262,7 +268,7 @@ class _Held:
             return
         tasks = self._world.tasks("held-out", self._plan.count, self._plan.seed)
         groups = grow(
-            self._tree, policy, self._world, tasks, draws=self._plan.draws, settings=self._law,
+            self._tree, policy, self._world, tasks, draws=self._plan.draws, settings=self._sampling,
             seed=self._plan.seed, progress=self._progress,
         )  # fmt: skip
         values: Sequence[Any] = [graded(group.values()) for group in groups]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, read_utf8
 from refork.tree.node import Node, Trajectory
 from refork.tree.tree import Tree
 from refork.types import Json, Message, token_array
@@ -24,13 +24,15 @@ def json_lines(file: Path) -> list[Json]:
     """The objects of a JSON-lines file.
 
     Raises:
-        BadInput: no such file, or a line that is not an object; the line is named.
+        BadInput: no such file, no UTF-8, or a line that is not an object; the line is named.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(f"the file cannot be read: {error.strerror}", where=str(file)) from error
-    rows = [row for _, row in json_objects(lines, str(file))]
+    return [row for _, row in _placed(file)]
+
+
+def _placed(file: Path) -> list[tuple[str, Json]]:
+    """The objects of a JSON-lines file with their places."""
+    # Not splitlines(), which also ends a line at characters that may stand inside a JSON text (U+2028).
+    rows = list(json_objects(read_utf8(file).split("\n"), str(file)))
     if not rows:
         raise BadInput("the file is empty", where=str(file))
     return rows
@@ -43,10 +45,10 @@ def read_conversations(file: Path) -> list[list[Message]]:
         BadInput: see :func:`json_lines`; or a line without messages.
     """
     found = []
-    for number, row in enumerate(json_lines(file), 1):
+    for place, row in _placed(file):
         messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-            raise BadInput("this line has no list of messages with roles", where=f"{file}:{number}")
+            raise BadInput("this line has no list of messages with roles", where=place)
         found.append(messages)
     return found
 
@@ -59,14 +61,14 @@ def read_pairs(file: Path) -> list[Pair]:
             be tokenised otherwise than it was sampled).
     """
     found = []
-    for number, row in enumerate(json_lines(file), 1):
+    for place, row in _placed(file):
         parts = []
         for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
             ids = row.get(name)
             if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
                 raise BadInput(
                     f"{name} is not a list of token ids",
-                    where=f"{file}:{number}",
+                    where=place,
                     hint="write pairs with `refork train export --format trl-dpo`",
                 )
             parts.append(token_array(ids))

@@ -290,6 +290,13 @@ def test_means_of_groups():
     assert group_mean([], []).tolist() == []
 
 
+def test_returns_of_a_long_trajectory_behind_a_short_one_do_not_overflow():
+    rewards = np.zeros(1001)
+    rewards[[0, -1]] = 1.0
+    graph = StateGraph.from_arrays(np.zeros(1001, int), [1, 1000], [1.0, 1.0], rewards=rewards)
+    np.testing.assert_allclose(returns(graph, 0.1)[[0, -2, -1]], [1, 0.1, 1])
+
+
 def test_returns_of_rewards_per_step():
     rewards = np.array([1.0, 0.0, 2.0, 0.0, 3.0, 1.0])
     graph = StateGraph.from_arrays(np.zeros(6, int), [4, 2], [3.0, 4.0], rewards=rewards)

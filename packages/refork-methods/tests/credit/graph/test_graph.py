@@ -127,6 +127,25 @@ def test_tasks_keep_their_states_apart():
     assert graph.nexts[0] == graph.nexts[2] != graph.nexts[1]
 
 
+@pytest.mark.parametrize("anchor", ["exact", "normalised", str])
+def test_steps_without_an_observation_are_no_state(anchor):
+    """Some have the environment's name and some a text: neither can stand for all."""
+    steps = (RecordedStep(None, anchor="a"), RecordedStep("here"), RecordedStep(None, anchor="b"))
+    with pytest.raises(BadInput, match=r"no observation.*step 0"):
+        StateGraph.from_trajectories([Recorded("t", "g", "one", steps, 1.0)], anchor)
+
+
+def test_rounding_is_measured_in_the_groups_own_outcomes():
+    graph = StateGraph.from_arrays([0] * 5, [1] * 5, [1.0, 2.0, 2.0, 1e10, -1e10], [0, 0, 0, 1, 1])
+    assert graph.ends[np.isfinite(graph.ends)].tolist() == [1.0, 2.0, -1e10, 1e10]
+
+
+def test_labels_that_would_run_over_are_refused():
+    for labels in ([0, 2**62], [0, 2**63 - 1]):
+        with pytest.raises(BadInput, match=r"too large.*step 1"):
+            StateGraph.from_arrays(labels, [1, 1], [0.0, 1.0], [0, 1])
+
+
 def test_outcomes_that_differ_by_rounding_are_one_end():
     for outcomes, ends in (([1e9, 1e9 - 1], 1), ([1e9, 1e9 - 2], 2), ([0.0, 0.0], 1), ([0.1 + 0.2, 0.3], 1)):
         assert np.isfinite(StateGraph.from_arrays([0, 1], [1, 1], outcomes).ends).sum() == ends
@@ -379,6 +398,10 @@ def test_edges_and_what_decided():
     error = np.sqrt(np.var([9.5, 0.0, 0.0], ddof=1) / 3)
     assert [e.error for e in critical_edges(mixed)] == pytest.approx([error, error])
     assert critical_edges(StateGraph.from_arrays([0], [1], [1.0]))[0].error is None
+    # Back to itself a state gains exactly nothing.
+    around = critical_edges(StateGraph.from_arrays([0, 0, 0], [2, 1], [1.0, 0.0]))
+    (loop,) = [edge for edge in around if edge.target_name == edge.source_name]
+    assert (loop.gain, loop.error) == (0.0, 0.0)
 
 
 def test_every_figure_of_an_edge_one_by_one():
@@ -470,5 +493,7 @@ def test_estimators_side_by_side():
     assert rows["grpo"].rescued == 0.0
     assert rows["g2po"].rescued > 0
     assert rows["grpo"].agreement == pytest.approx(1.0)
+    equal = StateGraph.from_arrays([0] * 3, [1] * 3, [0.1] * 3)
+    assert {row.rescued for row in compare_methods(equal)} == {None}, "a mean above them by rounding"
     flat = compare_methods(StateGraph.from_arrays([0, 1], [1, 1], [0.0, 0.0]))[0]
     assert (flat.within, flat.rescued, flat.agreement, flat.zero) == (None, None, None, 1.0)

@@ -102,6 +102,12 @@ def test_rows_per_step_in_any_order_and_repeated_rows_count_once():
         ([line().replace('"steps"', '"step"')], "neither steps nor messages"),
         ([line().replace('[{"observation": "s"}', "[5")], "not an object"),
         ([line().replace('"observation": "s"', '"seen": "s"')], "neither an observation"),
+        ([line().replace('"observation": "s"', '"observation": null')], "neither an observation"),
+        ([row("a", 0).replace('"anchor_obs": "s"', '"anchor_obs": null')], "neither an observation"),
+        (
+            [line().replace('"observation": "s"', '"observation": "s", "valid": "no"')],
+            "neither true nor false",
+        ),
         ([line().replace('"observation": "s"', '"anchor": [1]')], "is a name"),
         (
             [line().replace('"observation": "s"', '"observation": "s", "reward": 1')],
@@ -134,6 +140,27 @@ def test_what_is_refused(lines, words):
     with pytest.raises(BadInput, match=words) as caught:
         parse_records(lines, "file")
     assert caught.value.where
+
+
+def test_what_is_null_is_not_given():
+    """As if the field were not there: no task called None, no invalid step, no text that says null."""
+    given = json.loads(line())
+    for field in ("task_id", "traj_id"):
+        assert parse_records([json.dumps(given | {field: None})]) == parse_records(
+            [json.dumps({key: value for key, value in given.items() if key != field})]
+        )
+    step = given["steps"][0] | {"valid": None}
+    (found,) = parse_records([json.dumps(given | {"steps": [step, *given["steps"][1:]]})])
+    assert found.steps[0].valid
+    per_step = json.loads(row("a", 0)) | {"task_id": None, "is_action_valid": None, "anchor_obs": None}
+    (found,) = parse_records([json.dumps(per_step | {"observation": "here"})])
+    assert (found.task, found.steps[0].valid, found.steps[0].observation) == (found.group, True, "here")
+    talk = [
+        {"role": "user", "content": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "a"}]},
+    ]
+    (found,) = parse_records([json.dumps({"group_id": "g", "messages": talk, "reward": 1})])
+    assert (found.steps[0].observation, found.steps[0].action) == ("", '[{"name": "a"}]')
 
 
 def test_files(tmp_path):

@@ -311,7 +311,7 @@ def turn_tokens(policy: Policy, message: Message, tools: Sequence[Json] = ()) ->
     made = renderable(codec, [message])
     said = next((m for m in made.messages if m.get("role") == "assistant"), message)
     if codec is not None and said.get("tool_calls"):
-        text = _templated(codec, said, tools)
+        text = call_text(codec, said, tools)
         if text is not None:
             ids = codec.encode(text)
             spelled, ends = codec.pieces(ids)
@@ -328,7 +328,7 @@ def _encoded(policy: Policy, text: str, calls: str | None, notes: tuple[str, ...
     return TurnTokens(ids, text, ends_of(policy, ids, text), calls, notes)
 
 
-def _templated(codec: Codec, message: Message, tools: Sequence[Json]) -> str | None:
+def call_text(codec: Codec, message: Message, tools: Sequence[Json] = ()) -> str | None:
     """What a template writes for a turn, without how turns open and end; None where that cannot be told."""
     ask = {**_ASK, "tools": list(tools)} if tools and abilities(codec).tools else _ASK
     try:

@@ -109,7 +109,8 @@ def report(
             "none" if found.merged_later is None else f"{found.merged_later:.1%} of those behind the start"
         )
         rows = {
-            "groups": f"{found.graphs:,} with {found.trajectories:,} trajectories; {found.mixed:,} mixed",
+            f"{scope}s": f"{found.graphs:,} with {found.trajectories:,} trajectories; {found.mixed:,} mixed"
+            + (" groups" if scope == "task" else ""),
             "states": f"{found.states:,} of {found.steps:,} steps, {found.visits_per_state:.1f} visits each",
             "merged": f"{found.merged:.1%} of the steps leave a state that another trajectory saw; {later}",
             "compared": f"{found.compared:.1%} leave a state that was left in at least two ways",

@@ -38,7 +38,8 @@ class CreditSettings:
     ``norm``: ``std`` divides by the deviation, ``mean`` only centres. ``step_weight``: w, the weight of the
     step parts. ``gamma``: discount per turn. ``visit``: whether a state that a trajectory saw twice counts
     ``every`` time or the ``first`` time only. ``win``: None takes each end at its outcome; a number takes
-    ends of at least that outcome as worth it and all others as worth 0 (published G2PO: 10).
+    ends of at least that outcome as worth it and all others as worth 0 (published G2PO: 10);
+    of the estimators G2PO alone reads it.
     ``invalid_penalty``: taken off for an invalid action. ``over``: what the mean outcome of a group is over;
     ``steps`` lets long trajectories weigh more, as published code does. ``history``: how many earlier
     states HGPO looks at. ``length_power``: its weights are (depth + 1) to this power.
@@ -126,7 +127,8 @@ def returns(graph: StateGraph, gamma: float) -> Float64:
     if graph.rewards is None:
         return gamma ** (graph.togo - 1) * graph.outcomes[graph.trajectories]
     same = graph.trajectories[1:] == graph.trajectories[:-1]
-    return _recurrence(graph.rewards, np.where(same, gamma ** (graph.togo[:-1] - graph.togo[1:]), 0.0))
+    passed = np.where(same, graph.togo[:-1] - graph.togo[1:], 0)
+    return _recurrence(graph.rewards, np.where(same, gamma**passed, 0.0))
 
 
 def _recurrence(added: Float64, passed: Float64) -> Float64:

@@ -87,7 +87,7 @@ def collision_report(graph: StateGraph, *, rare: float = RARE, top: int = 20) ->
         graphs=len(size),
         trajectories=len(graph.outcomes),
         alone=int((group_size == 1).sum()),
-        mixed=int((high > low).sum()),
+        mixed=int((high - low > 1e-9 * np.maximum(np.abs(high), np.abs(low))).sum()),
         steps=len(graph),
         states=graph.states,
         visits_per_state=len(graph) / graph.states,

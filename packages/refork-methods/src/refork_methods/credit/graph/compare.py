@@ -40,7 +40,10 @@ def compare_methods(
 
     chosen = settings or CreditSettings()
     base = group_mean(graph.outcomes, graph.groups)[graph.groups]
-    lost = (graph.outcomes < base)[graph.trajectories]
+    largest = np.zeros(graph.groups.max() + 1)
+    np.maximum.at(largest, graph.groups, np.abs(graph.outcomes))
+    # The mean of equal outcomes may lie above them by rounding.
+    lost = (base - graph.outcomes > 1e-9 * largest[graph.groups])[graph.trajectories]
     rows: list[MethodRow] = []
     first = None
     for method in methods:

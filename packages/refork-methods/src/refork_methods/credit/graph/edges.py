@@ -153,4 +153,6 @@ def _errors(graph: StateGraph, found: Edges, gamma: float, visits: Int64) -> Flo
     ends = graph.labels[found.targets] < 0
     inner = gain_variance(spread, n, found.visits, np.maximum(visits[found.targets], found.visits))
     variance = np.where(ends, spread / n, inner)
+    # Back to the same state nothing is gained, whatever its value.
+    variance = np.where(found.sources == found.targets, 0.0, variance)
     return np.where(n > 1, np.sqrt(variance), np.nan)

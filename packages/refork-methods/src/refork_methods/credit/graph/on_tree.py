@@ -42,7 +42,7 @@ def graph_advantages(
 
     Trajectories of one task are one group; there may be several. States merge by their state key, and
     trajectories of one tree share their common beginning whatever their states are called. A state visited by
-    a shared beginning counts once per walk through it. Where forks were chosen by what had been seen, values
+    a shared beginning counts once per path through it. Where forks were chosen by what had been seen, values
     above them lean towards the forked branch.
 
     Args:

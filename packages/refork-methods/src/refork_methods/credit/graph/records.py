@@ -113,17 +113,19 @@ def _tokens(data: Json, where: str) -> tuple[tuple[int, ...] | None, tuple[bool,
 def _step(data: Any, where: str) -> RecordedStep:
     if not isinstance(data, dict):
         raise BadInput("a step is not an object", where=where)
-    if "observation" not in data and data.get("anchor") is None:
+    if data.get("observation") is None and data.get("anchor") is None:
         raise BadInput("a step has neither an observation nor an anchor", where=where)
     tokens, mask = _tokens(data, where)
-    reward, anchor = data.get("reward"), data.get("anchor")
+    reward, anchor, valid = data.get("reward"), data.get("anchor"), data.get("valid")
+    if valid not in (None, True, False):
+        raise BadInput(f"valid is {valid!r}, neither true nor false", where=where)
     if isinstance(anchor, (dict, list)):
         raise BadInput("an anchor is a name, not a structure", where=where, hint="hash the state instead")
     return RecordedStep(
         observation=data.get("observation"),
         anchor=None if anchor is None else str(anchor),
         action=str(data.get("action") or ""),
-        valid=bool(data.get("valid", True)),
+        valid=valid is None or bool(valid),
         reward=None if reward is None else number(reward, where),
         tokens=tokens,
         mask=mask,
@@ -138,15 +140,24 @@ def _turns(messages: Any, where: str) -> list[RecordedStep]:
     seen: list[str] = []
     for message in messages:
         content = message.get("content")
-        text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+        text = "" if content is None else content if isinstance(content, str) else _json(content)
         if message.get("role") == "assistant":
             calls = message.get("tool_calls")
-            said = text if not calls else f"{text}\n{json.dumps(calls, sort_keys=True)}"
+            said = "\n".join(filter(None, (text, _json(calls) if calls else "")))
             steps.append(RecordedStep("\n".join(seen), action=said))
             seen = []
         else:
             seen.append(text)
     return steps
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _known(data: Json, *keys: str) -> Any:
+    """The first of some fields that is given; one that is null is not."""
+    return next((data[key] for key in keys if data.get(key) is not None), None)
 
 
 def _name(data: Json, keys: Sequence[str], where: str, hint: str) -> str:
@@ -158,8 +169,7 @@ def _name(data: Json, keys: Sequence[str], where: str, hint: str) -> str:
 
 def _whole(data: Json, where: str, number_in_file: int) -> Recorded:
     group = _name(data, ("group_id", "uid"), where, "trajectories sampled for one prompt share a group_id")
-    task = str(data.get("task_id", group))
-    name = str(data.get("traj_id", number_in_file))
+    task, name = _known(data, "task_id"), _known(data, "traj_id")
     if "messages" in data:
         steps = _turns(data["messages"], where)
     else:
@@ -167,7 +177,13 @@ def _whole(data: Json, where: str, number_in_file: int) -> Recorded:
         if not isinstance(given, list):
             raise BadInput("it has neither steps nor messages", where=where)
         steps = [_step(item, f"{where}, step {i}") for i, item in enumerate(given)]
-    return Recorded(task, group, name, tuple(steps), _reward(data.get("reward"), steps, where))
+    return Recorded(
+        group if task is None else str(task),
+        group,
+        str(number_in_file if name is None else name),
+        tuple(steps),
+        _reward(data.get("reward"), steps, where),
+    )
 
 
 def _reward(episode: Any, steps: Sequence[RecordedStep], where: str) -> float:
@@ -219,11 +235,11 @@ def _from_rows(group: str, name: str, mine: dict[int, tuple[Json, str]]) -> Reco
     steps = []
     for i in range(len(mine)):
         data, place = mine[i]
-        seen = data.get("anchor_obs", data.get("observation"))
-        valid = data.get("is_action_valid", data.get("valid", True))
+        seen, valid = _known(data, "anchor_obs", "observation"), _known(data, "is_action_valid", "valid")
         steps.append(_step({**data, "observation": seen, "valid": valid}, place))
     reward = _reward(first.get("episode_rewards"), steps, where)
-    return Recorded(str(first.get("task_id", group)), group, name, tuple(steps), reward)
+    task = _known(first, "task_id")
+    return Recorded(group if task is None else str(task), group, name, tuple(steps), reward)
 
 
 def parse_records(lines: Iterable[str], where: str = "trajectories") -> list[Recorded]:

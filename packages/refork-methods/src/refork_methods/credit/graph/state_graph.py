@@ -234,7 +234,16 @@ def _labels(trajectories: Sequence[Recorded], anchor: str | Anchor) -> tuple[Int
     rule = anchor_named(anchor) if isinstance(anchor, str) else anchor
     # An anchor that the environment gave says more than any text.
     given = anchor == "exact" and all(step.anchor is not None for step in steps)
-    return codes([s.anchor for s in steps]) if given else apply_anchor([s.observation for s in steps], rule)
+    if given:
+        return codes([step.anchor for step in steps])
+    missing = next((i for i, step in enumerate(steps) if step.observation is None), None)
+    if missing is not None:
+        raise BadInput(
+            "a step has no observation, and steps without one would all be one state",
+            where=f"step {missing} of all",
+            hint="--anchor state compares the recorded anchors, where every step has one",
+        )
+    return apply_anchor([step.observation for step in steps], rule)
 
 
 def _checked(labels: ArrayLike, lengths: ArrayLike, outcomes: ArrayLike) -> tuple[Int64, Int64, Float64]:
@@ -256,6 +265,12 @@ def _checked(labels: ArrayLike, lengths: ArrayLike, outcomes: ArrayLike) -> tupl
         raise BadInput(f"{len(steps)} labels for {sizes.sum()} steps", where="state graph")
     if steps.min() < 0:
         raise BadInput("a label is negative", where=f"step {int(np.argmax(steps < 0))}")
+    if int(steps.max()) >= np.iinfo(np.int64).max // len(sizes):
+        raise BadInput(
+            f"the label {steps.max()} is too large",
+            where=f"step {int(np.argmax(steps))}",
+            hint="anchors.codes numbers labels from 0",
+        )
     if not np.isfinite(earned).all():
         bad = int(np.argmax(~np.isfinite(earned)))
         raise BadInput(
@@ -291,18 +306,16 @@ def _ends(owner: Int64, earned: Float64) -> tuple[Int64, Float64, NDArray[np.int
 
     Ends are told apart by outcome, never by a test against one reward that means success.
     """
-    values, level = _levels(earned)
-    keys, of = np.unique(owner * len(values) + level, return_inverse=True)
-    return keys // len(values), values[keys % len(values)], of
-
-
-def _levels(earned: Float64) -> tuple[Float64, Int64]:
-    """The different outcomes, ascending, and which one each trajectory had; rounding makes no difference."""
-    values, code = np.unique(earned, return_inverse=True)
-    apart = np.diff(values) > 1e-9 * np.abs(values).max()
-    level = np.concatenate([[0], np.cumsum(apart)]).astype(np.int64)
+    order = np.lexsort((earned, owner))
+    graph, values = owner[order], earned[order]
+    largest = np.zeros(owner.max() + 1)
+    np.maximum.at(largest, owner, np.abs(earned))
+    # Rounding makes no difference, and what is rounding shows against the graph's own outcomes.
+    apart = (np.diff(graph) > 0) | (np.diff(values) > 1e-9 * largest[graph[1:]])
     first = np.concatenate([[True], apart])
-    return values[first], level[code]
+    of = np.empty(len(order), dtype=np.intp)
+    of[order] = np.cumsum(first) - 1
+    return graph[first], values[first], of
 
 
 def _togo(given: ArrayLike, count: int) -> Int64:

@@ -74,7 +74,7 @@ def _judge(text: str, allowed: Collection[str], least: float) -> bool | None:
     words = _words(text) if other < FOREIGN else [text]
     # Capitals and numbers say little of a language, and names mislead.
     chances = _probabilities(" ".join(words).lower())
-    inside = sum(chances[name] for name in allowed)
+    inside = sum(chances[name] for name in dict.fromkeys(allowed))
     if inside >= least:
         return False
     return True if 1 - inside >= least and max(chances.values()) >= WHOLE else None
