@@ -83,13 +83,7 @@ class Fork:
             trajectories = self.tree.paths([d.leaf for d in alive])
             found = {d.draw: score(trajectory) for d, trajectory in zip(alive, trajectories, strict=True)}
         else:
-            leaves = [d.leaf for d in alive]
-            if self.judge is not None and self.judge[1] == score:
-                # What another judge said earlier is no answer of this one, even where it has none.
-                by = [p.id for p in self.tree.producers() if p.name.startswith("world:")] + [self.judge[0]]
-                scored = {k: v for one in by for k, v in self.tree.score_map(score, leaves, one).items()}
-            else:
-                scored = self.tree.score_map(score, leaves)
+            scored = resolved_scores(self.tree, score, [d.leaf for d in alive], self.judge)
             found = {d.draw: scored.get(d.leaf) for d in alive}
         return [found.get(d.draw) for d in self.draws]
 
@@ -155,6 +149,17 @@ def recorded_settings(point: Point, trajectory: Trajectory) -> Sampling:
 def _unknown_limit(trajectory: Trajectory) -> int:
     longest = max((step.node.length for step in trajectory if step.node.kind == "action"), default=0)
     return longest + Sampling().max_tokens
+
+
+def resolved_scores(
+    tree: Tree, score: str, leaves: Sequence[str], judge: tuple[str, str] | None
+) -> dict[str, float]:
+    """The score of each leaf as :meth:`Fork.values` reads it; ``judge`` as on a fork."""
+    if judge is None or judge[1] != score:
+        return tree.score_map(score, leaves)
+    # What another judge said earlier is no answer of this one, even where it has none.
+    by = [p.id for p in tree.producers() if p.name.startswith("world:")] + [judge[0]]
+    return {leaf: value for one in by for leaf, value in tree.score_map(score, leaves, one).items()}
 
 
 def _digest(body: object) -> str:
@@ -667,7 +672,7 @@ def run_jobs(
 def _judge_earlier(tree: Tree, judge: Judge, job: ReadyArm, drawn: Sequence[DrawRecord]) -> None:
     """Let the judge grade draws that were on the tree before this call, where it has not done so yet."""
     now = {branch.noise.draw for branch in job.branches}
-    before = [draw for draw in drawn if draw.draw not in now and draw.end != "error"]
+    before = [draw for draw in drawn if draw.draw not in now]
     known = tree.score_map(judge.score, [draw.leaf for draw in before], judge.producer.id)
     lacking = [draw for draw in before if draw.leaf not in known]
     if lacking:
@@ -678,7 +683,6 @@ def _judge_earlier(tree: Tree, judge: Judge, job: ReadyArm, drawn: Sequence[Draw
 def _run_here(
     jobs: Sequence[ReadyArm], judge: Judge | None, progress: Progress, stage: str
 ) -> dict[str, Used]:
-    started = time.monotonic()
     groups: dict[tuple[int, str, str | None], list[ReadyArm]] = {}
     for job in jobs:
         sampling = json.dumps(job.plan.settings.to_json(), sort_keys=True)
@@ -686,6 +690,7 @@ def _run_here(
         groups.setdefault((id(job.plan.policy), sampling, job.record.world), []).append(job)
     used: dict[str, Used] = {}
     for group in groups.values():
+        started = time.monotonic()
         plan = group[0].plan
         tree = group[0].point.tree
         assert tree is not None
@@ -757,4 +762,4 @@ def _first(arm: Fork, draws: int) -> Fork:
 
 def graded(values: Sequence[float | None]) -> NDArray[np.float64]:
     """Scores as an array, NaN where ungraded."""
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)  # which reads None as NaN
