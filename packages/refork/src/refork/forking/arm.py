@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from refork.errors import BadChange, BadInput, BadPoint, CannotDo
 from refork.forking.change import Change, Diff, Plan, join
-from refork.forking.check import check_ids, check_policy
+from refork.forking.check import check_ids, check_policy, recorded_tokenizer
 from refork.forking.context import (
     Conversation,
+    answers,
     conversation,
     has_tokens,
     said_whole,
@@ -50,7 +51,7 @@ IDENTITY: Final = 2
 #: decides a tie. All else that a card says is heard.
 _UNHEARD: Final = frozenset({
     "architecture", "batches", "device", "forward", "generation_config_not_applied", "members",
-    "not compared", "not packed", "reference", "unedited", "why_not_tokens",
+    "not compared", "not packed", "reference", "seed", "unedited", "why_not_tokens",
 })  # fmt: skip
 
 
@@ -215,7 +216,17 @@ def fork_id(
         else _digest(list(start.messages)),
         "turns": limits.turns,
         "room": limits.room,
-    })  # fmt: skip
+    } | ({"first own turn": 2} if _begins_behind(start, plan.settings) else {}))  # fmt: skip
+
+
+def _begins_behind(start: _Start, settings: Sampling) -> bool:
+    """Whether something is asked of a draw's first own turn that draws behind an answer were once not given.
+
+    Forced and banned first tokens, penalties that begin anew, and a turn that is cut where its limit is: arms
+    that were recorded so hold other draws, and are not gone on with.
+    """
+    asked = bool(settings.forced or settings.banned_first or start.keep is not None)
+    return start.complete and (asked or bool(start.generated and settings.penalised))
 
 
 def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json) -> str:
@@ -232,8 +243,13 @@ def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json
     ])  # fmt: skip
 
 
-def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
-    """Store a rewrite node with the whole new context and start from it."""
+def _rewrite(
+    tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str, *, complete: bool = False
+) -> _Start:
+    """Store a rewrite node with the whole new context and start from it.
+
+    ``complete``: what is pending is a whole turn, which stays one and is to be answered.
+    """
     rendered, approximate = render_delta(plan.policy, [], token_array([]), messages)
     begun = plan.policy.encode(pending) if pending else token_array([])
     tokens = join(rendered.tokens, begun)
@@ -257,8 +273,8 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         extra=extra,
     )
     node = tree.append([new_node])[0]
-    mid = bool(pending)
-    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, generated=len(begun))
+    mid, said = bool(pending) and not complete, 0 if complete else len(begun)
+    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete, said)
 
 
 def _as_offered(point: Point, trajectory: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -293,14 +309,14 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     talk = conversation(trajectory)
     if answered and talk.pending is not None and said_whole(trajectory):
         talk = replace(talk, complete=True)
-    recorded = next((s.node.extra["tokenizer"] for s in trajectory if "tokenizer" in s.node.extra), None)
-    other_tokens = plan.swapped and recorded != plan.policy.card.tokenizer
+    other_tokens = plan.swapped and recorded_tokenizer(trajectory) != plan.policy.card.tokenizer
     pending = talk.pending or ""
     if plan.messages is not None or other_tokens:
         reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
         inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
         messages = _as_offered(point, trajectory, plan.messages or talk.messages)
-        return _rewrite(tree, plan, messages, pending + inserted, reason)
+        complete = talk.complete and not inserted
+        return _rewrite(tree, plan, messages, pending + inserted, reason, complete=complete)
     mid_turn = talk.pending is not None and not talk.complete
     if not plan.policy.card.can("tokens"):
         if mid_turn or len(plan.insert):
@@ -364,11 +380,12 @@ def _turns_left(
     """Turns that may still be answered; None where nobody answers. Those already answered are used up."""
     if world is None and not simulated:
         return None
-    answers = [step.node for step in trajectory if step.node.kind == "observation"]
+    used = answers(trajectory)
     if world is not None:
-        return max((max_turns or world.max_turns) - len(answers), 1)
+        return max((world.max_turns if max_turns is None else max_turns) - len(used), 1)
     # Of a log the simulator has answered nothing yet, however long it is.
-    return max((max_turns or TURNS) - sum(node.origin == "simulated" for node in answers), 1)
+    made_up = sum(node.origin == "simulated" for node in used)
+    return max((TURNS if max_turns is None else max_turns) - made_up, 1)
 
 
 @dataclass(slots=True)
@@ -421,6 +438,10 @@ def prepare(
     wanted = list(range(draws)) if isinstance(draws, int) else list(draws)
     if not wanted:
         raise BadInput(f"draws is {draws!r}; at least 1 is needed")
+    if on.max_turns is not None and on.max_turns < 1:
+        raise BadInput(
+            f"max_turns is {on.max_turns}; at least 1 is needed", hint="leave it out for no limit of its own"
+        )
     trajectory = tree.path(point)
     plan = Plan(point, trajectory, policy, on.settings or recorded_settings(point, trajectory), on.world)
     diff = change.diff(plan) if change is not None else None
@@ -569,6 +590,8 @@ def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, 
         return False
     if then["extra"] != {name: value for name, value in now["extra"].items() if name in known}:
         return False
+    if _begins_behind(start, Sampling.from_json(record.settings)):
+        return False
     if limits.turns is not None and start.generated:
         return False  # a draw that was cut short in its first turn could not be told from one that was not
     draws = tree.draws(earlier.id)
@@ -628,8 +651,10 @@ def _attempt(tree: Tree, branch: Branch) -> str:
 
     for n in range(10_000):
         suffix = f"~{n}" if n else ""
-        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0a"
-        if not tree.has(node_id(branch.at, branch.keep, "action", key)):
+        # Behind a whole turn the answer to it comes first, and it alone where the draw was interrupted then.
+        kind = "observation" if branch.complete else "action"
+        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0{kind[0]}"
+        if not tree.has(node_id(branch.at, branch.keep, kind, key)):
             return suffix
     raise BadInput("this draw was tried 10,000 times and never finished", where=f"fork {branch.fork[:12]}")
 

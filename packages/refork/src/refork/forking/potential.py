@@ -509,10 +509,11 @@ def _outcome(end: Point, tree: Tree, trajectory: Trajectory, score: str, shared:
     if judge is None or judge.score != score:
         return tree.score_map(score, [leaf]).get(leaf)
     said = tree.score_map(score, [leaf], judge.producer.id).get(leaf)
-    said = judge.judge(trajectory).value if said is None else said
-    return (
-        resolved_scores(tree, score, [leaf], (judge.producer.id, score)).get(leaf) if said is None else said
-    )
+    if said is None:
+        said = judge.judge(trajectory).value
+    if said is None:
+        return resolved_scores(tree, score, [leaf], (judge.producer.id, score)).get(leaf)
+    return said
 
 
 def _ends_log(end: Point, tree: Tree) -> bool:
