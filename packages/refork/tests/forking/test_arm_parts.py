@@ -13,6 +13,7 @@ import pytest
 
 from refork.errors import BadInput
 from refork.forking import EditMessage, Insert, fork
+from refork.forking import arm as arm_module
 from refork.forking.arm import (
     Used,
     _as_now,
@@ -408,6 +409,15 @@ def test_another_try_of_an_unpaired_draw_has_a_name_of_its_own(tree, start):
     assert names == ["", "~1", "~2"]
 
 
+def test_another_try_behind_a_whole_turn_has_a_name_of_its_own(tree, start):
+    """There the answer is the first that a draw writes."""
+    branch = Branch("arm", start.node.id, None, token_array([]), [], NoiseKey(0, 0, 3), complete=True)
+    key = "arm/3/0o"
+    tree.append([NewNode(kind="observation", parent=start.node.id, key=key, text="x")])
+    assert _attempt(tree, branch) == "~1"
+    assert _attempt(tree, replace(branch, complete=False)) == ""
+
+
 def test_a_draw_that_never_ends_is_given_up():
     asked = []
     full = SimpleNamespace(has=lambda node: asked.append(node) or True)
@@ -452,6 +462,27 @@ def test_a_backend_is_asked_with_all_that_the_call_says(start, policy, judge):
     assert (arm.tokens, arm.ties) == (11, 2)
     assert 0 < arm.seconds < 3600
     assert None not in arm.values()
+
+
+def test_the_seconds_of_arms_are_those_of_their_own_batch(start, policy, monkeypatch):
+    """Arms of other settings are another batch: what the first took is not told again of the second."""
+    clock = [0.0]
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(policy, name)
+
+        def sample(self, requests, settings):
+            clock[0] += 4.0
+            return policy.sample(requests, settings)
+
+    monkeypatch.setattr(arm_module.time, "monotonic", lambda: clock[0])
+    slow = Slow()
+    jobs = [
+        prepare(start, slow, 2, settings=PLAIN.but(temperature=t), seed=s)
+        for t, s in ((1.0, 0), (0.5, 0), (1.0, 1))
+    ]
+    assert [arm.seconds for arm in run_jobs(jobs)] == [2.0, 4.0, 2.0]
 
 
 def test_the_stage_of_a_fork_is_forking(start, policy, judge):

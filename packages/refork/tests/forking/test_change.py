@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from refork.errors import BadChange
+from refork.errors import BadChange, WrongTokenizer
 from refork.forking import (
     Ban,
     Compose,
@@ -19,7 +19,10 @@ from refork.forking import (
     fork,
     parse_change,
 )
+from refork.forking.change import Plan
+from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
+from refork.types import token_array
 from support.chain import PLAIN, TABLE
 
 
@@ -90,6 +93,23 @@ def test_swap_policy_with_another_tokenizer_retokenises(tree, start, policy, jud
     assert arm.leaves()[0].context[0].node.kind == "rewrite"
 
 
+def test_after_a_swap_the_ids_are_the_other_tokenizers(tree, start, policy):
+    """B's turns go on with B; back to A is a swap again, and A reads what was said, not B's ids."""
+    other = ScriptedPolicy.from_chain(TABLE | {" aaa": {"": 1.0}}, name="other")
+    assert other.card.tokenizer != policy.card.tokenizer
+    leaf = fork(start, policy, 1, SwapPolicy(other), settings=PLAIN).leaves()[0].leaf
+    point = tree.at(leaf, 1)
+    began = leaf.text_upto(1)
+    assert policy.decode(leaf.tokens[:1]) != began
+    assert [s.node.kind for s in fork(point, other, 2).leaves()[0]] == ["task", "rewrite", "action", "action"]
+    back = fork(point, other, 2, SwapPolicy(policy)).leaves()[0]
+    assert [s.node.kind for s in back] == ["task", "rewrite", "action", "rewrite", "action"]
+    shown = policy.render([], token_array([]), [{"role": "user", "content": "Well?"}]).tokens
+    assert back.context[0].tokens.tolist() == [*shown, *policy.encode(began)]
+    with pytest.raises(WrongTokenizer, match="another tokenizer"):
+        fork(point, policy, 2)
+
+
 def test_swap_policy_with_the_same_tokenizer_keeps_the_tokens(tree, start, policy, judge):
     other = ScriptedPolicy.from_chain(TABLE | {"": {" think": 1.0, " guess": 0.0}})
     arm = fork(start, policy, 10, SwapPolicy(other), settings=PLAIN, judge=judge)
@@ -106,11 +126,29 @@ def test_swap_policy_with_the_same_tokenizer_keeps_the_tokens(tree, start, polic
         (EditMessage(0, "a"), EditMessage(0, "b")),
         (EditMessage(0, "a"), Remove(1)),
         (Force(text=" think"), Force(text=" guess")),
+        (Force(text=" think"), Set(forced=(5,))),
+        (Ban(text=" think", always=True), Set(banned=(5,))),
+        (Set(banned_first=(5,)), Ban(text=" think")),
+        (Compose(Ban(text=" think"), Set(top_k=2)), Set(banned_first=())),
+        (Ban(text=" think"), Ban(text=" think", always=True)),
     ],
 )
 def test_overlapping_changes_are_refused(one, two):
     with pytest.raises(BadChange, match="both change"):
         Compose(one, two)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (Ban(text=" think"), Ban(text=" guess"), Ban(text=" right", always=True)),
+        (Ban(text=" a"), Ban(text=" a:b")),
+        (Ban(text=" think"), Set(banned=(5,))),
+        (Compose(Ban(text=" think"), Ban(text=" guess")), Ban(text=" right")),
+    ],
+)
+def test_bans_of_different_tokens_go_together(changes):
+    assert Compose(*changes).changes == changes
 
 
 def test_changes_that_do_not_overlap_compose(tree, start, policy, judge):
@@ -173,8 +211,37 @@ def test_several_arguments_compose_and_survive():
 
 
 @pytest.mark.parametrize(
-    "text", ["remove", "remove:x", "nonsense:1", "set:temperature", "replace:1", "message:x:y"]
-)
+    ("text", "value"),
+    [
+        ("temperature=0", 0), ("temperature=0.5", 0.5), ("temperature=1e-1", 0.1), ("top_k=3", 3),
+        ("top_k=none", None), ("top_p=.5", 0.5), ("ignore_eos=false", False), ("ignore_eos=True", True),
+        ('stop=["abc"]', ["abc"]), ("banned=[1, 2]", [1, 2]), ("coupling=gumbel", "gumbel"),
+        ('grammar={"regex": "a+"}', {"regex": "a+"}),
+    ],
+)  # fmt: skip
+def test_a_setting_is_read_as_what_it_is(start, policy, text, value):
+    change = parse_change([f"set:{text}"], never, never)
+    assert change == Set({text.partition("=")[0]: value})
+    assert type(change.values[text.partition("=")[0]]) is type(value), "what trees hold is as it was written"
+    plan = change.apply(Plan(start, start.tree.path(start), policy, PLAIN))
+    wanted = Sampling.from_json(PLAIN.to_json() | {text.partition("=")[0]: value})
+    assert plan.settings == wanted
+
+
+SETTINGS = [
+    "stop=abc", "stop=7", "top_k=2.5", "temperature=none", "temperature=hot", "ignore_eos=maybe",
+    "ignore_eos=1", "banned=[1.5]", "coupling=other", "nonsense=1", "grammar=a+",
+    'grammar={"of": "a+"}', 'grammar=["regex", "a+"]',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remove", "remove:x", "nonsense:1", "set:temperature", "replace:1", "message:x:y",
+        *(f"set:{text}" for text in SETTINGS),
+    ],
+)  # fmt: skip
 def test_nonsense_is_refused(text):
     with pytest.raises(BadChange):
         parse_change([text], never, never)

@@ -20,6 +20,7 @@ from refork.forking import (
     compare,
     compare_until,
     fork,
+    fork_both,
     sweep,
     trace_report,
 )
@@ -27,12 +28,13 @@ from refork.forking import effect as effect_module
 from refork.forking.change import Diff
 from refork.forking.effect import is_paired
 from refork.forking.settings import ForkSettings
-from refork.growing.plant import plant_prompt
-from refork.judge import MatchJudge
+from refork.growing.plant import plant, plant_prompt
+from refork.judge import MatchJudge, Verdict
 from refork.policies.scripted import ScriptedPolicy
 from refork.progress import silent
 from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
+from support.worlds import TwoTurns
 
 
 def arms(start, policy, judge, draws=300, seed=0):
@@ -422,6 +424,33 @@ def test_what_several_points_cost_is_counted_once_per_arm(tasks):
     assert effect.errors == 0
 
 
+def test_a_control_that_two_calls_made_costs_what_both_took(start, policy, judge):
+    """The second call finds the control's draws: it took nothing, and what the first took counts."""
+    pairs = [
+        fork_both(start, policy, 8, Ban(text=text), judge=judge, settings=PLAIN)
+        for text in (" think", " guess")
+    ]
+    other = plant_prompt(start.tree, policy, "Now?")
+    pairs.append(fork_both(other, policy, 8, Ban(text=" guess"), judge=judge, settings=PLAIN))
+    for order in (pairs, pairs[::-1]):
+        assert compare(order).tokens == sum(arm.tokens for pair in pairs for arm in pair)
+
+
+def test_a_worlds_task_is_one_task_under_two_tokenizers(tree):
+    table = {"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}}
+    agents = [ScriptedPolicy.from_chain(table), ScriptedPolicy.from_chain(table | {" zz": {"": 1.0}})]
+    found = []
+    for luck, name in ((1.0, "two-turns"), (0.5, "two-turns-of-luck")):
+        world = TwoTurns(luck, name)
+        for agent in agents:
+            for at in plant(tree, agent, world, world.tasks("train", 2)):
+                found.append(fork_both(at, agent, 4, Ban(text=" b"), world=world, settings=PLAIN))
+    assert len({base.point.node.id for base, _ in found}) == 8
+    assert compare(found).tasks == 4
+    with pytest.raises(BadInput, match="all of one task"):
+        compare([found[0], found[2]])
+
+
 CLEAR = effect_module.Effect(
     what="force", before_text="a", after_text="b", score="success", point="p",
     base=effect_module.Rate(0.25, 0.1, 0.4), other=effect_module.Rate(0.5, 0.3, 0.7), difference=0.25,
@@ -516,7 +545,7 @@ def test_draws_that_failed_in_either_arm_are_counted(start, policy, judge):
 
 
 def test_every_setting_reaches_both_arms_and_every_look_is_paid_for(start, policy, judge, monkeypatch):
-    whole = arms(start, policy, judge, 6)
+    whole = [replace(arm, ties=7) for arm in arms(start, policy, judge, 6)]
     seen = []
 
     def drawn(point, given, draws, change, **shared):
@@ -535,8 +564,28 @@ def test_every_setting_reaches_both_arms_and_every_look_is_paid_for(start, polic
     looks = [drawn(start, policy, draws, None) for draws in (2, 4, 5)]
     assert effect.tokens == sum(arm.tokens for pair in looks for arm in pair)
     assert effect.seconds == pytest.approx(sum(arm.seconds for pair in looks for arm in pair))
+    assert effect.ties == sum(arm.ties for pair in looks for arm in pair) == 3 * 2 * 7
     assert (effect.looks, effect.decided, effect.draws, effect.level) == (3, False, 5, 0.95)
     assert effect.method == "betting confidence sequence"
+
+
+@pytest.mark.parametrize(("ungraded", "looks"), [(2, 2), (3, 3), (4, 3), (6, None)])
+def test_looks_at_too_few_graded_pairs_decide_nothing(start, policy, judge, monkeypatch, ungraded, looks):
+    """Two pairs a look, of which the first are not graded: only at the end is that refused."""
+    whole = arms(start, policy, judge, 6)
+
+    def drawn(point, given, draws, change, **shared):
+        scores = [None] * ungraded + [1.0] * (6 - ungraded)
+        return tuple(told(arm, scores[:draws]) for arm in whole)
+
+    monkeypatch.setattr(effect_module, "fork_both", drawn)
+    asked = {"batch": 2, "max_draws": 6, "margin": 1.0, "judge": judge}
+    if looks is None:
+        with pytest.raises(BadInput, match="only 0 of 6 pairs of draws have a score"):
+            compare_until(start, policy, Remove(1), **asked)
+        return
+    effect = compare_until(start, policy, Remove(1), **asked)
+    assert (effect.looks, effect.draws) == (looks, 2 * looks - ungraded)
 
 
 def test_looks_of_thirty_two_up_to_five_hundred_and_twelve_draws(start, policy, judge, monkeypatch):
@@ -612,6 +661,27 @@ def test_removing_the_cliff_wins_what_it_cost(tree, start, policy, judge):
         fork(point, policy, 400, Remove(1), judge=judge, seed=1),
     )
     assert effect.low < 0.35 < effect.high
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "counted"),
+    [(0.0, 1.0, True), (-1.0, 0.0, False), (-5.0, 5.0, False), (0.0, 2.0, False)],
+)
+def test_only_counts_of_0_and_1_have_a_binomial_interval(tree, start, policy, wrong, right, counted):
+    """A whole sum of other scores is none: -1 and 0, or 0 and 2, have no interval that counts successes."""
+
+    class Marks(MatchJudge):
+        def judge(self, trajectory):
+            return Verdict(right if super().judge(trajectory).value else wrong)
+
+    judge = Marks("right")
+    base = fork(start, policy, 40, settings=PLAIN, judge=judge)
+    leaf = next(w.leaf for w in base.leaves() if w.leaf.text == " guess wrong")
+    result = sweep(tree.at(leaf), policy, 64, judge=judge)
+    tokens = [t for step in trace_report(result)["steps"] for t in step["tokens"]]
+    for token, total, n in zip(tokens, result.total, result.count, strict=True):
+        wanted = stats.wilson(round(total), int(n)) if counted else None
+        assert (token["low"], token["high"]) == ((wanted.low, wanted.high) if wanted else (None, None))
 
 
 def test_no_cliff_is_claimed_where_the_intervals_overlap(tree, start, policy, judge):

@@ -355,6 +355,9 @@ def card_of(policy, **changes):
         ({"name": "another"}, True),
         ({"extra": {"device": "cuda"}}, True),
         ({"extra": {"reference": "abc"}}, True),
+        # What the probe of a server counted; whether seeds are honoured is among what the card can.
+        ({"extra": {"seed": "not known: 3 of 10 seeds gave the same text twice"}}, True),
+        ({"extra": {"seeds": "by draw"}}, False),
         ({"extra": {"forward": "packed", "not packed": "0.3 nats off", "batches": "may differ"}}, True),
         ({"extra": {"ends": [1, 2]}}, False),
         ({"weights": "another"}, False),

@@ -33,6 +33,7 @@ from refork.forking.potential import (
     run_sweep,
 )
 from refork.forking.settings import ForkSettings
+from refork.growing import grow
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge, Verdict
 from refork.policies.base import Sampling
@@ -40,10 +41,12 @@ from refork.policies.scripted import ScriptedPolicy, filtered
 from refork.progress import silent
 from refork.sampling.grammar import Grammar
 from refork.sampling.noise import NoiseKey, stream_of, uniforms
-from refork.tree.node import Point
+from refork.tree.node import NewNode, Point
 from refork.tree.score import Producer
+from refork.tree.tree import Tree
 from support.chain import PLAIN, TABLE
 from support.nodes import make_node, make_walk
+from support.worlds import TwoTurns
 
 EXACT = {(): 0.55, (" think",): 0.9, (" guess",): 0.2}
 
@@ -237,6 +240,37 @@ def test_scores_are_per_token(tree, start, policy, judge):
     assert stored[0].value.shape == (end.node.length,)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": PLAIN.but(max_tokens=3), "reuse": False},
+        {"reuse": False},
+        {"at": [0, 1, 2]},
+        {"score": "marks", "judge": MatchJudge("wrong", score="marks")},
+        {"judge": MatchJudge("wrong")},
+        {"max_turns": 2},
+    ],
+)
+def test_another_sweep_of_a_node_is_another_producers_word(tree, start, policy, judge, other):
+    end = trace(tree, start, policy, judge, " guess wrong")
+    found = []
+    for given in ({}, {}, other):
+        result = sweep(end, policy, 16, **{"judge": judge} | given)
+        producer, scores = potential_scores(result, policy, 0, 16)
+        tree.add_producer(producer)
+        tree.add_scores(scores)
+        found.append(producer.id)
+    assert found[0] == found[1] != found[2]
+
+
+def test_turns_without_token_ids_have_no_score_of_a_token(tree, policy, judge):
+    begin = plant_prompt(tree, policy, "Well?")
+    said = tree.append([NewNode(kind="action", parent=begin.node.id, text=" think right", finish="stop")])[0]
+    result = sweep(tree.at(said), policy, 4, every="turn", judge=judge, settings=PLAIN)
+    assert (result.points[0].keep, begin.node.length) == (begin.node.length, begin.node.length)
+    assert potential_scores(result, policy, 0, 4)[1] == []
+
+
 def test_scores_say_who_gave_them_and_stand_at_their_tokens():
     nodes = [make_node(name, tokens=[1, 2, 3]) for name in ("a", "b")]
     points = (
@@ -259,16 +293,17 @@ def test_scores_say_who_gave_them_and_stand_at_their_tokens():
 
 
 @pytest.mark.parametrize(
-    ("kind", "mid", "finish", "over"),
+    ("kind", "mid", "finish", "answered", "over"),
     [
-        ("verdict", False, None, True), ("verdict", True, None, True),
-        ("action", False, "stop", True), ("action", True, "stop", False),
-        ("action", False, None, False), ("observation", False, "stop", False),
+        ("verdict", False, None, False, True), ("verdict", True, None, True, True),
+        ("action", False, "stop", False, True), ("action", True, "stop", False, False),
+        ("action", False, None, False, False), ("observation", False, "stop", False, False),
+        ("action", False, "stop", True, False),
     ],
 )  # fmt: skip
-def test_nothing_follows_a_verdict_or_a_finished_turn(kind, mid, finish, over):
+def test_nothing_follows_a_verdict_or_a_finished_turn_that_nobody_answers(kind, mid, finish, answered, over):
     end = SimpleNamespace(node=SimpleNamespace(kind=kind, finish=finish), mid_node=mid)
-    assert _over(end) is over
+    assert _over(end, answered) is over
 
 
 def test_turns_begin_where_somebody_else_stops():
@@ -295,7 +330,7 @@ def test_draws_that_say_all_of_an_unfinished_trace_run_on(tree, cut, policy, jud
     assert 0 < len(whole) < 60
     assert (plan.whole, plan.runs_on, plan.continuations, plan.outcome) == (whole, True, 60, None)
     result = run_sweep(plan, judge=judge)
-    assert (result.count.tolist(), result.served, result.sampled) == ([60], 60, 60 - len(whole))
+    assert (result.count.tolist(), result.served, result.sampled) == ([60], 60, 60)
     assert result.trajectory is plan.trajectory
     assert result.value[0] == pytest.approx(0.55, abs=0.3)  # 4.5 standard errors of 60 draws
     assert np.isnan(result.drops()).all()
@@ -337,35 +372,91 @@ def test_what_a_sweep_asks_for(cut, policy, monkeypatch, backend):
         assert options["settings"] == plan.arms.on.settings
 
 
+WORLD = Producer("world:lock")
+
+
 @pytest.mark.parametrize(
     ("recorded", "name", "judged", "outcome"),
     [
-        (None, "success", 0.5, 0.5), (1.0, "success", 0.5, 1.0), (0.0, "success", 0.5, 0.0),
-        (None, "marks", 0.5, None), (1.0, "marks", 0.5, 1.0),
+        ({}, "success", 0.5, 0.5),
+        ({"mine": 0.75}, "success", 0.5, 0.75),
+        ({"mine": 0.0, "other": 1.0}, "success", 0.5, 0.0),
+        # Another judge's word is none of this one's; the world's is, where this one has none.
+        ({"other": 1.0}, "success", 0.5, 0.5),
+        ({"other": 1.0}, "success", None, None),
+        ({"other": 1.0, WORLD.id: 0.25}, "success", 0.5, 0.5),
+        ({"other": 1.0, WORLD.id: 0.25}, "success", None, 0.25),
+        # It says nothing of another score: the newest counts.
+        ({}, "marks", 0.5, None),
+        ({WORLD.id: 0.25, "other": 1.0}, "marks", 0.5, 1.0),
     ],
 )  # fmt: skip
-def test_an_outcome_is_what_is_recorded_or_else_what_the_judge_of_that_score_says(
+def test_an_outcome_is_what_the_judge_says_or_else_the_world_and_without_a_judge_the_newest(
     recorded, name, judged, outcome
 ):
     trajectory = make_walk(make_node("a", tokens=[1]))
 
     class Told:
         score = "success"
+        producer = SimpleNamespace(id="mine")
 
         def judge(self, given):
             assert given is trajectory
             return Verdict(judged)
 
-    asked = []
+    def score_map(score, nodes, producer=None):
+        assert (score, nodes) == (name, ["a"])
+        value = recorded.get(producer) if producer else next(reversed(recorded.values()), None)
+        return {} if value is None else {"a": value}
 
-    def score_map(score, nodes):
-        asked.append((score, nodes))
-        return {} if recorded is None else {"a": recorded}
+    tree = SimpleNamespace(score_map=score_map, producers=lambda: [Producer("judge"), WORLD])
+    end = Point(trajectory.leaf)
+    for judge, found in ((Told(), outcome), (None, next(reversed(recorded.values()), None))):
+        shared = potential._Shared("policy", ForkSettings(judge=judge))
+        assert potential._outcome(end, tree, trajectory, name, shared) == found
 
-    tree = SimpleNamespace(score_map=score_map)
-    assert potential._outcome(tree, trajectory, name, Told()) == outcome
-    assert potential._outcome(tree, trajectory, name, None) == recorded
-    assert asked == [(name, ["a"])] * 2
+
+def test_a_sweep_has_one_judge(tree, start, policy):
+    """ " guess wrong", graded before by another judge: the exact values are of this call's judge alone."""
+    end = trace(tree, start, policy, MatchJudge("right"), " guess wrong")
+    result = sweep(end, policy, 3000, judge=MatchJudge("wrong"))
+    assert result.outcome == 1.0
+    # 3,000 draws a point: 4.5 standard errors, wrong once in 50,000 seeds.
+    assert result.value == pytest.approx(np.array([0.45, 0.8, 1.0]), abs=4.5 * 0.5 / 3000**0.5)
+    assert result.value[2] == 1.0
+    with Tree.memory() as alone:
+        begin = plant_prompt(alone, policy, "Well?")
+        fork(begin, policy, 60, settings=PLAIN)
+        fresh = sweep(alone.at(end.node.id), policy, 3000, judge=MatchJudge("wrong"))
+    np.testing.assert_array_equal(result.total, fresh.total)
+
+
+class SaysB(MatchJudge):
+    """Whether the last turn is " b", whatever was answered to it."""
+
+    def judge(self, trajectory):
+        return Verdict(float([s.text for s in trajectory if s.node.kind == "action"][-1] == " b"))
+
+
+@pytest.mark.parametrize("judge", [None, SaysB("")])
+def test_a_sweep_may_end_at_a_whole_turn_that_the_world_answers(judge):
+    """Whoever says the whole turn again is answered and goes on: no draw is lost, and none ends there."""
+    world = TwoTurns()
+    agent = ScriptedPolicy.from_chain({"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}})
+    with Tree.memory() as tree:
+        (group,) = grow(tree, agent, world, world.tasks("train", 1), draws=40, settings=PLAIN)
+        said = [" a", " a"] if judge is None else [" a", " b"]
+        path = next(
+            w for w in group.forks[0].leaves() if [s.text for s in w if s.node.kind == "action"] == said
+        )
+        for end in path.steps[1:3]:  # the first turn, and its answer
+            result = sweep(tree.at(end.node), agent, 2000, world=world, judge=judge)
+            assert result.outcome is None
+            assert result.count.tolist() == [2000, 2000]
+            # Both turns say " a", or the second says " b"; the turn's end is certain. 4.5 standard errors.
+            exact = [0.36, 0.6] if judge is None else [0.4, 0.4]
+            assert result.value == pytest.approx(np.array(exact), abs=4.5 * 0.5 / 2000**0.5)
+            assert result.sampled >= 2000, "a draw that says all of the trace is run on, too"
 
 
 def test_a_sweep_tells_what_it_took(cut, policy, judge, monkeypatch):
@@ -797,7 +888,11 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
     )  # fmt: skip
     law = settings or recorded
     begins = end if bare else Point(first, 0, tree) if steps[-1][0] is first else Point(second, 0, tree)
-    wanted = [(end, 6, "turn"), ("marks", world, "judge", "node b"), (tree, trajectory, "marks", "judge")]
+    wanted = [
+        (end, 6, "turn"),
+        ("marks", world, "judge", "node b"),
+        (end, tree, trajectory, "marks", plan.arms),
+    ]
     wanted += [] if settings else [(begins, trajectory)]
     wanted += [(trajectory, tree)] if bare else [("policy", trajectory, law)]
     assert sorted(map(repr, asked)) == sorted(map(repr, wanted))
@@ -823,6 +918,7 @@ def test_a_plan_from_its_parts(monkeypatch, bare, world, simulator, fresh, setti
         settings=settings if bare else law, world=world, judge="judge", seed=4, simulator=simulator
     )
     assert plan.arms == potential._Shared("policy", shared)
+    assert plan.asked == {"at": "turn", "reuse": not bare}
     every = plan_sweep(end, "policy", 6, at=[1], score="marks", judge="judge", settings=PLAIN)
     assert np.flatnonzero(every.wanted).tolist() == [1]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from refork import (
+    Ban,
     MatchJudge,
     Remove,
     Replace,
     Sampling,
     ScriptedPolicy,
     Set,
+    SwapPolicy,
     Tree,
     compare,
     fork,
@@ -18,6 +20,8 @@ from refork import (
 )
 from refork.errors import BadInput
 from refork.forking.recorded import change_in_words, pairs, recorded_arm, recorded_pair
+from refork.growing.plant import plant
+from support.worlds import TwoTurns
 
 CHAIN = {
     "": {" think": 0.5, " guess": 0.5},
@@ -69,6 +73,20 @@ def test_every_changed_arm_meets_its_control(forked):
     found = {pair.changed.id: pair.control.id for pair in pairs(tree.forks())}
     assert found == {other.record.id: control.record.id, cold.record.id: control.record.id}
     assert seeded.record.id not in found  # no control has its noise
+
+
+def test_a_changed_arm_meets_the_control_with_its_own_turn_limit():
+    world = TwoTurns()
+    agent = ScriptedPolicy.from_chain({"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}})
+    with Tree.memory() as tree:
+        (start,) = plant(tree, agent, world, world.tasks("train", 1))
+        given = {"world": world, "settings": Sampling(max_tokens=8)}
+        controls = [fork(start, agent, 6, max_turns=most, **given) for most in (1, None)]
+        for change in (Ban(text=" b"), Set(temperature=0.5), SwapPolicy(agent)):
+            for control, most in zip(controls, (1, None), strict=True):
+                changed = fork(start, agent, 6, change, max_turns=most, **given)
+                met = {pair.changed.id: pair.control.id for pair in pairs(tree.forks())}
+                assert met[changed.record.id] == control.record.id
 
 
 def test_arms_of_different_points_are_refused(forked):

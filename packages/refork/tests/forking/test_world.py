@@ -1,19 +1,38 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
 
-from refork.errors import BadInput, ReplayDiverged
-from refork.forking import EditMessage, Insert, SwapWorld, compare, fork, sweep
+from refork.errors import BadInput, BadPoint, ReplayDiverged
+from refork.forking import (
+    Ban,
+    Compose,
+    EditMessage,
+    Force,
+    Insert,
+    SwapPolicy,
+    SwapWorld,
+    compare,
+    fork,
+    sweep,
+)
+from refork.forking import arm as arm_module
+from refork.forking.arm import _Limits, _Start, fork_id, prepare
+from refork.forking.backend.unit import _arm
+from refork.forking.backend.worker import _walk
 from refork.forking.context import conversation, live_episode
 from refork.forking.run_on import run_on
 from refork.growing import RandomNode, grow, grow_trees
+from refork.growing.plant import plant
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
+from refork.tree.node import NewNode, Trajectory
 from refork.tree.tree import Tree
+from refork.types import token_array
 from refork.worlds.open import open_world
 from support.worlds import TwoTurns
 
@@ -265,3 +284,235 @@ def test_draws_that_the_answer_to_a_whole_turn_ends_say_nothing_more():
         assert [d.end for d in arm.draws] == ["done"] * 6
         assert arm.tokens == 0
         assert arm.values() == group.values() * 6
+
+
+# Behind a whole turn
+
+
+def talkative(more=None):
+    """Says " a" or " b", and " more" behind " a" if nobody answers first."""
+    chain = {"": {" a": 0.5, " b": 0.5}, " a": {" more": 0.5, "": 0.5}, " b": {"": 1.0}, " more": {"": 1.0}}
+    return ScriptedPolicy.from_chain(chain | (more or {}))
+
+
+def whole_turn(tree, agent, world, text=" a"):
+    """The end of a first turn that says this, in a world that has answered it."""
+    (group,) = grow(tree, agent, world, world.tasks("train", 1), draws=40, settings=LAW)
+    return next(tree.at(s.node) for w in group.forks[0].leaves() for s in w.steps[1:2] if s.node.text == text)
+
+
+def own(arm):
+    """What every draw of an arm wrote itself."""
+    return [[(s.node.kind, s.text) for s in w if s.node.fork == arm.record.id] for w in arm.leaves()]
+
+
+OTHER_WORDS = talkative({" zz": {"": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("change", "agent"),
+    [
+        (EditMessage(0, "other task"), talkative()),
+        (SwapPolicy(OTHER_WORDS), OTHER_WORDS),
+        (Compose(EditMessage(0, "other task"), SwapPolicy(OTHER_WORDS)), OTHER_WORDS),
+    ],
+    ids=["message", "tokenizer", "both"],
+)
+def test_a_whole_turn_stays_whole_whatever_is_written_anew_before_it(change, agent):
+    world = TwoTurns()
+    with Tree.memory() as tree:
+        point = whole_turn(tree, talkative(), world)
+        control = fork(point, talkative(), 8, world=world, settings=LAW)
+        changed = fork(point, talkative(), 8, change, world=world, settings=LAW)
+        assert own(control) == own(changed), "one table and one noise: the change changes what is seen alone"
+        assert {said[0] for said in own(changed)} == {("observation", "heard [True]")}
+        for path in changed.leaves():
+            seen = [step for step in path.context if step.node.kind != "action"]
+            first = "other task" if "other task" in str(change.to_json()) else path.root.text
+            messages = [
+                {"role": "user", "content": first},
+                {"role": "assistant", "content": " a"},
+                {"role": "user", "content": "heard [True]"},
+            ]
+            shown = agent.render([], token_array([]), messages).tokens.tolist()
+            tokens = np.concatenate([s.tokens for s in seen if s.tokens is not None]).tolist()
+            assert tokens == shown
+        with pytest.raises(BadPoint, match="no world to answer"):
+            fork(point, talkative(), 2, change, settings=LAW)
+
+
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        (None, {" a", " b", " a more"}),
+        (Force(text=" b"), {" b"}),
+        (Force(text=" a more"), {" a more"}),
+        (Ban(text=" a"), {" b"}),
+        (Compose(Force(text=" a"), Ban(text=" more")), {" a"}),
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True], ids=["turn", "answer"])
+def test_what_comes_next_is_the_first_turn_that_a_draw_says_itself(change, first, behind):
+    """At the end of a turn the answer to it comes first; the turn after it is free."""
+    world = TwoTurns(max_turns=3)
+    with Tree.memory() as tree:
+        point = whole_turn(tree, talkative(), world)
+        if behind:
+            point = tree.at(next(iter(tree.children(point.node))))
+        arm = fork(point, talkative(), 64, change, world=world, settings=LAW)
+        said = [[text for kind, text in draw if kind == "action"] for draw in own(arm)]
+        assert {draw[0] for draw in said} == first
+        assert {draw[1] for draw in said} == {" a", " b", " a more"}
+
+
+def test_an_arm_that_dropped_what_was_forced_is_another_arm():
+    """Arms behind a whole turn were once drawn without it: they are not found again, all others are."""
+    world = TwoTurns()
+    with Tree.memory() as tree:
+        point = whole_turn(tree, talkative(), world)
+        job = prepare(point, talkative(), 1, world=world, settings=LAW)
+        start = _Start(point.node.id, None, token_array([1]), (), " a", False, True)
+        given = {"seed": 0, "stream": 0, "limits": _Limits(1, None)}
+        forced = replace(job.plan, settings=LAW.but(forced=(3,)))
+        same = replace(start, complete=False)
+        digest, bodies = arm_module._digest, []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arm_module, "_digest", lambda body: bodies.append(body) or digest(body))
+            for plan, begin in ((job.plan, start), (forced, start), (forced, same), (job.plan, same)):
+                fork_id(plan, None, start=begin, **given)
+        assert ["first own turn" in body for body in bodies] == [False, True, False, False]
+
+
+def test_a_turn_that_is_cut_at_its_limit_is_answered_where_it_was_cut():
+    agent = ScriptedPolicy.from_chain({"": {" a": 1.0}, " a": {" more": 1.0}, " more": {"": 1.0}})
+    world = TwoTurns()
+    with Tree.memory() as tree:
+        (start,) = plant(tree, agent, world, world.tasks("train", 1))
+        said = fork(start, agent, 1, world=world, settings=LAW).leaves()[0].steps[1].node
+        assert said.text == " a more"
+        arm = fork(tree.at(said, 1), agent, 1, world=world, settings=LAW.but(max_tokens=1))
+        path = arm.leaves()[0]
+        assert [s.text for s in path][1:3] == [" a", "heard [True]"]
+        assert path.steps[1].keep == 1
+        assert (
+            path.tokens[: len(tree.path(tree.at(said, 1)).tokens)].tolist()
+            == tree.path(tree.at(said, 1)).tokens.tolist()
+        )
+
+
+def test_penalties_of_a_new_turn_begin_anew_behind_a_turn_at_its_limit():
+    agent = ScriptedPolicy.from_chain({"": {" a": 1.0}, " a": {" more": 1.0}, " more": {"": 1.0}})
+    world, asked = TwoTurns(), []
+
+    class Heard:
+        def __getattr__(self, name):
+            return getattr(agent, name)
+
+        def sample(self, requests, settings):
+            asked.extend(request.generated for request in requests)
+            return agent.sample(requests, settings)
+
+    with Tree.memory() as tree:
+        (start,) = plant(tree, agent, world, world.tasks("train", 1))
+        said = fork(start, agent, 1, world=world, settings=LAW).leaves()[0].steps[1].node
+        fork(tree.at(said, 2), Heard(), 1, world=world, settings=LAW.but(max_tokens=2))
+        fork(tree.at(said, 1), Heard(), 1, world=world, settings=LAW.but(max_tokens=2))
+    assert asked == [0, 1, 0]
+
+
+@pytest.mark.parametrize("extra", [{}, {"scaffold": True}], ids=["view", "scaffold"])
+def test_what_answers_nothing_uses_up_no_turn(extra):
+    world, agent = TwoTurns(), talkative()
+    with Tree.memory() as tree:
+        (start,) = plant(tree, agent, world, world.tasks("train", 1))
+        look = NewNode(
+            kind="observation", parent=start.node.id, text="look", tokens=agent.encode("look"), extra=extra
+        )
+        arm = fork(tree.at(tree.append([look])[0]), agent, 8, world=world, settings=LAW)
+        assert arm.record.extra["turns"] == fork(start, agent, 1, world=world).record.extra["turns"] == 2
+        assert {path.leaf.extra["reason"] for path in arm.leaves()} == {"world"}
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_no_turn_at_all_is_refused(most):
+    world, agent = TwoTurns(), talkative()
+    with Tree.memory() as tree:
+        (start,) = plant(tree, agent, world, world.tasks("train", 1))
+        with pytest.raises(BadInput, match=f"max_turns is {most}; at least 1"):
+            fork(start, agent, 1, world=world, max_turns=most)
+        assert list(tree.forks()) == []
+
+
+@pytest.mark.parametrize("place", ["turn", "middle", "answer"])
+@pytest.mark.parametrize("saves", [False, True], ids=["replay", "snapshot"])
+def test_a_replay_has_the_luck_of_the_draw_that_was_answered(policy, place, saves):
+    """A fork behind a whole turn: the answer is the new draw's chance, and so is a replay of it."""
+    inner = open_world("household:1?slip=0.5")
+    world = inner if saves else NoSnapshot(inner)
+    with Tree.memory() as tree:
+        (start,) = plant(tree, policy, world, world.tasks("train", 1))
+        path = fork(start, policy, 6, world=world, settings=LAW, max_turns=6).leaves()[0]
+        turn = [s.node for s in path if s.node.kind == "action"][1]
+        points = {"turn": tree.at(turn), "middle": tree.at(turn, 1)}
+        points["answer"] = tree.at(next(s.node for s in path if s.node.parent == turn.id))
+        arm = fork(points[place], policy, 6, world=world, settings=LAW, max_turns=6)
+        for draw in arm.leaves():
+            # Two deep: what comes after the answer goes on with the same chance.
+            seen = [s.node for s in draw if s.node.kind == "observation" and s.node.fork == arm.record.id]
+            for node in seen[:3]:
+                tried = NoSnapshot(inner)
+                steps = [
+                    replace(s, node=replace(s.node, snapshot=None)) for s in tree.path(node).steps
+                ]  # as of a world that saved nothing
+                live_episode(tree, Trajectory(tuple(steps)), tried)[0].close()
+
+
+def test_a_worker_replays_with_the_luck_of_the_draw_that_was_answered(policy):
+    """Its store knows no arms: what it needs of them comes with the nodes."""
+    world = NoSnapshot(open_world("household:1?slip=0.5"))
+    with Tree.memory() as tree:
+        (start,) = plant(tree, policy, world, world.tasks("train", 1))
+        path = fork(start, policy, 1, world=world, settings=LAW, max_turns=6).leaves()[0]
+        turn = [s.node for s in path if s.node.kind == "action"][1]
+        arm = fork(tree.at(turn), policy, 6, world=world, settings=LAW, max_turns=6)
+        for draw in arm.leaves():
+            answer = next(s.node for s in draw if s.node.fork == arm.record.id)
+            job = prepare(tree.at(answer), policy, 1, world=world, settings=LAW, max_turns=6)
+            sent = json.loads(json.dumps(_arm(job, str)))
+            with Tree.memory() as store:
+                live_episode(store, _walk(sent, store), world)[0].close()
+
+
+@pytest.mark.parametrize("place", ["turn", "middle", "answer"])
+def test_an_unpaired_policy_resumes_an_interrupted_fork(place):
+    """What an interrupted try wrote stays, and another try of the draw has a name of its own."""
+    world, agent = open_world("household:1"), ScriptedPolicy.from_replies(MOVES)
+
+    class Unpaired:
+        calls, dies = 0, None
+        card = replace(agent.card, capabilities=agent.card.capabilities - {"paired"})
+
+        def __getattr__(self, name):
+            return getattr(agent, name)
+
+        def sample(self, requests, settings):
+            Unpaired.calls += 1
+            if Unpaired.calls == Unpaired.dies:
+                raise KeyboardInterrupt
+            other = [replace(r, noise=replace(r.noise, seed=100 * Unpaired.calls)) for r in requests]
+            yield from agent.sample(other, settings)
+
+    unpaired = Unpaired()
+    with Tree.memory() as tree:
+        (start,) = plant(tree, unpaired, world, world.tasks("train", 1))
+        path = fork(start, unpaired, 1, world=world, settings=LAW, max_turns=6).leaves()[0]
+        turn = path.steps[1].node
+        points = {"turn": tree.at(turn), "middle": tree.at(turn, 1), "answer": tree.at(path.steps[2].node)}
+        for more in (2, 3):
+            Unpaired.dies = Unpaired.calls + more
+            with pytest.raises(KeyboardInterrupt):
+                fork(points[place], unpaired, 4, world=world, settings=LAW, max_turns=6)
+        Unpaired.dies = None
+        arm = fork(points[place], unpaired, 4, world=world, settings=LAW, max_turns=6)
+        assert [draw.end for draw in arm.draws if draw.end == "error"] == []
+        assert len(arm.draws) == 4

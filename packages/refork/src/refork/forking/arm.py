@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from refork.errors import BadChange, BadInput, BadPoint, CannotDo
 from refork.forking.change import Change, Diff, Plan, join
-from refork.forking.check import check_ids, check_policy
+from refork.forking.check import check_ids, check_policy, recorded_tokenizer
 from refork.forking.context import (
     Conversation,
+    answers,
     conversation,
     has_tokens,
     said_whole,
@@ -50,7 +51,7 @@ IDENTITY: Final = 2
 #: decides a tie. All else that a card says is heard.
 _UNHEARD: Final = frozenset({
     "architecture", "batches", "device", "forward", "generation_config_not_applied", "members",
-    "not compared", "not packed", "reference", "unedited", "why_not_tokens",
+    "not compared", "not packed", "reference", "seed", "unedited", "why_not_tokens",
 })  # fmt: skip
 
 
@@ -83,13 +84,7 @@ class Fork:
             trajectories = self.tree.paths([d.leaf for d in alive])
             found = {d.draw: score(trajectory) for d, trajectory in zip(alive, trajectories, strict=True)}
         else:
-            leaves = [d.leaf for d in alive]
-            if self.judge is not None and self.judge[1] == score:
-                # What another judge said earlier is no answer of this one, even where it has none.
-                by = [p.id for p in self.tree.producers() if p.name.startswith("world:")] + [self.judge[0]]
-                scored = {k: v for one in by for k, v in self.tree.score_map(score, leaves, one).items()}
-            else:
-                scored = self.tree.score_map(score, leaves)
+            scored = resolved_scores(self.tree, score, [d.leaf for d in alive], self.judge)
             found = {d.draw: scored.get(d.leaf) for d in alive}
         return [found.get(d.draw) for d in self.draws]
 
@@ -157,6 +152,17 @@ def _unknown_limit(trajectory: Trajectory) -> int:
     return longest + Sampling().max_tokens
 
 
+def resolved_scores(
+    tree: Tree, score: str, leaves: Sequence[str], judge: tuple[str, str] | None
+) -> dict[str, float]:
+    """The score of each leaf as :meth:`Fork.values` reads it; ``judge`` as on a fork."""
+    if judge is None or judge[1] != score:
+        return tree.score_map(score, leaves)
+    # What another judge said earlier is no answer of this one, even where it has none.
+    by = [p.id for p in tree.producers() if p.name.startswith("world:")] + [judge[0]]
+    return {leaf: value for one in by for leaf, value in tree.score_map(score, leaves, one).items()}
+
+
 def _digest(body: object) -> str:
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -210,7 +216,17 @@ def fork_id(
         else _digest(list(start.messages)),
         "turns": limits.turns,
         "room": limits.room,
-    })  # fmt: skip
+    } | ({"first own turn": 2} if _begins_behind(start, plan.settings) else {}))  # fmt: skip
+
+
+def _begins_behind(start: _Start, settings: Sampling) -> bool:
+    """Whether something is asked of a draw's first own turn that draws behind an answer were once not given.
+
+    Forced and banned first tokens, penalties that begin anew, and a turn that is cut where its limit is: arms
+    that were recorded so hold other draws, and are not gone on with.
+    """
+    asked = bool(settings.forced or settings.banned_first or start.keep is not None)
+    return start.complete and (asked or bool(start.generated and settings.penalised))
 
 
 def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json) -> str:
@@ -227,8 +243,13 @@ def _first_id(record: ForkRecord, plan: Plan, change: Change | None, extra: Json
     ])  # fmt: skip
 
 
-def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str) -> _Start:
-    """Store a rewrite node with the whole new context and start from it."""
+def _rewrite(
+    tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, reason: str, *, complete: bool = False
+) -> _Start:
+    """Store a rewrite node with the whole new context and start from it.
+
+    ``complete``: what is pending is a whole turn, which stays one and is to be answered.
+    """
     rendered, approximate = render_delta(plan.policy, [], token_array([]), messages)
     begun = plan.policy.encode(pending) if pending else token_array([])
     tokens = join(rendered.tokens, begun)
@@ -252,8 +273,8 @@ def _rewrite(tree: Tree, plan: Plan, messages: Sequence[Message], pending: str, 
         extra=extra,
     )
     node = tree.append([new_node])[0]
-    mid = bool(pending)
-    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete=False, generated=len(begun))
+    mid, said = bool(pending) and not complete, 0 if complete else len(begun)
+    return _Start(node.id, None, tokens, tuple(messages), pending, mid, complete, said)
 
 
 def _as_offered(point: Point, trajectory: Trajectory, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -288,14 +309,14 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     talk = conversation(trajectory)
     if answered and talk.pending is not None and said_whole(trajectory):
         talk = replace(talk, complete=True)
-    recorded = next((s.node.extra["tokenizer"] for s in trajectory if "tokenizer" in s.node.extra), None)
-    other_tokens = plan.swapped and recorded != plan.policy.card.tokenizer
+    other_tokens = plan.swapped and recorded_tokenizer(trajectory) != plan.policy.card.tokenizer
     pending = talk.pending or ""
     if plan.messages is not None or other_tokens:
         reason = "message edited" if plan.messages is not None else "handed over to another tokenizer"
         inserted = plan.policy.decode(plan.insert) if len(plan.insert) else ""
         messages = _as_offered(point, trajectory, plan.messages or talk.messages)
-        return _rewrite(tree, plan, messages, pending + inserted, reason)
+        complete = talk.complete and not inserted
+        return _rewrite(tree, plan, messages, pending + inserted, reason, complete=complete)
     mid_turn = talk.pending is not None and not talk.complete
     if not plan.policy.card.can("tokens"):
         if mid_turn or len(plan.insert):
@@ -359,11 +380,12 @@ def _turns_left(
     """Turns that may still be answered; None where nobody answers. Those already answered are used up."""
     if world is None and not simulated:
         return None
-    answers = [step.node for step in trajectory if step.node.kind == "observation"]
+    used = answers(trajectory)
     if world is not None:
-        return max((max_turns or world.max_turns) - len(answers), 1)
+        return max((world.max_turns if max_turns is None else max_turns) - len(used), 1)
     # Of a log the simulator has answered nothing yet, however long it is.
-    return max((max_turns or TURNS) - sum(node.origin == "simulated" for node in answers), 1)
+    made_up = sum(node.origin == "simulated" for node in used)
+    return max((TURNS if max_turns is None else max_turns) - made_up, 1)
 
 
 @dataclass(slots=True)
@@ -416,6 +438,10 @@ def prepare(
     wanted = list(range(draws)) if isinstance(draws, int) else list(draws)
     if not wanted:
         raise BadInput(f"draws is {draws!r}; at least 1 is needed")
+    if on.max_turns is not None and on.max_turns < 1:
+        raise BadInput(
+            f"max_turns is {on.max_turns}; at least 1 is needed", hint="leave it out for no limit of its own"
+        )
     trajectory = tree.path(point)
     plan = Plan(point, trajectory, policy, on.settings or recorded_settings(point, trajectory), on.world)
     diff = change.diff(plan) if change is not None else None
@@ -564,6 +590,8 @@ def _as_now(tree: Tree, earlier: ForkRecord, record: ForkRecord, start: _Start, 
         return False
     if then["extra"] != {name: value for name, value in now["extra"].items() if name in known}:
         return False
+    if _begins_behind(start, Sampling.from_json(record.settings)):
+        return False
     if limits.turns is not None and start.generated:
         return False  # a draw that was cut short in its first turn could not be told from one that was not
     draws = tree.draws(earlier.id)
@@ -623,8 +651,10 @@ def _attempt(tree: Tree, branch: Branch) -> str:
 
     for n in range(10_000):
         suffix = f"~{n}" if n else ""
-        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0a"
-        if not tree.has(node_id(branch.at, branch.keep, "action", key)):
+        # Behind a whole turn the answer to it comes first, and it alone where the draw was interrupted then.
+        kind = "observation" if branch.complete else "action"
+        key = f"{branch.fork}/{branch.noise.draw}{suffix}/0{kind[0]}"
+        if not tree.has(node_id(branch.at, branch.keep, kind, key)):
             return suffix
     raise BadInput("this draw was tried 10,000 times and never finished", where=f"fork {branch.fork[:12]}")
 
@@ -667,7 +697,7 @@ def run_jobs(
 def _judge_earlier(tree: Tree, judge: Judge, job: ReadyArm, drawn: Sequence[DrawRecord]) -> None:
     """Let the judge grade draws that were on the tree before this call, where it has not done so yet."""
     now = {branch.noise.draw for branch in job.branches}
-    before = [draw for draw in drawn if draw.draw not in now and draw.end != "error"]
+    before = [draw for draw in drawn if draw.draw not in now]
     known = tree.score_map(judge.score, [draw.leaf for draw in before], judge.producer.id)
     lacking = [draw for draw in before if draw.leaf not in known]
     if lacking:
@@ -678,7 +708,6 @@ def _judge_earlier(tree: Tree, judge: Judge, job: ReadyArm, drawn: Sequence[Draw
 def _run_here(
     jobs: Sequence[ReadyArm], judge: Judge | None, progress: Progress, stage: str
 ) -> dict[str, Used]:
-    started = time.monotonic()
     groups: dict[tuple[int, str, str | None], list[ReadyArm]] = {}
     for job in jobs:
         sampling = json.dumps(job.plan.settings.to_json(), sort_keys=True)
@@ -686,6 +715,7 @@ def _run_here(
         groups.setdefault((id(job.plan.policy), sampling, job.record.world), []).append(job)
     used: dict[str, Used] = {}
     for group in groups.values():
+        started = time.monotonic()
         plan = group[0].plan
         tree = group[0].point.tree
         assert tree is not None
@@ -757,4 +787,4 @@ def _first(arm: Fork, draws: int) -> Fork:
 
 def graded(values: Sequence[float | None]) -> NDArray[np.float64]:
     """Scores as an array, NaN where ungraded."""
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)  # which reads None as NaN

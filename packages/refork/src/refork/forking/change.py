@@ -6,14 +6,17 @@ serialised with the arm it made, and can say what it changed in words.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, get_type_hints, runtime_checkable
 
 import numpy as np
 
-from refork.errors import BadChange
+from refork.errors import BadChange, BadInput
 from refork.policies.base import Policy, Sampling
+from refork.sampling.grammar import Grammar
 from refork.tree.node import Point, Trajectory
 from refork.types import IntArray, Json, Message, token_array
 from refork.worlds.base import World
@@ -62,7 +65,7 @@ class Change(Protocol):
     kind: ClassVar[str]
 
     def touches(self) -> frozenset[str]:
-        """Parts of a plan that no other change may touch as well."""
+        """Parts of a plan that no other change may touch as well; ``a:b`` is a part of ``a``."""
         ...
 
     def apply(self, plan: Plan) -> Plan:
@@ -114,6 +117,18 @@ def _numbered(argument: str, form: str) -> tuple[int, str]:
     if not colon:
         raise BadChange(f"write {form}")
     return _number(number), text
+
+
+def _value(text: str) -> Any:
+    """A value as it is written: none, true or false, a number, other JSON, else the text itself."""
+    known = {"none": None, "true": True, "false": False}
+    if text.lower() in known:
+        return known[text.lower()]
+    with suppress(ValueError):
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    with suppress(ValueError):
+        return json.loads(text)
+    return text
 
 
 def _tail(plan: Plan, tokens: int) -> IntArray:
@@ -250,7 +265,9 @@ class Ban(_Edit):
 
     def touches(self) -> frozenset[str]:  # noqa: D102
         # Bans of different tokens go together, so what is banned is part of the claim.
-        return frozenset({f"ban:{self.ids}{self.text}"})
+        what = f"{self.ids}{self.text}".replace(":", ";")
+        setting = "banned" if self.always else "banned_first"
+        return frozenset({f"ban:{what}", f"settings:{setting}:{what}"})
 
     def apply(self, plan: Plan) -> Plan:  # noqa: D102
         ids = tuple(int(i) for i in _ids(plan, self.ids, self.text))
@@ -360,17 +377,24 @@ class Set:
     @classmethod
     def parse(cls, argument: str, opening: Openers) -> Set:
         """``set:NAME=VALUE``: sample under another setting (temperature, top_p, ...)."""
+        from pydantic import TypeAdapter
+
         name, sign, value = argument.partition("=")
         if not sign:
             raise BadChange("write set:NAME=VALUE")
-        parsed: float | int | str | None
-        if value in ("none", "None"):
-            parsed = None
-        else:
-            try:
-                parsed = int(value) if value.lstrip("-").isdigit() else float(value)
-            except ValueError:
-                parsed = value
+        kinds = {one.name: one.type for one in fields(Sampling)}
+        if name not in kinds:
+            raise BadChange(f"{name!r} is no sampling setting", hint=f"known: {sorted(kinds)}")
+        parsed = _value(value)
+        try:
+            if name == "grammar" and parsed is not None:
+                Grammar.from_json(parsed)
+            else:
+                # As JSON, in which lists stand for tuples; what is recorded stays as it was written.
+                TypeAdapter(get_type_hints(Sampling)[name]).validate_json(json.dumps(parsed), strict=True)
+        except (ValueError, BadInput) as error:
+            hint = f"it is: {kinds[name]}; a list is written as JSON"
+            raise BadChange(f"{value!r} is no value of {name}", hint=hint) from error
         return cls({name: parsed})
 
     @classmethod
@@ -443,13 +467,14 @@ class Compose:
     def __init__(self, *changes: Change) -> None:
         seen: dict[str, str] = {}
         for change in changes:
-            for part in change.touches():
-                if part in seen:
+            for part in sorted(change.touches()):
+                other = next((kind for one, kind in seen.items() if _meet(one, part)), None)
+                if other is not None:
                     raise BadChange(
-                        f"'{seen[part]}' and '{change.kind}' both change {part.split(':')[0]}",
+                        f"'{other}' and '{change.kind}' both change {part.split(':')[0]}",
                         hint="use one change that does both, such as replace",
                     )
-                seen[part] = change.kind
+            seen |= dict.fromkeys(change.touches(), change.kind)
         object.__setattr__(self, "changes", tuple(changes))
 
     def touches(self) -> frozenset[str]:  # noqa: D102
@@ -471,6 +496,11 @@ class Compose:
 
     def to_json(self) -> Json:  # noqa: D102
         return {"kind": self.kind, "changes": [c.to_json() for c in self.changes]}
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two claims are of one part: the same, or one of them of a part of the other."""
+    return f"{one}:".startswith(f"{other}:") or f"{other}:".startswith(f"{one}:")
 
 
 def ban_always(argument: str) -> Ban:

@@ -8,12 +8,18 @@ from refork.tree.node import Trajectory
 from refork.types import IntArray
 
 
+def recorded_tokenizer(trajectory: Trajectory) -> str | None:
+    """Whose token ids a policy sees at the end: a swap's rewritten context names its own."""
+    named = (s.node.extra["tokenizer"] for s in reversed(trajectory.steps) if "tokenizer" in s.node.extra)
+    return next(named, None)
+
+
 def check_policy(trajectory: Trajectory, policy: Policy, *, swapped: bool, any_weights: bool) -> None:
     """Raise where a policy is not the one on record and no swap was asked for."""
     if swapped:
         return
     card = policy.card
-    tokenizer = next((s.node.extra["tokenizer"] for s in trajectory if "tokenizer" in s.node.extra), None)
+    tokenizer = recorded_tokenizer(trajectory)
     if tokenizer and card.tokenizer and tokenizer != card.tokenizer:
         raise WrongTokenizer(
             f"policy {card.name!r} has another tokenizer than the one that made these token ids",

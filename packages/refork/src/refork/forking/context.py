@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from refork.calls import message_calls
 from refork.errors import BadInput, CannotDo
+from refork.sampling.noise import NoiseKey
 from refork.tree.node import Node, Point, Step, Trajectory
 from refork.tree.tree import Tree
 from refork.tree.turn import ContextStep, Turn, parts_of
@@ -107,8 +108,11 @@ class _Turn:
     answer: Step | None
 
 
-def _turns(trajectory: Trajectory) -> tuple[list[_Turn], list[Turn]]:
-    """Completed turns of a trajectory and what is still open at its end."""
+def _turns(trajectory: Trajectory, tree: Tree | None = None) -> tuple[list[_Turn], list[Turn]]:
+    """Completed turns of a trajectory and what is still open at its end.
+
+    ``tree`` knows the arms, for whoever asks whose luck a turn had.
+    """
     turns: list[_Turn] = []
     said: list[Turn] = []
     for part in parts_of(trajectory):
@@ -116,18 +120,39 @@ def _turns(trajectory: Trajectory) -> tuple[list[_Turn], list[Turn]]:
             said.append(part)
         # What is seen before the first action, and a second answer to one turn, answer nothing that was done.
         elif said and part.step.node.kind == "observation" and not part.step.node.extra.get("scaffold"):
-            turns.append(_acted(said, part.step))
+            turns.append(_acted(said, part.step, tree))
             said = []
     if said and trajectory.leaf.kind == "verdict":
-        turns.append(_acted(said, None))
+        turns.append(_acted(said, None, tree))
         said = []
     return turns, said
 
 
-def _acted(said: Sequence[Turn], answer: Step | None) -> _Turn:
+def answers(trajectory: Trajectory) -> list[Node]:
+    """The answers to what was done; a view before the first action, say, answers nothing."""
+    return [turn.answer.node for turn in _turns(trajectory)[0] if turn.answer is not None]
+
+
+def world_noise(tree: Tree | None, node: Node) -> NoiseKey | None:
+    """The noise of the draw that met an answer, which seeds the world's own chance; None: of no draw."""
+    if node.noise is not None or node.fork is None or tree is None:
+        return node.noise
+    try:
+        record = tree.fork_record(node.fork)
+        # Keys of draws begin with the arm and the draw, and the attempt at it.
+        return NoiseKey(record.seed, record.stream, int(node.key.split("/")[1].partition("~")[0]))
+    except (BadInput, IndexError, ValueError):
+        return None
+
+
+def _acted(said: Sequence[Turn], answer: Step | None, tree: Tree | None) -> _Turn:
     last = said[-1].node
-    luck = (last.fork, last.noise.draw if last.noise else None)
-    seed = last.noise.at_turn(0).integer() if last.noise else None
+    fork, noise = last.fork, last.noise
+    if answer is not None and answer.node.fork not in (None, last.fork):
+        # The turn was whole where another draw began: the answer is that draw's, and so was the chance.
+        fork, noise = answer.node.fork, world_noise(tree, answer.node)
+    luck = (fork, noise.draw if noise else None)
+    seed = noise.at_turn(0).integer() if noise else None
     calls = called(said[-1].message or {}) if len(said) == 1 and said[0].whole else None
     return _Turn(calls or "".join(turn.text for turn in said), luck, seed, answer)
 
@@ -164,7 +189,7 @@ def live_episode(tree: Tree, trajectory: Trajectory, world: World) -> tuple[Epis
             where=f"node {made_up.id[:12]}",
             hint="name the simulator (--simulator SPEC), or fork before this node",
         )
-    turns, _ = _turns(trajectory)
+    turns, _ = _turns(trajectory, tree)
     start = 0
     episode: Episode | None = None
     for i in range(len(turns) - 1, -1, -1):

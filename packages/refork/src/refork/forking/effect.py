@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -185,7 +186,8 @@ def compare(
     tasks = np.repeat([_task(one) for one, _ in arms], [len(part[0]) for part in found])[known].tolist()
     figures = _one_point(x, y, paired, level) if len(arms) == 1 else _many_points(x, y, tasks, level)
     diffs = [two.diff or one.diff for one, two in arms]
-    every = {fork.record.id: fork for pair in arms for fork in pair}.values()
+    # By the object: what a call took is that call's, and a later one of the same arm took something else.
+    every = {id(fork): fork for pair in arms for fork in pair}.values()
     points = {one.point.address for one, _ in arms}
     return Effect(
         what=_common(diff.what if diff else "nothing" for diff in diffs) or f"{len(arms)} changes",
@@ -262,7 +264,12 @@ def _many_points(
 
 
 def _task(arm: Fork) -> str:
-    return arm.tree.path(arm.point).root.id
+    """The task of an arm: a world's own wherever it was rendered, else what the rollout began with."""
+    root = arm.tree.path(arm.point).root
+    task = root.extra.get("task")
+    if isinstance(task, dict) and "id" in task:
+        return json.dumps([task.get("world"), task["id"]])
+    return root.id
 
 
 def _common(texts: Iterable[str]) -> str:
@@ -300,21 +307,26 @@ def compare_until(
     arm, each for itself, and the one without pairing. Stops when it excludes 0, or (``margin`` > 0) lies
     within ``+-margin``. ``decided`` False: ``max_draws`` came first. Scores must lie in [0, 1].
 
-    Raises BadInput for an error outside (0, 1), or where fewer than two pairs are graded.
+    Raises BadInput for an error outside (0, 1), or where fewer than two pairs are graded at the end.
     """
     if not 0 < error < 1:
         raise BadInput(f"the error rate is {error!r}; it must lie strictly between 0 and 1", hint="0.05")
     need_grader(score, options.get("world"), options.get("judge"), point.address)
-    looks, tokens, seconds = 0, 0, 0.0
+    looks, tokens, ties, seconds = 0, 0, 0, 0.0
     while True:
         looks += 1
         draws = min(looks * batch, max_draws)
         base, other = fork_both(point, policy, draws, change, **options)
         tokens += base.tokens + other.tokens
+        ties += base.ties + other.ties
         seconds += base.seconds + other.seconds
         left, right, _ = _pairs(base, other, score)
         known = ~(np.isnan(left) | np.isnan(right))
         x, y = left[known], right[known]
+        if len(x) < 2:
+            if draws < max_draws:
+                continue
+            compare(base, other, score)  # which refuses so few, and says what is missing
         pairs = y - x
         interval = stats.confidence_sequence(pairs, error=error)
         clear = interval.low > 0 or interval.high < 0
@@ -334,6 +346,7 @@ def compare_until(
                 unpaired_high=high,
                 tokens=tokens,
                 seconds=seconds,
+                ties=ties,
                 looks=looks,
                 decided=clear or same,
             )

@@ -13,7 +13,7 @@ Source: token-wise potential is arXiv 2606.25524; the reuse and its unbiasedness
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import ReadyArm, graded, prepare, recorded_settings, run_jobs
+from refork.forking.arm import ReadyArm, graded, prepare, recorded_settings, resolved_scores, run_jobs
 from refork.forking.grading import need_grader
 from refork.forking.settings import ForkOptions, ForkSettings, takes_fork_settings
 from refork.judge import Judge
@@ -31,6 +31,7 @@ from refork.sampling.noise import NoiseKey, stream_of, uniforms
 from refork.tree.node import Node, Point, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
+from refork.types import Json
 
 if TYPE_CHECKING:
     from refork.forking.backend import Backend
@@ -129,7 +130,8 @@ class Sweep:
     ``total[j]`` is the sum of their scores. ``outcome`` is what the trace itself scored. ``follow`` is the
     probability of every token of the trace under the distribution of the draws (0 where draws are not
     reused). ``sampled`` counts continuations really drawn, ``served`` the draws they stand for, ``simulated``
-    is the share of the world's answers that a simulator gave.
+    is the share of the world's answers that a simulator gave. ``binary``: every score is 0 or 1, so that
+    ``total`` counts successes. ``asked`` is what the values hang on beside policy, seed and draws.
     """
 
     trajectory: Trajectory
@@ -144,6 +146,8 @@ class Sweep:
     seconds: float
     paired: Paired
     simulated: float = 0.0
+    binary: bool = False
+    asked: Json = field(default_factory=dict)
 
     @property
     def value(self) -> Floats:
@@ -256,6 +260,21 @@ class SweepPlan:
     outcome: float | None
     score: str
     arms: _Shared
+    asked: Json
+
+    @property
+    def told(self) -> Json:
+        """What the values hang on, beside policy, seed and draws."""
+        on = self.arms.on
+        return self.asked | {
+            "end": self.end.address,
+            "score": self.score,
+            "settings": None if on.settings is None else on.settings.to_json(),
+            "world": None if on.world is None else [on.world.name, on.world.version],
+            "simulator": None if on.simulator is None else on.simulator.identity,
+            "judge": None if on.judge is None else on.judge.producer.id,
+            "max_turns": on.max_turns,
+        }
 
     @property
     def continuations(self) -> int:
@@ -271,7 +290,7 @@ class SweepPlan:
     @property
     def runs_on(self) -> bool:
         """Whether the trace is unfinished, so that draws that said all of it run on from its end."""
-        return self.outcome is None and bool(self.whole) and not _over(self.end)
+        return self.outcome is None and bool(self.whole) and not _over(self.end, self.arms.answered)
 
 
 @takes_fork_settings
@@ -323,6 +342,8 @@ def plan_sweep(
         # At a turn's last token all draws leave: behind it the world's chance is each draw's own.
         follow[np.cumsum([keep for _, keep in steps]) - 1] = 0.0
     stream = stream_of("passage", end.address)
+    # One distribution for every arm: the one under which the chances of the trace's tokens were taken.
+    shared = _Shared(policy, on if bare else replace(on, settings=sampling))
 
     def noise(draw: int, length: int) -> Floats:
         return np.asarray(uniforms([NoiseKey(on.seed, stream, draw)], length)[0])
@@ -335,10 +356,10 @@ def plan_sweep(
         follow,
         first_passage(follow, wanted, draws, noise),
         # What a turn scored is no outcome of its beginning.
-        None if end.mid_node else _outcome(tree, trajectory, score, on.judge),
+        None if end.mid_node else _outcome(end, tree, trajectory, score, shared),
         score,
-        # One distribution for every arm: the one under which the chances of the trace's tokens were taken.
-        _Shared(policy, on if bare else replace(on, settings=sampling)),
+        shared,
+        {"at": every if at is None else sorted({int(b) for b in at}), "reuse": reuse},
     )
 
 
@@ -373,12 +394,14 @@ def run_sweep(
         count,
         plan.outcome,
         plan.follow,
-        sampled=int((passage.leave < len(plan.boundaries)).sum()),
+        sampled=plan.continuations,
         served=served,
         tokens=sum(f.tokens for f in forks),
         seconds=sum(f.seconds for f in forks),
         paired=pair_up(passage, asked, values, plan.outcome),
         simulated=sum(f.simulated * len(f.draws) for f in forks) / max(sum(len(f.draws) for f in forks), 1),
+        binary=bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all()),
+        asked=plan.told,
     )
 
 
@@ -413,6 +436,11 @@ class _Shared:
 
     policy: Policy
     on: ForkSettings
+
+    @property
+    def answered(self) -> bool:
+        """Whether somebody answers a turn that is whole."""
+        return self.on.world is not None or self.on.simulator is not None
 
     def arm(
         self, point: Point, draws: list[int], exclude_first: int | None, backend: Backend | None
@@ -470,17 +498,34 @@ def _openings(trajectory: Trajectory, tree: Tree) -> list[Point]:
     ]
 
 
-def _outcome(tree: Tree, trajectory: Trajectory, score: str, judge: Judge | None) -> float | None:
-    recorded = tree.score_map(score, [trajectory.leaf.id]).get(trajectory.leaf.id)
-    if recorded is None and judge is not None and judge.score == score:
-        return judge.judge(trajectory).value
-    return recorded
+def _outcome(end: Point, tree: Tree, trajectory: Trajectory, score: str, shared: _Shared) -> float | None:
+    """What a trace scored by the rule for its draws: this call's judge, else the world, else the newest.
+
+    None where somebody answers and the trace goes on: what it scored so far is no outcome of it.
+    """
+    if shared.answered and end.node.kind != "verdict" and not _ends_log(end, tree):
+        return None
+    judge, leaf = shared.on.judge, trajectory.leaf.id
+    if judge is None or judge.score != score:
+        return tree.score_map(score, [leaf]).get(leaf)
+    said = tree.score_map(score, [leaf], judge.producer.id).get(leaf)
+    if said is None:
+        said = judge.judge(trajectory).value
+    if said is None:
+        return resolved_scores(tree, score, [leaf], (judge.producer.id, score)).get(leaf)
+    return said
 
 
-def _over(end: Point) -> bool:
-    """Whether nothing can follow: the world has spoken its verdict, or the turn is complete."""
+def _ends_log(end: Point, tree: Tree) -> bool:
+    """Whether a log ends here; draws of forks are no part of it."""
+    return end.node.fork is None and all(node.fork is not None for node in tree.children(end.node))
+
+
+def _over(end: Point, answered: bool) -> bool:
+    """Whether nothing can follow: the world has spoken its verdict, or nobody answers a whole turn."""
     node = end.node
-    return node.kind == "verdict" or (node.kind == "action" and not end.mid_node and node.finish is not None)
+    whole = node.kind == "action" and not end.mid_node and node.finish is not None
+    return node.kind == "verdict" or (whole and not answered)
 
 
 def _token(point: Point) -> int:
@@ -526,15 +571,18 @@ def pair_up(passage: Passage, wanted: Ints, values: Floats, outcome: float | Non
 
 
 def potential_scores(result: Sweep, policy: Policy, seed: int, draws: int) -> tuple[Producer, list[Score]]:
-    """The sweep as scores: ``potential`` per token of each action node, the value before that token."""
+    """The sweep as scores: ``potential`` per token of each action node, the value before that token.
+
+    The value of a whole turn, of which no token ids are known, is none of a token's and is left out. The
+    producer says all that the values hang on, so that another sweep of the node is another's word.
+    """
     card = policy.card
-    producer = Producer(
-        "sweep",
-        "1",
-        {"policy": card.weights or card.name, "seed": seed, "draws": draws, "points": "before token"},
-    )
+    who: Json = {"policy": card.weights or card.name, "seed": seed, "draws": draws, "points": "before token"}
+    producer = Producer("sweep", "1", who | result.asked)
     by_node: dict[str, Floats] = {}
     for point, value in zip(result.points, result.value, strict=True):
+        if not point.mid_node:
+            continue
         row = by_node.setdefault(point.node.id, np.full(point.node.length, np.nan))
         row[point.keep] = value
     # A node with a token nobody graded gets no score: an array holds numbers only.

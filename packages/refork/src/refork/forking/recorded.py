@@ -14,6 +14,9 @@ from refork.tree.score import ForkRecord
 from refork.tree.tree import Tree
 from refork.types import Json
 
+#: What a record's extra says of how its draws went, the likeness that matters most first.
+_HOW = ("simulator", "turns", "room")
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -50,9 +53,9 @@ def recorded_pair(tree: Tree, control: str, changed: str) -> tuple[Fork, Fork]:
 def pairs(records: Iterable[ForkRecord]) -> list[Pair]:
     """Every changed arm that has a control, in order of recording.
 
-    Where several controls share point and noise, the one with the changed arm's policy and settings is
-    taken, else its policy's, else the first. Arms of a sweep, which exclude a first token, are no whole
-    distributions and are left out.
+    Where several controls share point and noise, the one with the changed arm's policy, settings, world and
+    limits is taken, else its policy's and settings', else its policy's, else the first. Arms of a sweep,
+    which exclude a first token, are no whole distributions and are left out.
     """
     groups: dict[tuple[Any, ...], list[ForkRecord]] = {}
     for record in records:
@@ -67,9 +70,13 @@ def pairs(records: Iterable[ForkRecord]) -> list[Pair]:
 
 
 def _nearest(controls: Sequence[ForkRecord], changed: ForkRecord) -> ForkRecord:
-    def likeness(control: ForkRecord) -> tuple[bool, bool, bool]:
-        same = (control.policy == changed.policy, control.settings == changed.settings)
-        return (same[0] and same[1] and control.world == changed.world, all(same), same[0])
+    def likeness(control: ForkRecord) -> list[bool]:
+        parts = [
+            (one.policy, one.settings, one.world, *map(one.extra.get, _HOW)) for one in (control, changed)
+        ]
+        same = [mine == other for mine, other in zip(*parts, strict=True)]
+        # All alike, or as far as possible; then whatever else is alike.
+        return [all(same[:end]) for end in range(len(same), 0, -1)] + same
 
     return max(controls, key=likeness)  # the first of equals
 

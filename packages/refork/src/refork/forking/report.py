@@ -169,9 +169,10 @@ def trace_report(result: Sweep) -> Json:
 
 
 def _bands(result: Sweep) -> _Bands:
+    """Wilson's interval of every point's value; NaN where the scores are not counts of 0 and 1."""
     low, high = [], []
     for total, count in zip(result.total, result.count, strict=True):
-        if count == 0 or abs(total - round(total)) > 1e-9 or total > count:
+        if count == 0 or not result.binary:
             low.append(float("nan"))
             high.append(float("nan"))
             continue

@@ -36,7 +36,7 @@ class Branch:
     ``cancelled`` takes it out before its next turn; what it said so far stays, and it never ends. ``called``
     is the message of the turn that the world answers next, where it calls tools. ``generated`` counts the
     tokens of the turn under way; ``turn_limit`` is what the turn may say in all, where that is not what the
-    settings say, and is recorded with it.
+    settings say, and is recorded with it. ``opening``: it has said nothing itself yet.
     """
 
     fork: str
@@ -58,6 +58,7 @@ class Branch:
     attempt: str = ""
     cancelled: bool = False
     called: Message | None = None
+    opening: bool = True
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ class _Runner:
         # What the first turn alone was asked for must not reach the turns after it.
         branch.at, branch.keep = node, None
         branch.exclude_first = branch.max_tokens = branch.turn_limit = None
-        branch.mid_turn, branch.generated = False, 0
+        branch.mid_turn, branch.generated, branch.opening = False, 0, False
         branch.pending += said.text
         branch.called = said.message if said.message and said.message.get("tool_calls") else None
         if said.error is not None:
@@ -179,6 +180,7 @@ class _Runner:
                 NewNode(
                     kind="observation",
                     parent=branch.at,
+                    keep=branch.keep,
                     key=self.key(branch, "o"),
                     error=whole_text(repr(seen)),
                     fork=branch.fork,
@@ -188,7 +190,7 @@ class _Runner:
             return False
         # Only an answered turn is a message; until then it is pending and may still be gone on with.
         branch.messages.append(branch.called or {"role": "assistant", "content": branch.pending})
-        branch.pending, branch.complete = "", False
+        branch.pending, branch.complete, branch.generated = "", False, 0
         if branch.turns_left is not None:
             branch.turns_left -= 1
         over = seen.done or branch.turns_left == 0
@@ -226,6 +228,7 @@ class _Runner:
             NewNode(
                 kind="observation",
                 parent=branch.at,
+                keep=branch.keep,
                 key=self.key(branch, "o"),
                 text=seen.text,
                 tokens=delta,
@@ -239,6 +242,7 @@ class _Runner:
                 | ({"messages": shown} if len(shown) > 1 else {}),
             )
         )
+        branch.keep = None
         branch.messages.extend(shown)
         branch.called = None
         if rendered.rewrites:
@@ -273,6 +277,7 @@ class _Runner:
             NewNode(
                 kind="verdict",
                 parent=branch.at,
+                keep=branch.keep,
                 key=self.key(branch, "v"),
                 text=text,
                 fork=branch.fork,
@@ -440,9 +445,10 @@ def run_to(
     while live:
         still: list[Branch] = []
         waiting: list[Branch] = []
-        # Forced and banned first tokens are of the turn at the point; later turns go by the plain settings.
-        opening = [b for b in live if b.noise.turn == 0]
-        later = [b for b in live if b.noise.turn > 0]
+        # Forced and banned first tokens are of a draw's first own turn, the one at the point or behind the
+        # answer to it; later turns go by the plain settings.
+        opening = [b for b in live if b.opening]
+        later = [b for b in live if not b.opening]
         for group, sampling in ((opening, settings), (later, settings.but(forced=(), banned_first=()))):
             said = policy.sample([runner.request(b) for b in group], sampling) if group else ()
             for continuation in each_once(said, len(group)):

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, final
 
 from refork.errors import CannotDo, InternalError
 from refork.forking.arm import ReadyArm
 from refork.forking.backend.wire import pack, pack_array, pack_bytes, unpack, unpack_producer, unpack_score
+from refork.forking.context import world_noise
 from refork.forking.run_on import Branch
 from refork.policies.base import Policy
-from refork.tree.node import NewNode, Trajectory
+from refork.tree.node import NewNode, Node, Trajectory
 from refork.tree.score import DrawRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import World
 
 #: Says that driver and workers mean the same by a unit.
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 #: Of a trajectory's nodes a worker reads texts and token ids only; its last snapshot goes apart.
 _UNREAD: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy", "snapshot", "cost")
@@ -106,11 +107,18 @@ def _arm(job: ReadyArm, spec_of: Callable[[Policy | World], str]) -> Json:
         if world is None
         else {"spec": spec_of(world), "version": world.version, "name": world.name},
         "settings": plan.settings.to_json(),
-        "walk": [[pack(step.node, _UNREAD), step.keep] for step in plan.trajectory],
+        # A worker's store knows no arms: what it needs of them to replay goes with the answers.
+        "walk": [
+            [pack(_with_noise(job.point.tree, step.node), _UNREAD), step.keep] for step in plan.trajectory
+        ],
         "snapshot": _snapshot(job.point.tree, plan.trajectory) if world is not None else None,
         "branch": _shared(first) | {"tokens": pack_array(first.tokens), "messages": first.messages},
         "noise": [first.noise.seed, first.noise.stream],
     }
+
+
+def _with_noise(tree: Tree | None, node: Node) -> Node:
+    return replace(node, noise=world_noise(tree, node)) if node.kind == "observation" else node
 
 
 def _shared(branch: Branch) -> Json:
