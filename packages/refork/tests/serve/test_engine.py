@@ -9,8 +9,9 @@ import httpx
 import openai
 import pytest
 
+from refork.sampling.noise import NoiseKey
 from refork.serve import create_app, serving
-from refork.serve.engine_model import EngineModel
+from refork.serve.engine_model import SEEDED, EngineModel
 from refork.serve.settings import ServerSettings
 from support.planted_live import PlantedLive, chat_policy, paces, saying
 
@@ -25,6 +26,13 @@ def policy():
 def model_of(policy, script, **more):
     live = PlantedLive(script, **more)
     return EngineModel(policy, width=live.width, live=live), live
+
+
+def test_draws_without_a_seed_are_of_each_model_alone_and_those_with_one_are_not(policy):
+    one, other = model_of(policy, endless)[0], model_of(policy, endless)[0]
+    fresh = [model._key(None, 0) for model in (one, one, other, other)]
+    assert len(set(fresh)) == 4
+    assert one._key(5, 2) == other._key(5, 2) == NoiseKey(5, SEEDED, 2)
 
 
 def until(met, seconds=900.0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -63,6 +64,8 @@ class EngineModel:
         self.policy = policy
         self.slots = width
         self.engine = Engine(live, one_at_a_time(policy), policy.card.name)
+        # A number of its own: what two servers record in one tree would else be the same draws.
+        self._own_seed = secrets.randbits(48)
         self._draws = itertools.count()
         self._names: dict[int, str] = {}
         self._encoding = threading.Lock()
@@ -120,7 +123,7 @@ class EngineModel:
     def _key(self, seed: int | None, number: int) -> NoiseKey:
         if seed is None:
             # The draw of a noise key has 32 bits; a larger number would not fit its counter.
-            return NoiseKey(0, FRESH, next(self._draws) % 2**32)
+            return NoiseKey(self._own_seed, FRESH, next(self._draws) % 2**32)
         return NoiseKey(seed, SEEDED, number)
 
     # -- tokens and text ---------------------------------------------------------------------------
