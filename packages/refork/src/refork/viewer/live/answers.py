@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ _ARRAYS: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 
 
 def number(value: float | None) -> float | None:
-    """A number that JSON can hold: four significant decimals; None for what is none."""
+    """A number that JSON can hold: six significant decimals; None for what is none."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -232,9 +232,9 @@ def _stretches(found: Iterable[Piece]) -> list[Json]:
     return told
 
 
-def effects(view: TreeView, lines: Lines | None) -> Json:
-    """Recorded changes that have a control: of one task, or of the whole tree."""
-    found = pairs(view.tree.forks())
+def effects(view: TreeView, lines: Lines | None, among: Container[str] | None = None) -> Json:
+    """Recorded changes that have a control: of one task, of some nodes, or of the whole tree."""
+    found = [pair for pair in pairs(view.tree.forks()) if among is None or pair.changed.node in among]
     if lines is not None:
         places = {node: view.line_of(lines, node) for node in {pair.changed.node for pair in found}}
         found = [pair for pair in found if places[pair.changed.node] is not None]
