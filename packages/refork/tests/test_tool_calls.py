@@ -71,6 +71,7 @@ def test_several_calls_in_a_text_are_all_found():
     [
         "I cannot do that.",
         "No: {this} is [not] a call.",
+        "go(x={[1]: 2})",
         json.dumps({"status": "refused", "reason": "a rule"}),
         "Please\ncall support",
         "call me when you can",

@@ -162,7 +162,7 @@ def _python(text: str) -> list[ToolCall]:
             if not isinstance(node, ast.Call) or node.args or not node.keywords:
                 continue
             arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
             continue
         found.append(ToolCall(ast.unparse(node.func).rpartition(".")[2], arguments))
     return found
