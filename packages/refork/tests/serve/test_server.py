@@ -138,6 +138,8 @@ def test_settings_that_a_model_fixes_itself_are_named_as_ignored(ask):
         model="echo", messages=HELLO, temperature=0.2, max_tokens=5
     )
     assert raw.headers["refork-ignored"] == "max_tokens, temperature"
+    answer = ask().responses.create(model="echo", input="hello there", temperature=0.2)
+    assert (answer.temperature, answer.top_p) == (None, None)
 
 
 @pytest.mark.parametrize(

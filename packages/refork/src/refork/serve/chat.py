@@ -101,7 +101,7 @@ def _asked(body: ChatRequest, model: Served, service: Service, form: Form, gramm
     messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
     numbers = {number for number, _ in form.tools}
     offered = [tool for number, tool in enumerate(body.tools) if number in numbers]
-    sampling, top = Sampling(), 0
+    sampling, top = None, 0
     if speaks_tokens(model):
         newer = body.max_completion_tokens is not None
         limit = body.max_completion_tokens if newer else body.max_tokens
