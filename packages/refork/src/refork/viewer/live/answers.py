@@ -16,6 +16,8 @@ from refork.forking.arm import Fork
 from refork.forking.effect import Effect, compare
 from refork.forking.recorded import Pair, change_in_words, pairs, recorded_arm
 from refork.forking.report import arm_summary
+from refork.plain import from_json
+from refork.report.data import EffectData, RateData
 from refork.report.diff import Piece
 from refork.tree.browse import Filter, Order
 from refork.tree.divergence import DiffRow, divergence
@@ -285,6 +287,7 @@ def arm_card(base: Fork, score: str) -> Json:
     """A control alone as a card: how often it succeeded, with its interval."""
     summary = arm_summary(base, score)
     told = {name: number(summary[name]) for name in ("rate", "low", "high")}
+    told["scale"] = EffectData(what="", base=RateData(rate=told["rate"])).unit
     alone = told | {"draws": summary["draws"], "graded": summary["graded"], "errors": summary["errors"]}
     place: Json = {"control": base.record.id, "changed": None, "score": score, "drawn": [len(base.draws), 0]}
     place |= {"node": base.record.node, "token": base.record.token, "draws": _draws(base, None, score)}
@@ -293,7 +296,9 @@ def arm_card(base: Fork, score: str) -> Json:
 
 def _effect(found: Effect) -> Json:
     told = found.to_json()
-    return {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    scale = from_json(EffectData, told).unit
+    told = {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    return told | {"scale": scale}
 
 
 def _draws(base: Fork, other: Fork | None, score: str) -> list[Json]:
