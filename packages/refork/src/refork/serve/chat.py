@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from refork.policies.base import Sampling
 from refork.sampling.grammar import Grammar
 from refork.serve.api import AllowedTools, ChatRequest, NamedTool, schema_of
 from refork.serve.asking import check_choices, holder_of, ignored_header, settings_of, tokens_of

@@ -170,7 +170,7 @@ class ExchangeRecorder:
             job.tell(True)
 
     def _count(self, job: _Job, why: str | None = None) -> None:
-        """Count an exchange as written, or as failed and why; once, as one that came too late is written too."""
+        """Count an exchange once, as written or as failed and why: a late one is written all the same."""
         with self._counting:
             if job.written is not None:
                 return

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from pydantic import BaseModel
 
-from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
 from refork.serve.api import (
@@ -146,7 +145,7 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     asked = _asked(body, model, service, form, grammar)
     reply = ResponseWriter(body, asked, calls, service.pins)
     call = call_of(service, body.model, asked, "resp_", body.stream, request)
-    return await answer(service, call, reply, ignored_header(body, model, ("metadata",)))
+    return await answer(service, call, reply, ignored_header(body, model))
 
 
 def _check(body: ResponseRequest) -> None:
