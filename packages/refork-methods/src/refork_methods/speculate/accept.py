@@ -190,7 +190,7 @@ def plain_gumbels(noise: Sequence[NoiseKey], generated: Ints, count: int, size: 
 def residual(
     p: Float64[Tensor, "*n vocabulary"], q: Float64[Tensor, "*n vocabulary"]
 ) -> Float64[Tensor, "*n vocabulary"]:
-    """The law after a rejection: max(p - q, 0), normalised. Where q covers p nothing is ever rejected: p."""
+    """The distribution after a rejection: max(p - q, 0), normalised; where q covers p it is p."""
     more = (p - q).clamp(min=0.0)
     total = more.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, more / total, p)

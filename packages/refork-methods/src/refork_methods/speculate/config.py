@@ -293,7 +293,7 @@ class HeldOut:
 
     @classmethod
     def read(cls, figures: Any, block: int) -> HeldOut:
-        """From the figures of a training; drafters from before the laws were told apart know one for both."""
+        """From the figures of a training; drafters of before the two were told apart know one for both."""
         body: Json = figures if isinstance(figures, dict) else {}
         drawn = known_rates(body.get("kept_drawn"), block)
         both = known_rates(body.get("accept_rate"), block)

@@ -124,7 +124,7 @@ def _last_states(states: FloatArray, anchors: IntArray, learned: np.ndarray) -> 
 def study(
     draft: Drafter, lesson: Lesson, goals: Goals, weights: Tensor, terms: LossWeights, number: Number
 ) -> Outcome:
-    """One pass of a drafter over a lesson; the target's laws are made here, where they are needed."""
+    """One pass of a drafter over a lesson; the target's distributions are made here, when needed."""
     device = lesson.anchors.device
     with torch.no_grad():
         target = draft.ends.logits(goals.states)

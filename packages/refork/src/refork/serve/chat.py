@@ -45,7 +45,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
 def call_of(
     service: Service, model: str, asked: Asked, prefix: str, stream: bool, request: Request
 ) -> ActiveRequest:
-    """A conversation as the desk takes it: pinned rules put in."""
+    """A conversation as the model is asked: pinned rules put in."""
     pinned = None
     if service.pins is not None and asked.messages is not None:
         asked = replace(asked, messages=service.pins.apply(asked.messages))

@@ -228,7 +228,7 @@ class EngineModel:
 
 
 def likeliest(distribution: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
-    """The ``top`` likeliest tokens of a law and their log-probs, best first, equal ones by their ids."""
+    """The ``top`` likeliest tokens of a distribution and their log-probs, best first, equal ones by id."""
     # A full stable sort: a partial one would order tokens of equal log-prob as it happens to meet them.
     best = np.argsort(-distribution, kind="stable")[:top]
     return best.astype(np.int32), distribution[best]

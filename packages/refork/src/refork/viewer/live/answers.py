@@ -225,7 +225,7 @@ def _diff_row(one: DiffRow) -> Json:
 
 
 def _stretches(found: Iterable[Piece]) -> list[Json]:
-    """Stretches, the text of a very long one cut."""
+    """Pieces, the text of a very long one cut."""
     told = []
     for one in found:
         long = len(one.text) > CHARACTERS
