@@ -286,7 +286,7 @@ def effect_card(base: Fork, other: Fork, score: str) -> Json:
 def arm_card(base: Fork, score: str) -> Json:
     """A control alone as a card: how often it succeeded, with its interval."""
     summary = arm_summary(base, score)
-    told = {name: number(summary[name]) for name in ("rate", "low", "high")}
+    told: Json = {name: number(summary[name]) for name in ("rate", "low", "high")}
     told["scale"] = EffectData(what="", base=RateData(rate=told["rate"])).unit
     alone = told | {"draws": summary["draws"], "graded": summary["graded"], "errors": summary["errors"]}
     place: Json = {"control": base.record.id, "changed": None, "score": score, "drawn": [len(base.draws), 0]}
