@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import datetime
 import gc
+import io
 import json
 import sys
 import threading
 import types
+import urllib.error
+import urllib.request
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from refork.errors import BadInput, CannotDo, ReplayDiverged, ServerError
 from refork.worlds import Task, World, open_world, resume
-from refork_worlds.appworld import code_in, scenarios_of
+from refork_worlds.appworld import Served, code_in, scenarios_of
 
 IDS = {"train": ["aa_1", "aa_2", "aa_3", "bb_1"], "dev": ["cc_1", "cc_2"]}
 FAIL, DONE = "print(nothing)", "apis.supervisor.complete_task()"
@@ -290,6 +295,20 @@ def test_missing_data_and_apps_are_told(package):
     package.AppWorld = other
     with pytest.raises(RuntimeError, match="not compatible"):
         world.start(Task("t", world.name, "train", "p", {"task_id": "aa_1"}), 0)
+
+
+@pytest.mark.parametrize(("code", "report"), [(500, None), (404, "raises"), (502, "raises")])
+def test_only_status_500_means_that_there_is_no_ground_truth(monkeypatch, code, report):
+    def answer(request, timeout):
+        raise urllib.error.HTTPError(request.full_url, code, "no", Message(), io.BytesIO(b"task 500_1"))
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    service = Served("http://127.0.0.1:1", Path())
+    if report is None:
+        assert service.evaluate("500_1") is None
+    else:
+        with pytest.raises(ServerError, match=str(code)):
+            service.evaluate("500_1")
 
 
 def test_a_server_that_fails_or_is_not_there(server, tmp_path):

@@ -94,6 +94,7 @@ def test_an_argument_that_is_no_json_is_no_call(value):
     [
         "I cannot do that.",
         "No: {this} is [not] a call.",
+        "go(x={[1]: 2})",
         json.dumps({"status": "refused", "reason": "a rule"}),
         "Please\ncall support",
         "call me when you can",

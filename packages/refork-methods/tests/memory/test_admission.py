@@ -57,6 +57,10 @@ BAD = {
     "does not compile": (changed("return", "return return"), "does not parse"),
     "import": (changed(BODY, "import os"), "'os' is not on the list"),
     "import when loaded": (replace(WRITE, source="import socket\n" + SOURCE), "'socket' is not on the list"),
+    "an impossible default": (
+        changed("to: str", "to: str = {[1]: 2}", parameters={**SCHEMA, "required": []}),
+        "must be a constant",
+    ),
     "other letters": (changed("*, to:", "*, tо:"), "letters beyond ASCII"),
     "no function": (changed("def write", "def other"), "one function 'write', not 0"),
     "two functions": (replace(WRITE, source=SOURCE * 2), "not 2"),

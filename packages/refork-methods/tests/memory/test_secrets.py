@@ -57,6 +57,10 @@ def test_unless_it_is_to_be_kept_and_then_it_is_flagged_and_not_exported(tmp_pat
         export_skills(ToolRegistry(), tmp_path / "x", items=memory.state.texts())
 
 
+def test_a_source_that_nests_too_deeply_has_no_literals():
+    assert list(in_source("-" * 100_000 + "1")) == []
+
+
 class Shop:
     def __init__(self):
         self.calls = []

@@ -433,7 +433,7 @@ class Served:
         try:
             report: Json = self._post("evaluate", task_id=task_id, suppress_errors=True)
         except ServerError as error:
-            if "500" not in error.what:
+            if not isinstance(error.__cause__, urllib.error.HTTPError) or error.__cause__.code != 500:
                 raise
             return None
         return report

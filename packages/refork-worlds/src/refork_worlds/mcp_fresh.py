@@ -3,8 +3,8 @@
 ``tools:mcp?command=...`` starts a server for every episode, but what a server keeps on the disk outlives it:
 a replay would then begin where the last episode ended. Here the server works in a copy of the folder that is
 gone when it ends. The copy has another path each time, so in what passes through it is written as
-:data:`SHOWN`, both ways, and every episode says the same. It needs the standard library alone, for it starts
-with every episode.
+:data:`MOUNT_POINT`, both ways, and every episode says the same. It needs the standard library alone, for it
+starts with every episode.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ from refork_worlds.screens.phone import Phone, PhoneState
         ('{"action_type": "click", "index": true}', None),
         ('{"action_type": "jump"}', None),
         ("click 3", None),
+        ('{"action_type": "click", "index": "²"}', None),
+        ('{"action_type": "click", "index": "' + "9" * 5000 + '"}', None),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
         ("", None),
     ],
 )
@@ -50,6 +53,11 @@ def test_phone_actions(turn, wanted):
         ("pyautogui.click(__import__('os').system('x'))", None),
         ("os.system('x')", None),
         ("pyautogui.click(1, 2", None),
+        ("pyautogui.click({[1]: 2})", None),
+        ("pyautogui.click(" + "-" * 100_000 + "1)", None),
+        ("pyautogui.click(**{'x': 1})", None),
+        ("pyautogui.write(0x1" + "0" * 5000 + ")", None),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
     ],
 )
 def test_desktop_actions_are_read_and_never_run(turn, wanted):

@@ -14,7 +14,7 @@ from refork.worlds.environment import Environment
 from refork_worlds.web import browser, site
 from refork_worlds.web.actions import Action, parse
 from refork_worlds.web.tree import nodes, text_of
-from refork_worlds.web.world import Visitor
+from refork_worlds.web.world import Visitor, lines
 
 WHY = browser.missing()
 real = pytest.mark.skipif(WHY is not None, reason=WHY or "")
@@ -42,11 +42,19 @@ def closed():
         ("scroll left", None),
         ("click on the button", None),
         ('{"action": "click", "ref": "3"}', None),
+        ("click ²", None),
+        ("click " + "9" * 5000, None),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
         ("", None),
     ],
 )
 def test_actions(turn, wanted):
     assert parse(turn) == wanted
+
+
+def test_a_line_of_a_page_without_a_plain_number_is_no_reference():
+    found = lines("3 button name save\n² button name x\n" + "9" * 5000 + " link name y")
+    assert [one.ref for one in found] == [3]
 
 
 def test_a_tree_becomes_lines_with_references():

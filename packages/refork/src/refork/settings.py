@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,14 @@ def variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 def variable(name: str, environment: Mapping[str, str] | None = None) -> str | None:
     """One variable by its present name, ``REFORK_X``; None: neither it nor ``RAMIFY_X`` is set."""
     return variables(environment).get(name)
+
+
+def from_toml(text: str) -> Any:
+    """A setting's value as TOML reads it; what is none of TOML's is the text itself."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def home() -> Path:

@@ -185,7 +185,7 @@ def _python_call(text: str) -> list[ToolCall]:
         node = _Floats(text).visit(node)
         arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
         name = ast.unparse(node.func).rpartition(".")[2]
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return []
     try:
         # Tuples and keys that are numbers become what JSON has for them.

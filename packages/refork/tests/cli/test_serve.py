@@ -79,6 +79,7 @@ def test_keys_come_from_file_and_environment_and_open_other_addresses(run, tmp_p
         (["--pool", "pool.toml"], "who picks"),
         (["--pool", "pool.toml", "--worker", "one", "--head", "x"], "who picks"),
         (["--model", "scripted:coin", "--worker", "one"], "no pool"),
+        (["--model", "scripted:coin", "--backbone", "b"], "no pool"),
         (["--model", "scripted:coin", "--draft-cost", "x.json"], "no drafter"),
         (["--model", "scripted:coin", "--model", "scripted:greeter", "--drafter", "d"], "one model"),
         (["--model", "scripted:coin", "--set", "host=b"], "sets nothing"),

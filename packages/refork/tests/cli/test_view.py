@@ -52,6 +52,12 @@ def test_a_file_to_share(tree, tmp_path):
         (["--policy", "openai:http://x/v1#m"], "a click would cost money"),
         (["--policy", "nonsense"], "names no policy"),
         (["--policy", "scripted:coin", "--export", "x.html"], "cannot fork"),
+        (["--export", "x.html", "--world", "maze", "--host", "0.0.0.0"], "--world, --host"),
+        (["--export", "x.html", "--success-regex", "a"], "--success-regex"),
+        (
+            ["--export", "x.html", "--port", "1", "--allow-host", "h", "--open"],
+            "--port, --allow-host, --open",
+        ),
         (["--host", "0.0.0.0", "--port", "0"], "other machines"),
     ],
 )

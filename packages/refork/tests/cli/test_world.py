@@ -80,6 +80,19 @@ def refork(*arguments):
     return CliRunner().invoke(verbs.app, list(arguments))
 
 
+def test_nothing_between_semicolons_is_no_action(fragile):
+    fragile("nowhere")
+    told = json.loads(refork("play", "fragile", "--actions", "look; ;end;", "--json").output)
+    assert [turn["action"] for turn in told["turns"]] == ["look", "end"]
+
+
+def test_a_task_beyond_those_there_are_is_said_to_be_that(fragile, monkeypatch):
+    world = fragile("nowhere")
+    monkeypatch.setattr(world, "tasks", lambda split, count, seed: [Task("a", "fragile", split, "go", {})])
+    with pytest.raises(BadInput, match="there are 1 train tasks, and so no task 1"):
+        raise refork("show", "fragile", "--task", "1").exception
+
+
 def test_a_world_that_breaks_under_way_is_said_after_what_was_played(fragile):
     world = fragile("bang")
     done = refork("play", "fragile", "--actions", "go; look ;bang;never")

@@ -8,7 +8,21 @@ import pytest
 
 from refork.errors import MissingExtra
 from refork.report import charts, palette
-from refork.report.charts import Across, Dot, Figure, Level, Line, Plane, Row, curves, decades, intervals
+from refork.report.charts import (
+    Across,
+    Dot,
+    Figure,
+    Level,
+    Line,
+    Plane,
+    Row,
+    Spot,
+    Trail,
+    curves,
+    decades,
+    intervals,
+    scatter,
+)
 from refork.report.data import Cliff, Token, Trace, TraceStep
 from refork.report.value_chart import value_figure
 
@@ -82,6 +96,21 @@ def test_a_logarithmic_axis_leaves_out_what_it_can_not_hold():
     )  # fmt: skip
     assert [row["x"] for row in drawn(figure, "point")] == [1, 3]
     assert [row[1] for row in figure.rows] == ["0", "10", "∞", "1e+03"]
+
+
+@pytest.mark.parametrize("values", [[0.0, -3.0], [0.0, 5.0], []])
+def test_logarithmic_axes_hold_the_positive_values_alone(values):
+    plane = Plane("x", "y", unit="number", log=True, log_x=True, bottom=0.0, levels=(Level(0.0, "none"),))
+    positive = [value for value in values if value > 0]
+    curve = curves([Line("a", [Dot(v, v) for v in values])], name="n", plane=plane, last=True)
+    assert [row["x"] for row in drawn(curve, "point")] == positive
+    spots = [Spot(v, v, "a", label="s", low=0.0, high=v, x_low=v, x_high=v) for v in values]
+    trails = [Trail([(v, v) for v in values])]
+    cloud = scatter(spots, name="n", plane=plane, colours={"a": "#000"}, trails=trails)
+    cloud_rows = drawn(cloud, "point", filled=True)
+    assert [(row["x"], row["low"]) for row in cloud_rows] == [(v, None) for v in positive]
+    low, high = plane.axes([], 600)[1]["scale"].to_dict()["domain"]
+    assert (low, high) == pytest.approx((1 / 1.15, 11.5))
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from refork.report import sentences, words
@@ -13,7 +15,9 @@ def plain(text):
     ("value", "shown"),
     [
         (None, "–"), (0.0, "0 %"), (1.0, "100 %"), (0.582, "58 %"), (0.004, "0.4 %"),
-        (0.996, "99.6 %"), (0.01, "1 %"), (0.00001, "0.0 %"),
+        (0.996, "99.6 %"), (0.01, "1 %"), (0.00001, "< 0.1 %"),
+        (0.0001, "< 0.1 %"), (0.0006, "0.1 %"), (0.9994, "99.9 %"), (0.9999, "> 99.9 %"), (math.nan, "–"),
+        (1 - 1e-15, "100 %"), (-0.0001, "0.0 %"),
     ],
 )  # fmt: skip
 def test_rates(value, shown):
@@ -34,7 +38,10 @@ def test_points(value, shown):
 def test_figures_of_each_kind():
     assert plain(words.span(0.18, 0.36)) == "18 to 36 %"
     assert plain(words.span(-0.05, 0.36, sign=True)) == "−5 to +36"
-    assert words.span(None, 0.36) == "–"
+    assert words.span(None, 0.36) == words.span(0.1, math.nan) == words.mean(math.nan) == "–"
+    assert plain(words.span(0.0001, 0.9999)) == "< 0.1 to > 99.9 %"
+    assert plain(words.span(-0.0001, 0.0001, sign=True)) == "0.0 to 0.0"
+    assert words.points(math.nan) == "–"
     assert words.span(-1.234, 2.0, "mean", sign=True) == "−1.23 to +2"
     assert plain(words.p_value(0.0004)) == "p < 0.001"
     assert plain(words.p_value(0.0312)) == "p = 0.031"

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +77,21 @@ def test_what_is_stored_is_heard_of(tmp_path):
     assert run.recorder is None
     commit = Tree.commit
     assert not hasattr(commit, "__wrapped__")
+
+
+def test_a_draw_that_is_stored_already_is_not_counted_again(tmp_path):
+    policy = open_policy("scripted:coin")
+    with Tree.open(tmp_path / "tree.db") as tree:
+        arm = fork(plant_prompt(tree, policy, "Toss."), policy, 4, settings=Sampling(max_tokens=3)).record.id
+        old = tree.draws(arm)
+        new = [replace(old[0], draw=4 + n, end="error", error="world: KeyError(3)") for n in range(2)]
+        with observed("fork", ["fork"]) as run:
+            tree.finish_draws(old)
+            assert (run.record.rollouts, run.record.errors) == (0, {})
+            tree.finish_draws([*old, new[0]])
+            tree.commit([], [new[0], new[1], new[1]])
+            tree.finish_draws(new)
+            assert (run.record.rollouts, run.record.errors) == (2, {"world.KeyError": 2})
 
 
 @pytest.mark.parametrize(

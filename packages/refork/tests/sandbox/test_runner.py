@@ -8,6 +8,7 @@ import pytest
 
 from refork.errors import BadInput, CannotDo, InternalError
 from refork.sandbox import Limits, Sandbox, UnconfinedWarning
+from refork.sandbox.runner import _ending
 
 ECHO = '''
 from datetime import datetime
@@ -66,6 +67,16 @@ def test_kinds_and_reasons(sandbox, body, kind, words):
     assert result.kind == kind, result
     assert words in result.error
     assert result.value is None
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(-9, "it was ended by SIGKILL"), (-35, "it was ended by signal 35"), (3, "exit status 3")],
+)
+def test_a_run_without_an_answer_names_what_ended_it(status, words):
+    kind, why = _ending({"status": status}, 1)
+    assert kind == "killed"
+    assert words in why
 
 
 def test_what_the_environment_raises_is_the_tools_to_handle(sandbox):

@@ -63,6 +63,7 @@ def test_an_honest_tool_passes():
         ("def f(apis, tools):\n global x\n x = 1", "global names"),
         ("print('x')", "nothing may run"),
         ("X = print('x')", "constants only"),
+        ("X = {[1]: 2}", "constants only"),
         ("for x in []: pass", "imports, constants and functions only"),
         ("def f(apis, tools, *, __x=1): pass", "__x"),
         ("def f(apis, tools): return dict(__x=1)", "__x"),

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from refork.errors import CannotDo
 from refork.sandbox.inside import seccomp
 from refork.sandbox.inside.jail import HOME
+from refork.sandbox.inside.shell import HEAD, Runner
 from refork.sandbox.result import SandboxResult, UnconfinedWarning
 from refork.sandbox.shell import Shell, ShellLimits, ShellState
 from refork_testbed.sandbox.arena import Arena
@@ -107,6 +111,31 @@ def test_a_state_restored_anywhere_goes_on_alike(shell: Shell) -> None:
     assert "pipe" not in {entry.path for entry in straight.entries}
     assert straight.cwd == f"{HOME}/docs"
     assert straight.variables == {"OLDPWD": f"{HOME}/docs/deep", "TERM": None, "Y": "it's\n two"}
+
+
+@pytest.mark.parametrize("name", ["sh", "bash", "busybox"])
+def test_every_shell_tells_its_variables_as_they_are(name: str, tmp_path: Path) -> None:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name}")
+    place = tmp_path / "a\nb"
+    place.mkdir()
+    wanted = {"A": "5$ `x` \\ \"q\" 'q'", "B": "one\n\ttwo\n", "C": ""}
+    command = "".join(f"{key}={shlex.quote(value)}; " for key, value in wanted.items())
+    said = tmp_path / "said"
+    outer = 'exec 9>"$1"; shift; exec "$@"'
+    shell = [found, *(["sh"] if name == "busybox" else []), "-a", "-c", f"{HEAD}{command}exit 3"]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", outer, "x", str(said), *shell],
+        cwd=place,
+        env={"PATH": "/bin", "TERM": "dumb"},
+        check=False,
+    )
+    assert ran.returncode == 3
+    runner = object.__new__(Runner)
+    runner.base, runner.way = {"PATH": "/bin", "TERM": "dumb"}, SimpleNamespace(alone=True)
+    left = runner._left({"cwd": "/", "variables": {}}, said.read_text())
+    assert left == {"cwd": str(place), "variables": wanted}
 
 
 #: Commands that are hard on whoever reads the folder back, and empties it for the next episode.

@@ -9,9 +9,14 @@ import httpx
 import openai
 import pytest
 
+from refork.policies.chat import Codec
+from refork.sampling.noise import NoiseKey
 from refork.serve import create_app, serving
-from refork.serve.engine_model import EngineModel
+from refork.serve.engine_model import SEEDED, EngineModel
+from refork.serve.refusal import BadParameter
+from refork.serve.served import Asked
 from refork.serve.settings import ServerSettings
+from refork.types import token_array
 from support.planted_live import PlantedLive, chat_policy, paces, saying
 
 TALK = [{"role": "user", "content": "x"}]
@@ -25,6 +30,21 @@ def policy():
 def model_of(policy, script, **more):
     live = PlantedLive(script, **more)
     return EngineModel(policy, width=live.width, live=live), live
+
+
+def test_draws_without_a_seed_are_of_each_model_alone_and_those_with_one_are_not(policy):
+    one, other = model_of(policy, endless)[0], model_of(policy, endless)[0]
+    fresh = [model._key(None, 0) for model in (one, one, other, other)]
+    assert len(set(fresh)) == 4
+    assert one._key(5, 2) == other._key(5, 2) == NoiseKey(5, SEEDED, 2)
+
+
+def test_a_prompt_of_ids_that_have_no_text_is_refused_at_once(policy, monkeypatch):
+    monkeypatch.setattr(Codec, "vocabulary", property(lambda codec: 200))
+    model, _ = model_of(policy, endless)
+    assert asyncio.run(model._prompt(Asked(tokens=token_array([199])))).tolist() == [199]
+    with pytest.raises(BadParameter, match="200 is outside the vocabulary of 200"):
+        asyncio.run(model._prompt(Asked(tokens=token_array([3, 200]))))
 
 
 def until(met, seconds=900.0):

@@ -46,7 +46,7 @@ def ask(
             await asyncio.Event().wait()
         sent.append(event)
 
-    raw = [*HERE, *((name.lower().encode(), value.encode()) for name, value in headers)]
+    raw = [*HERE, *((name.lower().encode(), value.encode("latin-1")) for name, value in headers)]
     scope = {"type": "http", "method": method, "path": path, "headers": raw}
     guard = Guard(app, settings=settings or ServerSettings(), gate=Gate(), counting=seen)
     asyncio.run(guard(scope, receive, send))
@@ -93,12 +93,15 @@ def test_a_request_passes_with_its_body_whole():
 
 def test_a_body_over_the_limit_is_refused_by_its_length_and_when_it_comes_in_chunks():
     small = ServerSettings(max_body=4)
-    for headers, parts in (((("content-length", "5"),), (None,)), ((), (b"abc", b"de", None))):
+    lengths = [((("content-length", length),), (None,)) for length in ("5", "9" * 5000)]
+    for headers, parts in (*lengths, ((), (b"abc", b"de", None))):
         status, body, told, _ = ask(echo, small, headers=headers, body=parts)
         assert status == 413
         assert told["connection"] == "close"
         assert json.loads(body)["error"]["code"] == "request_too_large"
     assert ask(echo, small, body=(b"abcd",))[0] == 200
+    for length in ("²", "0" * 5000 + "4"):
+        assert ask(echo, small, headers=(("content-length", length),), body=(b"abcd",))[0] == 200
 
 
 def test_a_length_that_lies_does_not_help():

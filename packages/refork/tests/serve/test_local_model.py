@@ -269,7 +269,7 @@ def test_responses_are_the_chat_answers(client):
         ("completions", {"prompt": "x", "logit_bias": {"\ud800": "x"}},
          "logit_bias." + "\ufffd" * 3, "number"),
         ("completions", {"prompt": ""}, None, "empty"),
-        ("completions", {"prompt": [99999]}, None, "vocabulary"),
+        ("completions", {"prompt": [99999]}, "prompt", "vocabulary"),
         ("completions", {"prompt": "x" * 700}, None, "context"),
         ("completions", {"prompt": "x" * 99_999}, "prompt", "no room"),
         ("completions", {"prompt": ["x", 1]}, "prompt", "valid string, or: "),

@@ -170,6 +170,14 @@ def test_a_span_says_what_was_asked_and_answered(spans):
     assert "gen_ai.input.messages" not in found
 
 
+def test_a_span_tells_no_settings_of_a_model_that_has_its_own(spans):
+    memory, make = spans
+    told(Observers(tracing=make()).watch(CALL, Asked(seed=3)))
+    found = memory.get_finished_spans()[0].attributes
+    asked = {name for name in found if name.startswith("gen_ai.request.")}
+    assert asked == {"gen_ai.request.model", "gen_ai.request.choice.count", "gen_ai.request.seed"}
+
+
 def test_contents_only_where_they_are_asked_for(spans):
     memory, make = spans
     told(Observers(tracing=make(content=True)).watch(CALL, Asked()))

@@ -198,8 +198,10 @@ def test_a_tree_that_hangs_holds_nobody_for_ever(monkeypatch):
     recorder = ExchangeRecorder(tree, wait_s=0.02, waiting=1)
     asyncio.run(put(recorder, *(exchange(str(number)) for number in range(4))))
     assert recorder.failed == 4
+    # What waited is written in the end, and stays counted as it was.
     tree.go.set()
     recorder.close()
+    assert (recorder.written, recorder.failed) == (0, 4)
 
 
 def test_one_bad_exchange_does_not_spoil_the_others(tmp_path, caplog):

@@ -1,5 +1,6 @@
 """The server as OpenAI's own client sees it, in one process."""
 
+import asyncio
 import threading
 import time
 
@@ -11,6 +12,8 @@ from refork.chat import Reply, ScriptedChat
 from refork.errors import BadInput, ServerError
 from refork.policies.base import Cost
 from refork.serve import ServerSettings, create_app
+from refork.serve.chat_served import ChatServed
+from refork.serve.served import Asked
 
 JSON = {"content-type": "application/json"}
 KEYED = ServerSettings(keys=frozenset({"right"}))
@@ -119,11 +122,24 @@ def test_a_seed_numbers_the_draw_and_n_goes_on_from_it(ask):
     assert len(fresh) == 3
 
 
+def test_two_servers_of_a_chat_model_number_their_own_draws_differently():
+    async def answer(model):
+        asked = Asked(messages=tuple(HELLO))
+        reply = await model.complete(asked)
+        async for _ in reply.parts():
+            pass
+        return reply.choices()[0].text
+
+    assert asyncio.run(answer(ChatServed(Draws()))) != asyncio.run(answer(ChatServed(Draws())))
+
+
 def test_settings_that_a_model_fixes_itself_are_named_as_ignored(ask):
     raw = ask().chat.completions.with_raw_response.create(
         model="echo", messages=HELLO, temperature=0.2, max_tokens=5
     )
     assert raw.headers["refork-ignored"] == "max_tokens, temperature"
+    answer = ask().responses.create(model="echo", input="hello there", temperature=0.2)
+    assert (answer.temperature, answer.top_p) == (None, None)
 
 
 @pytest.mark.parametrize(

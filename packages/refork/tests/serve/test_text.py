@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -29,6 +29,17 @@ def word_piece():
     inner.decoder = decoders.WordPiece()
     inner.add_special_tokens(["<end>"])
     return Codec(PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>"))
+
+
+@functools.cache
+def byte_fallback():
+    """A decoder that reads a run of byte tokens as a whole: one that is cut short has no character at all."""
+    words = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"ab"]
+    inner = Tokenizer(
+        tokenizer_models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    inner.decoder = decoders.Sequence([decoders.Metaspace(), decoders.ByteFallback(), decoders.Fuse()])
+    return Codec(PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", unk_token="<unk>"))
 
 
 def window(codec):
@@ -78,6 +89,22 @@ def test_no_half_character_is_ever_sent(text, sizes):
     assert "".join(parts) == text
     assert all("\ufffd" not in part for part in parts) or "\ufffd" in text
     assert np.array_equal(said.ends, byte_level().pieces(tokens)[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text("ab€é😀", max_size=60))
+@example("a€b")
+@example("😀" * 40)
+def test_characters_that_are_bytes_come_out_whole(text):
+    tokens = [
+        token
+        for char in text
+        for token in ([258 + "ab".index(char)] if char in "ab" else [2 + byte for byte in char.encode()])
+    ]
+    reader = window(byte_fallback())
+    parts = [reader.put(token) for token in tokens] + [reader.end()]
+    assert "".join(parts) == byte_fallback().pieces(tokens)[0] == text
+    assert all("\ufffd" not in part for part in parts)
 
 
 @settings(max_examples=150, deadline=None)

@@ -73,7 +73,7 @@ def _signature(tool: Tool, function: ast.FunctionDef) -> Iterator[str]:
 def _constant(value: ast.expr) -> bool:
     try:
         ast.literal_eval(value)
-    except ValueError:
+    except (ValueError, TypeError, MemoryError, RecursionError):
         return False
     return True
 

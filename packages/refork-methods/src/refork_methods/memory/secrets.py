@@ -194,7 +194,7 @@ def in_source(source: str) -> Iterator[str]:
     """Literals of a source that are given as a secret or have the form of one."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return
     for node in ast.walk(tree):
         pairs: list[tuple[str, ast.expr]] = []

@@ -39,7 +39,7 @@ Outcomes: TypeAlias = dict[tuple[Prefix, ...], float]
 
 @lru_cache(maxsize=1 << 16)
 def _verdict(p: tuple[float, ...], q: tuple[float, ...], token: int) -> tuple[float, tuple[float, ...]]:
-    """The chance that a draft is kept and the law after a rejection, by the decoder's own functions."""
+    """The chance that a draft is kept, and the distribution after a rejection, by the decoder's functions."""
     laws = (torch.tensor(law, dtype=torch.float64) for law in (p, q))
     target, draft = laws
     keep = float(keep_chance(target[token], draft[token]))
@@ -134,7 +134,7 @@ def counterexample() -> TinyWorld:
 
 
 def single_draft() -> TinyWorld:
-    """One request, one draft, p = (0.7, 0.3) and q = (0.6, 0.4): for rules that read the draft's own law."""
+    """One request, one draft, p = (0.7, 0.3) and q = (0.6, 0.4): for rules that read the draft's probs."""
     p, q = np.array([0.7, 0.3]), np.array([0.6, 0.4])
     return TinyWorld(
         "single draft", 1, 1, 2,
@@ -218,7 +218,7 @@ Make: TypeAlias = Callable[[StepCost], Rule]
 @final
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check: how far the law is from the target's (``tv``, enumerated), or the samples' p-value ``p``.
+    """One check: how far the output is from the target's (``tv``, enumerated), or the samples' p-value ``p``.
 
     ``p`` is None where the samples are too few to tell any two outcomes apart: nothing was tested.
     ``detectable`` is the total variation that the samples would have shown with 90 % chance.
@@ -368,7 +368,7 @@ def check_lossless(
     among: Sequence[TinyWorld] | None = None,
     length: int = 2,
 ) -> Certificate:
-    """Enumerate the law of the output under a rule on tiny vocabularies, against the target's distribution.
+    """Enumerate the output's distribution under a rule on tiny vocabularies, against the target's.
 
     ``rule`` is a scheduler of ours, or makes a rule for a table. A scheduler ``context_only`` is tried on
     confidences that read no draft, as it demands. For a decoder see :func:`check_decoder`.
@@ -484,7 +484,7 @@ def check_decoder(
     greedy_tokens: int = 32,
     seed: int = 0,
 ) -> Certificate:
-    """Sample tokens after every prefix under every setting; compare their law with that of plain decoding.
+    """Sample tokens after every prefix under every setting; compare them with those of plain decoding.
 
     Where the plain policy can say the distribution of the next token and there are few enough continuations,
     the samples are held against the exact distribution; else against as many samples of the plain policy.

@@ -69,7 +69,7 @@ def open_speculator(
     rule: Literal["coupled", "rejection"],
     cost: Path | None,
     calibration: Path | None,
-    most: int | None,
+    most: int | None = None,
 ) -> ModelSpeculator:
     """The speculator of a drafter's folder, scheduled by a cost table where there is one.
 

@@ -105,7 +105,7 @@ def early_stop(survival: Float[Array, "R g"], cost: StepCost, others: int = 0) -
 
 
 def top_k(survival: Float[Array, "R g"], budget: int) -> Lengths:
-    """The ``budget`` likeliest drafts of the batch; exact in law where the past alone sets the budget."""
+    """The ``budget`` likeliest drafts of the batch; exact where the past alone sets the budget."""
     who, _ = ranked(survival)
     return _admit(who, min(budget, len(who)), len(survival))
 

@@ -119,6 +119,7 @@ def test_fields_are_read_from_lines_and_from_json():
         "goal": "a", "progress": "3", "alignment": None,
     }  # fmt: skip
     assert read_fields("{not json} goal: b", names)["goal"] is None
+    assert read_fields('{"a":' * 100_000 + "1" + "}" * 100_000, names) == dict.fromkeys(names)
     assert read_fields("", names) == dict.fromkeys(names)
 
 

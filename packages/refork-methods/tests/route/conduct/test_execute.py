@@ -160,6 +160,7 @@ def test_tools_run_and_their_faults_are_answers() -> None:
         call("look", "[1]"),
         call("none", "{}"),
         call("crash", "{}"),
+        call("look", "[" * 100_000 + "]" * 100_000),
         "found it",
     ]
     worker = ScriptedChat(replies, "A")
@@ -167,12 +168,13 @@ def test_tools_run_and_their_faults_are_answers() -> None:
     memory = OrchestrationMemory()
     done = execute(Plan(("A",), ("go",), ((),)), pool_of(worker, echo("B")), tools=tools, memory=memory)
     assert done.answer == "found it"
-    assert done.calls == 5
+    assert done.calls == 6
     said = [m["content"] for m in worker.asked[-1] if m["role"] == "tool"]
     assert said[0] == "saw ['a', 'b']"
     assert said[1].startswith("error: arguments")
     assert "no tool 'none'" in said[2]
     assert "broke" in said[3]
+    assert said[4].startswith("error: maximum recursion")
     assert [record.arguments for record in done.steps[0].tools] == ['{"a":2,"b":1}']
 
 

@@ -99,6 +99,8 @@ def test_turns_that_go_nowhere(tasks):
     world = open_world("search?turns=5")
     episode = world.start(tasks[0], 0)
     assert episode.step("look").info["invalid"]
+    for number in ("1", "²", "9" * 5000):
+        assert world.start(tasks[0], 0).step(f"open: {number}").text == "no such page"
     assert episode.step("open: 1").text == "no such page"
     assert episode.step("search: zzz").text == episode.step("search: velor ; page 999").text == "no results"
     assert episode.step("open: 1").text == "no such page\ntime is up"

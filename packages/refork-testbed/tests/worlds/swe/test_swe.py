@@ -84,8 +84,15 @@ def test_edits_that_cannot_be_done_say_why(world: SweWorld, task: Task) -> None:
     before = episode.state
     assert episode.step("edit lost.py 3: pass").text == "edit: lost.py: No such file"
     assert "there is no line 9999" in episode.step(f"edit {task.data['path']} 9999: pass").text
+    for number in ("²", "9" * 5000, "1000000"):
+        said = f"edit {task.data['path']} {number}: @@ -1 +1 @@"
+        assert episode.step(said).text == "edit: write edit FILE N: CODE"
     assert episode.step("edit x: y").text == "edit: write edit FILE N: CODE"
     assert episode.state is before
+    path = task.data["path"]
+    first = before.files()[path].splitlines()[0]
+    said = f"edit {path} 9999:\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-{first}\n+{first} # x"
+    assert episode.step(said).text == "line 9999 :"
 
 
 def test_no_pytest_is_said_plainly(world: SweWorld, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

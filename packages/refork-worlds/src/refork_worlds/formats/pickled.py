@@ -83,7 +83,7 @@ class _Reader(pickle.Unpickler):
 
 
 def unpickled(path: Path) -> Any:
-    """What a gzipped pickle holds: containers, texts, numbers and :class:`CapturedStates` stand-ins.
+    """What a gzipped pickle holds: containers, texts, numbers and :class:`PickledObject` stand-ins.
 
     Raises:
         BadInput: no such pickle, or one that names anything else.

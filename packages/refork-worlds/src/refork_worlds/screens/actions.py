@@ -48,6 +48,11 @@ def action_in(turn: str) -> str:
     return text.rpartition("Action:")[2].strip()
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number as policies write references, short enough for any index."""
+    return text.isascii() and text.isdecimal() and len(text) <= 9
+
+
 def phone_action(turn: str) -> Json | None:
     """The JSON action of a turn, ``{"action_type": "click", "index": 3}``; None where there is none."""
     text = action_in(turn)
@@ -56,7 +61,7 @@ def phone_action(turn: str) -> Json | None:
     if found is None or found.get("action_type") not in PHONE_ACTIONS:
         return None
     index = found.get("index")
-    if isinstance(index, str) and index.isdigit():
+    if isinstance(index, str) and is_number(index):
         found["index"] = int(index)
     elif index is not None and (not isinstance(index, int) or isinstance(index, bool)):
         return None
@@ -87,7 +92,7 @@ def desktop_action(turn: str) -> Json | None:
 def _object(text: str) -> Json | None:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -99,11 +104,12 @@ def _call(text: str) -> Json | None:
     name = _NAMES[matched[1]]
     try:
         call = ast.parse(f"f({matched[2]})", mode="eval").body
-        if not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call) or any(one.arg is None for one in call.keywords):
             return None
         values: list[Any] = [ast.literal_eval(one) for one in call.args]
         named = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    except (SyntaxError, ValueError):
+        str((values, named))  # raises where a number has more digits than Python writes
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
     if name == "HOTKEY":
         return {"action_type": name, "keys": [str(one) for one in values]}

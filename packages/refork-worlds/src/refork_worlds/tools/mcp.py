@@ -2,7 +2,7 @@
 
 Options: ``command`` (speaks on its standard streams) or ``url``; ``env``, variables that a command is given,
 or ``headers`` for a url, both by the names of variables (:mod:`refork_worlds.tools.mcp_client`);
-``goals``, a file (:mod:`refork_worlds.tools.mcp`); ``turns``; ``timeout`` of a call and
+``goals``, a file (:func:`read_goals`); ``turns``; ``timeout`` of a call and
 ``start_timeout``, in seconds; ``submit``, the name of the last call; ``deterministic`` where the server is
 known to be. Without goals its tasks explore.
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from refork_worlds.screens.actions import action_in
+from refork_worlds.screens.actions import action_in, is_number
 
 SUBMIT: Final = "submit"
 KINDS: Final = ("click", "type", "select", "back", "scroll", "open", SUBMIT)
@@ -39,13 +39,15 @@ def parse(turn: str) -> Action | None:
     kind, ref, rest = matched[1].lower(), matched[2], matched[3].strip()
     if kind == "open":
         return Action(kind, None, f"{ref}{rest}")
+    if ref and not is_number(ref):
+        return None
     return _checked(Action(kind, int(ref) if ref else None, rest))
 
 
 def _from_json(text: str) -> Action | None:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     ref = found.get("ref") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not (ref is None or type(ref) is int):

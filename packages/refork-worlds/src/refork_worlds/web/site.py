@@ -1,6 +1,6 @@
 """A small site (shop, cart, list, settings, form) as plain HTML and JavaScript, filled by a task.
 
-What a visitor changes lies in the page's local storage as one JSON object, :data:`START` at first. The site's
+What a visitor changes lies in the page's local storage as one JSON object, the task's at first. The site's
 rules are its script's; :func:`wanted` says only what the object must be in the end.
 """
 

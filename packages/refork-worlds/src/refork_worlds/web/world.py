@@ -21,7 +21,7 @@ from refork.worlds.dice import Dice, digest, split_of
 from refork.worlds.environment import ActionObservation, Brief, DomainName
 from refork.worlds.game import different, need
 from refork.worlds.spec import Spec
-from refork_worlds.screens.actions import action_in
+from refork_worlds.screens.actions import action_in, is_number
 from refork_worlds.screens.device import DONE, INVALID, NOT_DONE
 from refork_worlds.web import site
 from refork_worlds.web.actions import SPACE, SUBMIT, Action, parse
@@ -56,7 +56,7 @@ def lines(text: str) -> list[Line]:
     for row in text.split("\n"):
         number, _, rest = row.partition(" ")
         role, _, rest = rest.partition(" ")
-        if not number.isdigit():
+        if not is_number(number):
             continue
         name = ""
         if rest.startswith("name "):

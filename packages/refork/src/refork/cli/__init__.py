@@ -1,4 +1,4 @@
-"""The command line: one thin file per noun, each read when it is asked for."""
+"""The command line: one thin file per command, each read when it is asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Commands by name: the product's own at the top, those of methods and of other packages under ``method``.
 
-Each is an entry point of ``refork.commands``: a ``typer.Typer`` is a noun with verbs, an annotated function
-a single command. Only the module of the command that is asked for is read.
+Each is an entry point of ``refork.commands``: a ``typer.Typer`` is a command with verbs, an annotated
+function a single one. Only the module of the command that is asked for is read.
 """
 
 from __future__ import annotations

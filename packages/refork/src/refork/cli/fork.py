@@ -135,9 +135,9 @@ def _print_said(told: dict[str, Any]) -> None:
     """Two arms that nobody graded: what they said, not how well."""
     from refork.forking.grading import WAYS
 
-    span = "of its own noise" if told["paired"] else "of noise of its own"
     typer.echo(f"{told['what']}: {told['before_text']!r} -> {told['after_text']!r}")
-    typer.echo(f"{told['draws']} pairs of draws, each {'with one noise' if told['paired'] else span}")
+    noise = "with one noise" if told["paired"] else "of noise of its own"
+    typer.echo(f"{told['draws']} pairs of draws, each {noise}")
     typer.echo("nothing was graded, so nothing is known of success; what was said:")
     rows = (("another text", told["other_text"]), ("another first token", told["other_first_token"]))
     for name, share in rows:

@@ -14,7 +14,6 @@ import functools
 import inspect
 import json
 import textwrap
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +28,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from refork.errors import BadInput
 from refork.registry import resolve
+from refork.settings import from_toml
 from refork.types import Json
 
 #: Options that a command's help may show, ``--recipe`` among them and ``--help`` not.
@@ -239,7 +239,7 @@ class _Recipe:
             name = key.replace("-", "_")
             if not sign and (name in self.options or self.set is None):
                 raise BadInput(f"--set {item!r} has no '='", hint="write --set KEY=VALUE")
-            option = self._option(name, _from_toml(text))
+            option = self._option(name, from_toml(text))
             if option is None:
                 self._check(key, "--set")
                 left.append(item)
@@ -407,28 +407,21 @@ def _items(rest: Json, prefix: str = "") -> Iterator[str]:
     for key, value in rest.items():
         if isinstance(value, dict):
             yield from _items(value, f"{prefix}{key}.")
-        elif isinstance(value, str) and _from_toml(value) == value:
+        elif isinstance(value, str) and from_toml(value) == value:
             yield f"{prefix}{key}={value}"
         else:
             yield f"{prefix}{key}={toml(value)}"
 
 
-def _from_toml(text: str) -> Any:
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _typed(option: _Option, text: str, where: str) -> Any:
     """The value of an option that was typed as text: as it stands, else as TOML reads it."""
-    if isinstance(_from_toml(text), list):
-        return _valid(option, _from_toml(text), where)
+    if isinstance(from_toml(text), list):
+        return _valid(option, from_toml(text), where)
     # As text first: an option of text may hold `007` or `true`, which TOML would read as something else.
     try:
         return _valid(option, text, where)
     except BadInput:
-        return _valid(option, _from_toml(text), where)
+        return _valid(option, from_toml(text), where)
 
 
 def _valid(option: _Option, value: Any, where: str) -> Any:

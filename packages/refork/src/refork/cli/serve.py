@@ -112,7 +112,7 @@ def serve_command(
     opened = _opened(models, width, drafting)
     if pool is not None:
         opened.append(part("serve.pool")(pool, head, backbone, worker))
-    elif head is not None or worker is not None:
+    elif head is not None or backbone is not None or worker is not None:
         raise BadInput("there is no pool to choose from", hint="--pool pool.toml")
     behind = distinct(opened)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refork.viewer.live.forking import Forking
     from refork.viewer.live.shelf import Shelf
 
+HOST, PORT = "127.0.0.1", 8080
 TreePaths = Annotated[list[Path], typer.Argument(help="Tree files, or folders of them.")]
 PolicySpec = Annotated[
     str | None,
@@ -35,12 +36,12 @@ def view_command(
     paths: TreePaths,
     policy: PolicySpec = None,
     success_regex: Regex = None,
-    port: Port = 8080,
+    port: Port = PORT,
     open_browser: Browser = False,
     export: ExportTo = None,
     tasks: Tasks = [],  # noqa: B006
     world: WorldSpec = None,
-    host: Host = "127.0.0.1",
+    host: Host = HOST,
     names: AllowHost = [],  # noqa: B006
     scores: Score = [],  # noqa: B006
     as_json: Json = False,
@@ -60,6 +61,14 @@ def view_command(
     if export is not None:
         if policy is not None:
             raise BadInput("a shared file cannot fork", hint="leave --policy out, or --export")
+        given = {
+            "--world": world is not None, "--success-regex": success_regex is not None,
+            "--host": host != HOST, "--port": port != PORT, "--allow-host": bool(names),
+            "--open": open_browser,
+        }  # fmt: skip
+        if unused := [name for name, is_given in given.items() if is_given]:
+            what = f"{', '.join(unused)}: for a page that is served, and --export serves none"
+            raise BadInput(what, hint="leave it out, or --export")
         _export(shelf, export, tasks, scores, as_json)
         return
     if tasks or scores or as_json:

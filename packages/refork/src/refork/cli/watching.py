@@ -24,7 +24,7 @@ from refork.errors import BadInput
 if TYPE_CHECKING:
     from refork.runs.running import Run
 
-#: Verbs that leave a record of their run, by noun; "" for those without one.
+#: Verbs that leave a record of their run, by command; "" for those without one.
 LONG: Final = {
     "": ("fork", "sweep", "why", "grow", "demo"),
     "cliff": ("scan", "verify", "pairs", "train"),

@@ -102,7 +102,7 @@ def play(
     with _mendable(where), closing(world.start(chosen, chance)) as episode:
         first = episode.first
         try:
-            for action in map(str.strip, actions.split(";")):
+            for action in filter(None, map(str.strip, actions.split(";"))):
                 with _mendable(f"{where}, turn {len(turns) + 1} ({action!r})"):
                     turns.append((action, episode.step(action)))
                 if turns[-1][1].done:
@@ -149,7 +149,11 @@ def _mendable(where: str, what: str = "the world broke") -> Iterator[None]:
 def _pick(spec: str, split: Split, task: int, seed: int) -> tuple[World, Task]:
     with _mendable(f"world {spec}", "the world cannot be opened"):
         world = open_world(spec)
-        return world, world.tasks(split, task + 1, seed)[task]
+        tasks = world.tasks(split, task + 1, seed)
+        if task >= len(tasks):
+            what = f"there are {len(tasks)} {split} tasks, and so no task {task}"
+            raise BadInput(what, where=f"world {world.name}", hint="--task counts from 0")
+        return world, tasks[task]
 
 
 def _facts(seen: Observation) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias, final
 
@@ -325,14 +325,17 @@ class Plane:
             return self.names[round(x)]
         return f"{x:,.6g}" if self.x_unit in ("number", "count") else write(x, self.x_unit)
 
+    def rendered(self, x: float, y: float | None) -> float | None:
+        """The y of a place that both axes can hold; None of any other."""
+        return None if _rendered(x, self.log_x) is None else _rendered(y, self.log)
+
     def axes(self, rows: Sequence[Json], width: int) -> tuple[Json, Json]:
         """Axis and scale of x and of y, for rows with ``x``, ``y``, ``low`` and ``high``."""
         alt = altair()
-        inside = [row[key] for row in rows for key in ("y", "low", "high") if row[key] is not None]
-        inside += [level.value for level in self.levels] + [
-            e for e in (self.bottom, self.top) if e is not None
-        ]
-        low, high = min(inside, default=0.0), max(inside, default=1.0)
+        known = [row[key] for row in rows for key in ("y", "low", "high")]
+        known += [*(level.value for level in self.levels), self.bottom, self.top]
+        inside = [end for value in known if (end := _rendered(value, self.log)) is not None]
+        low, high = (min(inside), max(inside)) if inside else (1.0, 10.0) if self.log else (0.0, 1.0)
         marks: Json = {"tickCount": 5}
         if self.log:
             domain = [low / 1.15, high * 1.15]
@@ -355,7 +358,7 @@ class Plane:
                 "labelOverlap": True,
             }
         elif self.log_x:
-            shown = [row["x"] for row in rows] or [1.0]
+            shown = [row["x"] for row in rows if _rendered(row["x"], log=True)] or [1.0, 10.0]
             steps = {"values": decades(min(shown), max(shown), max(3, width // 100))}
         below = axis(self.x_unit, width, self.x, **steps)
         beside = axis(self.unit, width, self.y, **marks)
@@ -393,7 +396,7 @@ def _curve_rows(lines: Sequence[Line], plane: Plane) -> list[Json]:
     """A row for each dot; a stretch without gaps is a run of its own, since a line is broken at None."""
     rows: list[Json] = []
     for number, line in enumerate(lines):
-        for piece, stretch in enumerate(runs([_rendered(dot.y, plane.log) for dot in line.dots])):
+        for piece, stretch in enumerate(runs([plane.rendered(dot.x, dot.y) for dot in line.dots])):
             for i in stretch:
                 dot = line.dots[i]
                 low, high = (_rendered(end, plane.log) for end in (dot.low, dot.high))
@@ -439,7 +442,7 @@ def _curves(lines: Sequence[Line], plane: Plane, last: bool, width: int) -> Any:
         layers.append(line.encode(x=x, y=y, color=hue, detail="run:N"))
     dots = base.transform_filter("datum.dot").mark_point(filled=True, size=52, opacity=1)
     layers.append(dots.encode(x=x, y=y, color=hue, description="told:N"))
-    shown = [dot for dot in lines[0].dots if dot.y is not None] if lines else []
+    shown = [dot for dot in lines[0].dots if plane.rendered(dot.x, dot.y) is not None] if lines else []
     if last and shown:
         end = alt.Chart(data([{"x": shown[-1].x, "y": shown[-1].y, "t": write(shown[-1].y, plane.unit)}]))
         text = end.mark_text(align="left", dx=10, fontSize=15, fontWeight=600, aria=False)
@@ -457,7 +460,9 @@ def _ground(plane: Plane, up: Json) -> list[Any]:
         layers.append(tint.encode(y=alt.Y("low:Q", **up), y2="high:Q"))
     # Names of neighbours stand at different ends, so that near levels do not write over each other.
     ends_of = [("right", "width"), ("left", 0), ("center", None)]
-    for number, level in enumerate(plane.levels):
+    for number, level in enumerate(
+        one for one in plane.levels if _rendered(one.value, plane.log) is not None
+    ):
         align, place = ends_of[number % 3]
         one = alt.Chart(data([{"v": level.value, "t": level.name}]))
         at = alt.Y("v:Q", **up)
@@ -681,10 +686,13 @@ def _scatter(
     spots: Sequence[Spot], plane: Plane, colours: dict[str, str], trails: Sequence[Trail], width: int
 ) -> Any:
     alt = altair()
+    spots = [s for s in spots if plane.rendered(s.x, s.y) is not None]
+    trails = [replace(t, points=[p for p in t.points if plane.rendered(*p) is not None]) for t in trails]
     rows: list[Json] = [
         {
-            "x": s.x, "y": s.y, "low": s.low, "high": s.high, "group": s.group, "ringed": s.ringed,
-            "left": s.x_low, "right": s.x_high,
+            "x": s.x, "y": s.y, "group": s.group, "ringed": s.ringed,
+            "low": _rendered(s.low, plane.log), "high": _rendered(s.high, plane.log),
+            "left": _rendered(s.x_low, plane.log_x), "right": _rendered(s.x_high, plane.log_x),
             "told": ", ".join(filter(None, (s.label, s.group, s.tooltip))),
         }
         for s in spots

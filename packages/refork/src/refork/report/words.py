@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from refork.visible import visible
 
@@ -19,8 +20,17 @@ def decimals(value: float) -> int:
 
 
 def rate(value: float | None) -> str:
-    """``0.582`` as "58 %"; a dash for None."""
-    return DASH if value is None else f"{_number(100 * value)}{NBSP}%"
+    """``0.582`` as "58 %"; a dash for None and NaN. What is nearly nothing or all is told as that."""
+    return f"{_share(value)}{NBSP}%" if _known(value) else DASH
+
+
+def _known(value: float | None) -> TypeGuard[float]:
+    return value is not None and not math.isnan(value)
+
+
+def _share(value: float) -> str:
+    text = _number(100 * value)
+    return {"0.0": f"<{NBSP}0.1", "100.0": f">{NBSP}99.9"}.get(text, text) if 0 < value < 1 else text
 
 
 def _number(value: float, sign: bool = False) -> str:
@@ -32,16 +42,16 @@ def _number(value: float, sign: bool = False) -> str:
 
 
 def points(value: float | None) -> str:
-    """``0.27`` as "+27 points"; a dash for None."""
-    if value is None:
+    """``0.27`` as "+27 points"; a dash for None and NaN."""
+    if not _known(value):
         return DASH
     number = _number(100 * value, sign=True)
     return f"{number}{NBSP}{'point' if number in ('+1', MINUS + '1') else 'points'}"
 
 
 def mean(value: float | None, sign: bool = False) -> str:
-    """A mean in its own unit, three significant digits; a dash for None."""
-    if value is None:
+    """A mean in its own unit, three significant digits; a dash for None and NaN."""
+    if not _known(value):
         return DASH
     text = f"{abs(value):.3g}"
     return (MINUS if value < 0 else "+" if sign and value > 0 else "") + text
@@ -58,11 +68,11 @@ def change_of(value: float | None, scale: str) -> str:
 
 
 def span(low: float | None, high: float | None, scale: str = "rate", sign: bool = False) -> str:
-    """A range with its unit once, "18 to 36 %"; a dash where an end is None."""
-    if low is None or high is None:
+    """A range with its unit once, "18 to 36 %"; a dash where an end is None or NaN."""
+    if not (_known(low) and _known(high)):
         return DASH
     if scale == "rate":
-        ends = [_number(100 * end, sign) for end in (low, high)]
+        ends = [_number(100 * end, sign) if sign else _share(end) for end in (low, high)]
         return f"{ends[0]} to {ends[1]}" + ("" if sign else f"{NBSP}%")
     return f"{mean(low, sign)} to {mean(high, sign)}"
 

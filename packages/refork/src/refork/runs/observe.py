@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -11,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from refork.errors import UserError
 from refork.runs import sections
-from refork.runs.attach import Attachment, Named
+from refork.runs.attach import Attachment, Named, Wrap
 from refork.runs.join import PARTS
 from refork.runs.otel import open_telemetry
 from refork.runs.profile import Profile, read_parts, together, trace_of, write_json
@@ -98,11 +100,31 @@ def _count(run: Run, stack: ExitStack) -> None:
     """Hear what is stored (draws, their errors, arms), and of workers."""
     from refork.runs.seams import noticed
 
-    def stored(tree: Any, given: Mapping[str, Any]) -> None:
-        draws = given.get("draws") or given.get("records") or ()
-        if draws:
-            run.draws(draws)
-        run.saved(tree.uri)
+    # Draws that each open tree has, by arm.
+    known: WeakKeyDictionary[Any, dict[str, set[int]]] = WeakKeyDictionary()
+
+    def stored(order: Sequence[str]) -> Wrap:
+        def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(method)
+            def watched(tree: Any, *arguments: Any, **named: Any) -> Any:
+                given = dict(zip(order, arguments, strict=False)) | named
+                draws = given.get("draws") or given.get("records") or ()
+                arms = known.setdefault(tree, {})
+                for fork in {draw.fork for draw in draws} - arms.keys():
+                    arms[fork] = {draw.draw for draw in tree.draws(fork)}
+                done = method(tree, *arguments, **named)
+                # A draw that is stored again, by a worker that went on, is no rollout more.
+                new = {(one.fork, one.draw): one for one in draws if one.draw not in arms[one.fork]}
+                for one in new.values():
+                    arms[one.fork].add(one.draw)
+                if new:
+                    run.draws(list(new.values()))
+                run.saved(tree.uri)
+                return done
+
+            return watched
+
+        return wrap
 
     def begun(tree: Any, given: Mapping[str, Any]) -> None:
         run.group(given["record"].id)
@@ -114,8 +136,8 @@ def _count(run: Run, stack: ExitStack) -> None:
         "refork.runs.workers": {"Roster": {"open": noticed(manned, ())}},
         "refork.tree.tree": {
             "Tree": {
-                "commit": noticed(stored, ("new_nodes", "draws", "scores")),
-                "finish_draws": noticed(stored, ("records",)),
+                "commit": stored(("new_nodes", "draws", "scores")),
+                "finish_draws": stored(("records",)),
                 "begin_fork": noticed(begun, ("record",)),
             }
         },

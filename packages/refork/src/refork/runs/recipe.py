@@ -24,7 +24,7 @@ from pydantic import (
 from refork.errors import BadInput, Mismatch
 from refork.policies.base import Sampling
 from refork.sampling.grammar import Grammar
-from refork.settings import PREFIX, variables
+from refork.settings import PREFIX, from_toml, variables
 from refork.types import Json
 
 
@@ -226,12 +226,12 @@ def resolve(
     for name, text in variables(environment).items():
         path = name.removeprefix(PREFIX).lower().split("__")
         if path[0] in kind.model_fields:
-            _put(data, path, _value(text), name)
+            _put(data, path, from_toml(text), name)
     for item in overrides:
         key, sign, text = item.partition("=")
         if not sign:
             raise BadInput(f"--set {item!r} has no '='", hint="write --set tasks.count=32")
-        _put(data, key.strip().split("."), _value(text), f"--set {key}")
+        _put(data, key.strip().split("."), from_toml(text), f"--set {key}")
     for key, value in given.items():
         if value is not None:
             data[key] = value
@@ -246,7 +246,7 @@ def resolve(
             if missing
             else f"recipe key {place!r}: {first['msg']} (it holds {first['input']!r})",
             where=str(file) if file else "recipe",
-            hint=f"keys are {', '.join(kind.model_fields)}; see `refork grow --help`",
+            hint=f"keys are {', '.join(kind.model_fields)}",
         ) from error
 
 
@@ -264,13 +264,6 @@ def read_toml(file: Path) -> Json:
         raise BadInput(f"the recipe is not TOML: {error}", where=str(file)) from error
     except OSError as error:
         raise BadInput(f"the recipe cannot be read: {error.strerror}", where=str(file)) from error
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _put(data: Json, path: Sequence[str], value: Any, where: str) -> None:

@@ -39,7 +39,9 @@ class _Stage:
 
 @final
 class Run:
-    """A run under way, told of progress as any :class:`Progress` is. ``rows`` is its profile, at the end.
+    """A run under way, told of progress as a :class:`refork.progress.Progress`.
+
+    ``rows`` is its profile, at the end.
 
     What watching costs is kept from what is watched: a record that cannot be written is given up.
     """
@@ -242,7 +244,7 @@ class Run:
 
     def _live(self) -> None:
         while not self._over.wait(_TICK):
-            if os.getpid() == self.record.pid and (self._news or self._clock() - self._written >= BEAT):
+            if self._news or self._clock() - self._written >= BEAT:
                 self._write()
 
     def _write(self) -> None:

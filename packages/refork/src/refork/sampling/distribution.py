@@ -105,7 +105,7 @@ def restrict(
     allowed: Tensor | None = None,
     history: History | None = None,
 ) -> Tensor:
-    """Logits [B, V] of the law: ``allowed`` [B, V], bans, penalties, temperature, min-p, top-k, top-p.
+    """Logits [B, V] to draw from: ``allowed`` [B, V], bans, penalties, temperature, min-p, top-k, top-p.
 
     They act in this order. -inf is never drawn. ``first`` [B] marks rows at their first free token, where
     ``banned_first`` acts too. Temperature 0 leaves the scale alone (the caller takes the maximum). What ties

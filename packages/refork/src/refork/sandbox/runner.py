@@ -367,5 +367,7 @@ def _ending(ended: dict[str, Any] | None, cpu: int) -> tuple[Kind, str]:
     if status == -signal.SIGXCPU:
         return "timeout", f"more than {cpu} s of processor time"
     if status < 0:
-        return "killed", f"it was ended by {signal.Signals(-status).name}"
+        # Real-time signals have numbers only.
+        named = {one.value: one.name for one in signal.Signals}
+        return "killed", f"it was ended by {named.get(-status, f'signal {-status}')}"
     return "killed", f"it ended without a result (exit status {status})"

@@ -99,7 +99,7 @@ def _literal(statement: ast.Assign | ast.AnnAssign) -> bool:
         return False
     try:
         ast.literal_eval(statement.value)
-    except ValueError:
+    except (ValueError, TypeError, MemoryError, RecursionError):
         return False
     return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from refork.policies.base import Sampling
@@ -86,14 +85,13 @@ def tokens_of(model: Served, what: str, param: str) -> TokenServed:
     return model
 
 
-def ignored_header(body: Body, model: Served, without: Iterable[str] = ()) -> dict[str, str]:
+def ignored_header(body: Body, model: Served) -> dict[str, str]:
     """The header ``refork-ignored``: fields of a request that have no effect on this model."""
     names = set(body.unknown)
     if speaks_tokens(model):
         names -= set(UNSUPPORTED)
     else:
         names |= SETTINGS & body.model_fields_set
-    names -= set(without)
     return {"refork-ignored": ignored_names(names)} if names else {}
 
 

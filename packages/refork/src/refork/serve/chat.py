@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from refork.policies.base import Sampling
 from refork.sampling.grammar import Grammar
 from refork.serve.api import AllowedTools, ChatRequest, NamedTool, schema_of
 from refork.serve.asking import check_choices, holder_of, ignored_header, settings_of, tokens_of
@@ -46,7 +45,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
 def call_of(
     service: Service, model: str, asked: Asked, prefix: str, stream: bool, request: Request
 ) -> ActiveRequest:
-    """A conversation as the desk takes it: pinned rules put in."""
+    """A conversation as the model is asked: pinned rules put in."""
     pinned = None
     if service.pins is not None and asked.messages is not None:
         asked = replace(asked, messages=service.pins.apply(asked.messages))
@@ -101,7 +100,7 @@ def _asked(body: ChatRequest, model: Served, service: Service, form: Form, gramm
     messages = tuple(message.model_dump(exclude_unset=True) for message in body.messages)
     numbers = {number for number, _ in form.tools}
     offered = [tool for number, tool in enumerate(body.tools) if number in numbers]
-    sampling, top = Sampling(), 0
+    sampling, top = None, 0
     if speaks_tokens(model):
         newer = body.max_completion_tokens is not None
         limit = body.max_completion_tokens if newer else body.max_tokens

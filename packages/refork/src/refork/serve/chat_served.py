@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import itertools
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
@@ -30,7 +31,8 @@ class ChatServed:
         self.slots = lanes
         self.broken: str | None = None
         self.card: PolicyCard | None = None
-        self._draws = itertools.count()
+        # A beginning of its own: two servers would else give the same answers. Seeds may have 31 bits only.
+        self._draws = itertools.count(secrets.randbits(30))
         self._lanes: ThreadPoolExecutor | None = None
         self._asked = self._running = 0
 

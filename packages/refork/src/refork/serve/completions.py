@@ -254,7 +254,7 @@ _PLAIN = '{"index": %d, "text": %s, "logprobs": null, "finish_reason": null}'
 
 
 def _joined(first: Json | None, more: Json | None) -> Json | None:
-    """Two stretches of log-probs as one."""
+    """Two parts of log-probs as one."""
     if first is None or more is None:
         return first or more
     joined: Json = {}

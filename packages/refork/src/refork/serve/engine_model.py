@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from refork.errors import BadInput, UserError
-from refork.policies.base import PolicyCard
+from refork.policies.base import PolicyCard, Sampling
 from refork.policies.call_form import CallForm, call_form
 from refork.policies.local import LocalPolicy
 from refork.policies.one_at_a_time import one_at_a_time
@@ -63,6 +64,8 @@ class EngineModel:
         self.policy = policy
         self.slots = width
         self.engine = Engine(live, one_at_a_time(policy), policy.card.name)
+        # A number of its own: what two servers record in one tree would else be the same draws.
+        self._own_seed = secrets.randbits(48)
         self._draws = itertools.count()
         self._names: dict[int, str] = {}
         self._encoding = threading.Lock()
@@ -104,8 +107,9 @@ class EngineModel:
         """
         prompt = await self._prompt(asked)
         keys = [self._key(asked.seed, i) for i in range(asked.n)]
-        ask = partial(self.policy.ask, prompt, settings=asked.settings, top=asked.top, generated=0)
-        if asked.settings.grammar is not None:
+        settings = asked.settings or Sampling()
+        ask = partial(self.policy.ask, prompt, settings=settings, top=asked.top, generated=0)
+        if settings.grammar is not None:
             # The first turn of a grammar compiles it, and the first of all reads the vocabulary.
             await asyncio.to_thread(ask, keys[0])
         asks = [ask(key) for key in keys]
@@ -120,13 +124,18 @@ class EngineModel:
     def _key(self, seed: int | None, number: int) -> NoiseKey:
         if seed is None:
             # The draw of a noise key has 32 bits; a larger number would not fit its counter.
-            return NoiseKey(0, FRESH, next(self._draws) % 2**32)
+            return NoiseKey(self._own_seed, FRESH, next(self._draws) % 2**32)
         return NoiseKey(seed, SEEDED, number)
 
     # -- tokens and text ---------------------------------------------------------------------------
 
     async def _prompt(self, asked: Asked) -> IntArray:
         if asked.tokens is not None:
+            # A model may have more rows than its tokenizer has tokens: those have no text to record.
+            limit = self.policy.codec.vocabulary
+            if (asked.tokens >= limit).any():
+                said = f"prompt: token id {asked.tokens.max()} is outside the vocabulary of {limit}"
+                raise BadParameter("prompt", said)
             return asked.tokens
         if asked.messages is None:
             return await self.encode(asked.text or "")
@@ -219,7 +228,7 @@ class EngineModel:
 
 
 def likeliest(distribution: np.ndarray[tuple[int, ...], np.dtype[np.float32]], top: int) -> Top:
-    """The ``top`` likeliest tokens of a law and their log-probs, best first, equal ones by their ids."""
+    """The ``top`` likeliest tokens of a distribution and their log-probs, best first, equal ones by id."""
     # A full stable sort: a partial one would order tokens of equal log-prob as it happens to meet them.
     best = np.argsort(-distribution, kind="stable")[:top]
     return best.astype(np.int32), distribution[best]
@@ -321,8 +330,9 @@ class _Voice:
 
     def __init__(self, model: EngineModel, number: int, key: NoiseKey, asked: Asked) -> None:
         codec = model.policy.codec
-        self._model, self._number, self._key, self._settings = model, number, key, asked.settings
-        self._speech = Speech(reader_of(codec), asked.settings.stop, keep_stop=asked.keep_stop)
+        settings = asked.settings or Sampling()
+        self._model, self._number, self._key, self._settings = model, number, key, settings
+        self._speech = Speech(reader_of(codec), settings.stop, keep_stop=asked.keep_stop)
         self._tokens: list[int] = []
         self._logprobs: list[float] = []
         self._logprobs_t1: list[float] = []

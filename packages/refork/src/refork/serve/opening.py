@@ -34,7 +34,6 @@ class Drafting:
     rule: Literal["coupled", "rejection"] = "coupled"
     cost: Path | None = None
     calibration: Path | None = None
-    most: int | None = None
 
 
 @final
@@ -107,7 +106,6 @@ def open_drafter(drafting: Drafting, policy: LocalPolicy) -> BlockSpeculator:
         rule=drafting.rule,
         cost=drafting.cost,
         calibration=drafting.calibration,
-        most=drafting.most,
     )
     return made
 

@@ -30,11 +30,12 @@ _POLL_S = 0.01
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Job:
     exchange: Exchange
     done: asyncio.Future[bool]
     loop: asyncio.AbstractEventLoop
+    written: bool | None = None  # as it is counted; None: not yet
 
     def tell(self, written: bool) -> None:
         """Let whoever waits go on; he may have gone, and his loop too."""
@@ -75,6 +76,7 @@ class ExchangeRecorder:
         self._metrics = metrics
         self._talks = Conversations()
         self._queue: queue.Queue[_Job | None] = queue.Queue(waiting)
+        self._counting = threading.Lock()
         self._closed = False
         self.written = 0
         self.failed = 0
@@ -96,8 +98,8 @@ class ExchangeRecorder:
                     await asyncio.sleep(_POLL_S)
                 written = await job.done
         except TimeoutError:
-            written = False
-            self._count_failure(exchange, f"it was not written within {self._wait_s:g} s")
+            self._count(job, f"it was not written within {self._wait_s:g} s")
+            written = bool(job.written)
         if self._strict and not written:
             said = "the answer could not be recorded, and this server gives none that is not"
             raise Refused(503, said, "server_error", "not_recorded")
@@ -117,7 +119,7 @@ class ExchangeRecorder:
 
     def _offer(self, job: _Job) -> bool:
         if self._closed:
-            self._count_failure(job.exchange, "the recorder is closed")
+            self._count(job, "the recorder is closed")
             job.done.set_result(False)
             return True
         try:
@@ -159,18 +161,23 @@ class ExchangeRecorder:
             if not isinstance(error, UserError):
                 _log.exception("an exchange could not be recorded")
             for job in jobs:
-                self._count_failure(job.exchange, str(error))
+                self._count(job, str(error))
                 job.tell(False)
             return
-        self.written += len(jobs)
-        if self._metrics is not None:
-            self._metrics.recorded("written", len(jobs))
         for job, nodes in zip(jobs, leaves, strict=True):
+            self._count(job)
             self._talks.add(job.exchange, nodes)
             job.tell(True)
 
-    def _count_failure(self, exchange: Exchange, why: str) -> None:
-        self.failed += 1
+    def _count(self, job: _Job, why: str | None = None) -> None:
+        """Count an exchange once, as written or as failed and why: a late one is written all the same."""
+        with self._counting:
+            if job.written is not None:
+                return
+            job.written = why is None
+            self.written += job.written
+            self.failed += not job.written
         if self._metrics is not None:
-            self._metrics.recorded("failed")
-        _log.error("exchange %s is not on record: %s", exchange.id, why)
+            self._metrics.recorded("written" if job.written else "failed")
+        if why is not None:
+            _log.error("exchange %s is not on record: %s", job.exchange.id, why)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from pydantic import BaseModel
 
-from refork.policies.base import Sampling
 from refork.policies.call_form import CallForm
 from refork.sampling.grammar import Grammar
 from refork.serve.api import (
@@ -146,7 +145,7 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     asked = _asked(body, model, service, form, grammar)
     reply = ResponseWriter(body, asked, calls, service.pins)
     call = call_of(service, body.model, asked, "resp_", body.stream, request)
-    return await answer(service, call, reply, ignored_header(body, model, ("metadata",)))
+    return await answer(service, call, reply, ignored_header(body, model))
 
 
 def _check(body: ResponseRequest) -> None:
@@ -190,7 +189,7 @@ def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
 def _asked(
     body: ResponseRequest, model: Served, service: Service, form: Form, grammar: Grammar | None
 ) -> Asked:
-    sampling = Sampling()
+    sampling = None
     if speaks_tokens(model):
         plain = SamplingBody(**{name: getattr(body, name) for name in DrawnBody.model_fields})
         sampling = settings_of(plain, service.settings, body.max_output_tokens, "max_output_tokens")
@@ -261,12 +260,12 @@ class ResponseWriter:
             "parallel_tool_calls": body.parallel_tool_calls,
             "previous_response_id": None,
             "store": False,
-            "temperature": self._settings.temperature,
+            "temperature": None if self._settings is None else self._settings.temperature,
             "text": {"format": _PLAIN}
             | ({} if text is None else text.model_dump(by_alias=True, exclude_unset=True)),
             "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
             "tools": body.tools,
-            "top_p": self._settings.top_p or 1.0,
+            "top_p": None if self._settings is None else self._settings.top_p or 1.0,
         }
         if self._choice.note is not None:
             whole["refork"] = self._choice.note

@@ -21,8 +21,8 @@ class Asked:
     """One prompt, and how its ``n`` answers are drawn. One of ``messages``, ``text`` and ``tokens`` is given.
 
     ``seed`` addresses the noise: answer i of the same prompt is draw i of that seed, whatever else is served;
-    None: draws that nobody had before. ``top``: of how many likeliest tokens the log-probs are told.
-    ``keep_stop``: a stop string stays in the text.
+    None: draws that nobody had before. ``settings``: None for models whose settings are their own. ``top``:
+    of how many likeliest tokens the log-probs are told. ``keep_stop``: a stop string stays in the text.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -31,7 +31,7 @@ class Asked:
     tools: tuple[Json, ...] = ()
     n: int = 1
     seed: int | None = None
-    settings: Sampling = field(default_factory=Sampling)
+    settings: Sampling | None = None
     top: int = 0
     keep_stop: bool = False
 

@@ -158,7 +158,7 @@ class Running:
             messages=asked.messages,
             tools=asked.tools,
             card=self.model.card,
-            settings=asked.settings if self.model.card is not None else None,
+            settings=asked.settings,
             seed=asked.seed,
             holder=self.call.holder,
             tokens_in=answer.tokens_in,

@@ -75,16 +75,24 @@ class WindowReader:
             return ""
         self._window.append(token)
         text = self._pieces(self._window)[0]
-        # A last character that cannot be decoded may be the beginning of one that can.
-        certain = len(text) - text.endswith(_INCOMPLETE)
+        # Last characters that cannot be decoded may be bytes of one that can.
+        certain = len(text.rstrip(_INCOMPLETE))
+        full = len(self._window) >= (_LONGEST if certain == len(text) else 4 * _LONGEST)
+        if full:
+            # Decoding all that was said again for every token would be quadratic.
+            self._window, kept = self._end_of(text)
+            certain = max(certain, len(text) - len(kept))
         new = text[self._given : certain]
         self._given = max(certain, self._given)
-        if len(self._window) >= _LONGEST:
-            # Decoding all that was said again for every token would be quadratic.
-            self._window = self._window[-_CONTEXT:]
-            kept = self._pieces(self._window)[0]
-            self._given = len(kept) - text.endswith(_INCOMPLETE)
+        if full:
+            self._given -= len(text) - len(kept)
         return new
+
+    def _end_of(self, text: str) -> tuple[list[int], str]:
+        """The last tokens and their text; from the beginning of a character, where one begins there."""
+        tails = [self._window[-size:] for size in range(_CONTEXT, 0, -1)]
+        ends = [(tail, self._pieces(tail)[0]) for tail in tails]
+        return next((one for one in ends if text.endswith(one[1])), ends[0])
 
     def end(self) -> str:
         """What is left when no token follows."""

@@ -129,11 +129,13 @@ def _asked(call: ActiveRequest, asked: Asked) -> Json:
         "gen_ai.provider.name": _SYSTEM,
         "gen_ai.request.model": call.model,
         "gen_ai.request.choice.count": asked.n,
-        "gen_ai.request.max_tokens": settings.max_tokens,
         "refork.request.stream": call.stream,
     }
     if asked.seed is not None:
         found["gen_ai.request.seed"] = asked.seed
+    if settings is None:
+        return found
+    found["gen_ai.request.max_tokens"] = settings.max_tokens
     # The conventions have a double for each of these, for top_k too.
     for name in ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"):
         if (value := getattr(settings, name)) is not None:

@@ -122,7 +122,7 @@ def test_diff_effects_scores_graph(ask, told):
     assert (pair["control"], pair["changed"], pair["before"]) == (told.control, told.changed, " guess")
     assert ask("effects", task=told.evil)["pairs"] == []
     card = ask("effect", control=told.control, changed=told.changed)
-    assert (card["drawn"], card["effect"]["draws"]) == ([24, 24], 24)
+    assert (card["drawn"], card["effect"]["draws"], card["effect"]["scale"]) == ([24, 24], 24, "rate")
     assert len(card["draws"]) == 24
     assert card["draws"][0]["control"]["leaf"] == control
     ungraded = ask("effect", control=told.control, changed=told.changed, score="elegance")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -9,8 +10,9 @@ import pytest
 
 from refork import Tree
 from refork.errors import BadInput, CannotDo
+from refork.forking.recorded import Pair, pairs
 from refork.tree.node import NewNode
-from refork.viewer.live import export
+from refork.viewer.live import answers, export
 from refork.viewer.live.export import export_page
 from refork.viewer.live.shelf import Shelf
 
@@ -51,6 +53,18 @@ def test_named_tasks_and_scores_alone(told, tmp_path):
     assert [task["id"] for task in shared["tasks"]["tasks"]] == [told.evil]
     assert told.task not in shared["nodes"]
     assert shared["effects"]["pairs"] == []
+
+
+def test_effects_of_other_tasks_take_no_place_of_those_that_are_shared(told, tmp_path, monkeypatch):
+    with Tree.open(told.file, "r") as tree:
+        (pair,) = pairs(tree.forks())
+    elsewhere = Pair(pair.control, dataclasses.replace(pair.changed, node=told.evil))
+    monkeypatch.setattr(answers, "pairs", lambda forks: [*[elsewhere] * answers.PAIRS, pair])
+    file = tmp_path / "page.html"
+    export_page(Shelf([told.file]), file, [told.task], ["success"])
+    effects = shared_of(file)["effects"]
+    assert [one["changed"] for one in effects["pairs"]] == [told.changed]
+    assert effects["total"] == 1
 
 
 def test_equal_trees_give_equal_files(told, tmp_path):

@@ -66,6 +66,7 @@ def test_a_control_alone_and_draws_that_exist(tree):
     desk = forking(tree)
     alone = over(desk, desk.begin(wish(tree, changes=(), draws=10)))
     assert (alone.state, alone.total, alone.card["alone"]["graded"]) == ("done", 10, 10)
+    assert alone.card["alone"]["scale"] == "rate"
     known = over(desk, desk.begin(wish(tree, changes=("remove:1",), draws=24)))
     assert known.card["changed"] == tree.changed  # nothing was drawn anew
     assert [job.id for job in desk.jobs()] == ["1", "2"]

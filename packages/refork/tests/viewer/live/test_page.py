@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import subprocess
 import tomllib
 from importlib.resources import files
 
@@ -25,6 +27,19 @@ def test_what_is_vendored_is_what_its_list_says():
         assert hashlib.sha256(data).hexdigest() == one["sha256"]
         assert b"sourceMappingURL" not in data
         assert f"== {one['project']} ==" in vendor.joinpath(one["notices"]).read_text("utf-8")
+
+
+def test_a_duration_is_rounded_before_it_is_told_in_minutes():
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    shown = "console.log([0.04, 9.94, 9.96, 59.4, 59.7, 119.4, 119.7, null].map(duration).join())"
+    source = f"{FOLDER.joinpath('text.js').read_text('utf-8')}\n{shown}"
+    ran = subprocess.run(
+        [node, "--input-type=module"], input=source, capture_output=True, text=True, check=True
+    )
+    wanted = ["0.0 s", "9.9 s", "10 s", "59 s", "1 min 00 s", "1 min 59 s", "2 min 00 s", "–"]
+    assert ran.stdout.strip().split(",") == wanted
 
 
 def test_every_file_is_served_and_nothing_else():

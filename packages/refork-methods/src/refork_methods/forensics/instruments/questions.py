@@ -150,7 +150,7 @@ def read_fields(text: str, names: Sequence[str]) -> dict[str, str | None]:
     if block is not None:
         try:
             data = json.loads(block[0])
-        except ValueError:
+        except (ValueError, RecursionError):
             data = None
         if isinstance(data, dict):
             lowered = {str(key).lower(): value for key, value in data.items()}

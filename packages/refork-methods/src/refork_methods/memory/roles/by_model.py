@@ -433,7 +433,7 @@ def literals_of(source: str) -> list[object]:
     """The strings and numbers in a source, docstrings left out; none where it does not parse."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
     # By the node, not its text: a docstring's words may stand elsewhere as a literal.
     doc = {

@@ -406,7 +406,7 @@ class _Run:
                 used.append(self.memory.remember(self.workflow, name, arguments, result))
             else:
                 used.append(ToolRecord(name, canonical(arguments), 0, result))
-        except (ValueError, UserError) as error:
+        except (ValueError, RecursionError, UserError) as error:
             result = f"error: {error}"
         return {"role": "tool", "tool_call_id": str(call.get("id") or ""), "content": result}
 

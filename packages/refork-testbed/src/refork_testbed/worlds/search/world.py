@@ -243,13 +243,14 @@ class SearchEpisode:
     def _opened(self, what: str) -> tuple[str, Json]:
         title = what if what in self.index.pages else what.lower()
         path = self.task.data["path"]
-        if what.isdigit() and title not in self.index.pages:
+        number = int(what) if what.isascii() and what.isdecimal() and len(what) <= 9 else None
+        if number is not None and title not in self.index.pages:
             found = self.index.search(self.state.query) if self.state.query is not None else ()
-            title = found[int(what) - 1] if 1 <= int(what) <= len(found) else ""
+            title = found[number - 1] if 1 <= number <= len(found) else ""
         if title not in self.index.pages:
             return NO_PAGE, {"exact": False, "opened": None}
         # What a number means is known of the first page of results.
-        known = title in path and (title == what or not what.isdigit() or int(what) <= self.world.results)
+        known = title in path and (title == what or number is None or number <= self.world.results)
         info: Json = {"exact": known, "opened": title, "note": f"the page {title}"}
         return text_of(title, self.index.pages[title]), info
 

@@ -393,15 +393,16 @@ class SweEpisode:
         place, _, code = command.removeprefix("edit ").partition(":")
         path, _, number = place.strip().rpartition(" ")
         files = self.state.files()
-        if path not in files or not number.isdigit():
-            told = f"edit: {path}: No such file" if number.isdigit() else "edit: write edit FILE N: CODE"
+        if path not in files or not _is_line(number):
+            told = f"edit: {path}: No such file" if _is_line(number) else "edit: write edit FILE N: CODE"
             return Ran(told, 1, "exit", self.state)
         try:
             text = edited(files, path, f"line {number}: {code.removeprefix(' ')}")[path]
         except EditError as error:
             return Ran(f"edit: {error}", 1, "exit", self.state)
         entries = tuple(replace(one, text=text) if one.path == path else one for one in self.state.entries)
-        line = text.splitlines()[int(number) - 1]
+        # A diff is taken as well, whatever line it was said to be for.
+        line = "".join(text.splitlines()[int(number) - 1 : int(number)])
         return Ran(f"line {number} : {line.strip()}", 0, "exit", replace(self.state, entries=entries))
 
     def snapshot(self) -> bytes:
@@ -417,12 +418,17 @@ class SweEpisode:
         """The shell is shared by all episodes of the process."""
 
 
+def _is_line(number: str) -> bool:
+    # As many digits as a line of an edit may have.
+    return number.isascii() and number.isdecimal() and len(number) <= 6
+
+
 def _note(state: ShellState, command: str) -> str:
     """What decides the answer: of an edit, the line that it replaces."""
     place = command.removeprefix("edit ").partition(":")[0].strip()
     path, _, number = place.rpartition(" ")
     rows = state.files().get(path, "").splitlines()
-    if command.startswith("edit ") and number.isdigit() and 0 < int(number) <= len(rows):
+    if command.startswith("edit ") and _is_line(number) and 0 < int(number) <= len(rows):
         return f"line {number} of {path} was {rows[int(number) - 1].strip()}"
     return note(state, command)
 

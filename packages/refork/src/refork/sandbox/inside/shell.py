@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shlex
 import signal
 import socket
 import stat
@@ -29,9 +28,15 @@ LONGEST = 3000
 #: Bytes in which the folder counts what it holds.
 PAGE = 4096
 #: How a command begins: on its own line, so that line numbers in messages stay right.
-HEAD = f"trap 'export -p >&{REPORT_FD};pwd >&{REPORT_FD}' EXIT; "
+#: The variables are not told by the shell itself, as every shell quotes in its own way.
+HEAD = f"trap '/usr/bin/env -0 2>&- >&{REPORT_FD};pwd >&{REPORT_FD}' EXIT; "
 #: Variables that are not part of the state: the shell sets them itself.
 OWN = {"PWD", "_", "SHLVL", "PPID", "OPTIND", "IFS", "PS1", "PS2", "PS4"}
+#: More of them where sh is bash.
+_BASH = (
+    "BASH BASH_EXECUTION_STRING BASH_LOADABLES_PATH BASH_VERSION EPOCHREALTIME EPOCHSECONDS EUID HOSTNAME "
+    "HOSTTYPE LINENO MACHTYPE OPTERR OSTYPE POSIXLY_CORRECT RANDOM SECONDS SHELL UID"
+)
 
 
 def serve(control: int, _: list[str]) -> None:
@@ -136,17 +141,14 @@ class Runner:
 
     def _left(self, asked: dict[str, Any], said: str) -> dict[str, Any]:
         """Folder and variables at the end of a command; as before it where its shell did not tell."""
-        head, _, cwd = said.rstrip("\n").rpartition("\n")
-        try:
-            words = shlex.split(head)
-        except ValueError:
-            words = []
-        if not cwd.startswith("/") or not words:
+        *told, cwd = said.removesuffix("\n").split("\0")
+        if not cwd.startswith("/") or not told:
             return {"cwd": asked["cwd"], "variables": asked["variables"]}
-        pairs = (word.partition("=") for word in words)
+        pairs = (one.partition("=") for one in told)
         found = {key: value for key, is_one, value in pairs if is_one and key.isidentifier()}
         base = {key: self._out(value) for key, value in self.base.items()}
-        changed = {key: found[key] for key in sorted(found) if key not in OWN and base.get(key) != found[key]}
+        own = OWN | set(_BASH.split()) if "BASH_VERSION" in found else OWN
+        changed = {key: found[key] for key in sorted(found) if key not in own and base.get(key) != found[key]}
         gone = {key: None for key in base if key not in found}
         return {"cwd": cwd, "variables": {**changed, **gone}}
 

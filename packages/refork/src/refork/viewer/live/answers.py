@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from refork.forking.arm import Fork
 from refork.forking.effect import Effect, compare
 from refork.forking.recorded import Pair, change_in_words, pairs, recorded_arm
 from refork.forking.report import arm_summary
+from refork.plain import from_json
+from refork.report.data import EffectData, RateData
 from refork.report.diff import Piece
 from refork.tree.browse import Filter, Order
 from refork.tree.divergence import DiffRow, divergence
@@ -39,7 +41,7 @@ _ARRAYS: Final = ("logprobs", "logprobs_t1", "ref_logprobs", "entropy")
 
 
 def number(value: float | None) -> float | None:
-    """A number that JSON can hold: four significant decimals; None for what is none."""
+    """A number that JSON can hold: six significant decimals; None for what is none."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -223,7 +225,7 @@ def _diff_row(one: DiffRow) -> Json:
 
 
 def _stretches(found: Iterable[Piece]) -> list[Json]:
-    """Stretches, the text of a very long one cut."""
+    """Pieces, the text of a very long one cut."""
     told = []
     for one in found:
         long = len(one.text) > CHARACTERS
@@ -232,9 +234,9 @@ def _stretches(found: Iterable[Piece]) -> list[Json]:
     return told
 
 
-def effects(view: TreeView, lines: Lines | None) -> Json:
-    """Recorded changes that have a control: of one task, or of the whole tree."""
-    found = pairs(view.tree.forks())
+def effects(view: TreeView, lines: Lines | None, among: Container[str] | None = None) -> Json:
+    """Recorded changes that have a control: of one task, of some nodes, or of the whole tree."""
+    found = [pair for pair in pairs(view.tree.forks()) if among is None or pair.changed.node in among]
     if lines is not None:
         places = {node: view.line_of(lines, node) for node in {pair.changed.node for pair in found}}
         found = [pair for pair in found if places[pair.changed.node] is not None]
@@ -284,7 +286,8 @@ def effect_card(base: Fork, other: Fork, score: str) -> Json:
 def arm_card(base: Fork, score: str) -> Json:
     """A control alone as a card: how often it succeeded, with its interval."""
     summary = arm_summary(base, score)
-    told = {name: number(summary[name]) for name in ("rate", "low", "high")}
+    told: Json = {name: number(summary[name]) for name in ("rate", "low", "high")}
+    told["scale"] = EffectData(what="", base=RateData(rate=told["rate"])).unit
     alone = told | {"draws": summary["draws"], "graded": summary["graded"], "errors": summary["errors"]}
     place: Json = {"control": base.record.id, "changed": None, "score": score, "drawn": [len(base.draws), 0]}
     place |= {"node": base.record.node, "token": base.record.token, "draws": _draws(base, None, score)}
@@ -293,7 +296,9 @@ def arm_card(base: Fork, score: str) -> Json:
 
 def _effect(found: Effect) -> Json:
     told = found.to_json()
-    return {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    scale = from_json(EffectData, told).unit
+    told = {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    return told | {"scale": scale}
 
 
 def _draws(base: Fork, other: Fork | None, score: str) -> list[Json]:

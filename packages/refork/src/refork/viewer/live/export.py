@@ -178,8 +178,8 @@ def _diffs(view: TreeView, forks: Sequence[Sequence[Json]]) -> Json:
 
 
 def _effects(view: TreeView, owner: dict[str, str], scores: Sequence[str]) -> tuple[Json, Json]:
-    told = answers.effects(view, None)
-    told["pairs"] = [one | {"task": owner[one["node"]]} for one in told["pairs"] if one["node"] in owner]
+    told = answers.effects(view, None, owner)
+    told["pairs"] = [one | {"task": owner[one["node"]]} for one in told["pairs"]]
     cards: dict[str, Any] = {}
     for one in told["pairs"]:
         for score in scores or ["success"]:

@@ -11,7 +11,7 @@ const RIGHT = 150;
 function EffectCard({ card, tree, task, busy, head, level = "h3" }) {
   const found = card.effect;
   const change = found ? { what: found.what, before_text: found.before_text, after_text: found.after_text } : card.change || {};
-  const rate = !found || [found.base, found.other].every((arm) => arm.low >= -1e-9 && arm.high <= 1 + 1e-9);
+  const rate = !found || found.scale === "rate";
   return html`<article class=${classes("card effect", busy && "busy-card")} aria-label=${`Effect of ${change.what || "nothing"}`}>
     <header>
       <${level}>${found ? visible(card.sentence) : head || visible(change.what || "control alone")}<//>
@@ -25,7 +25,7 @@ function EffectCard({ card, tree, task, busy, head, level = "h3" }) {
 
 function alone({ alone: told, score }) {
   if (told.rate == null) return `${count(told.draws)} draws, none of them graded by ${visible(score)}`;
-  const show = told.low >= 0 && told.high <= 1 ? percent : fixed;
+  const show = told.scale === "rate" ? percent : fixed;
   return `${visible(score)} ${show(told.rate)}, 95 % interval ${show(told.low)} to ${show(told.high)}; ${count(told.graded)} of ${count(told.draws)} draws graded${told.errors ? `, ${count(told.errors)} failed` : ""}`;
 }
 
