@@ -124,7 +124,8 @@ def run(
     after every event; what it raises stops the search between two events, so that it can be resumed.
 
     Raises: BadInput for a journal with entries, a paired gate with fewer looks than the settings have
-        checkpoints, no slots that a cell names, or answers of the runtime that cannot be; Mismatch where the runtime contradicts the archive.
+        checkpoints, no slots that a cell names, or answers of the runtime that cannot be; Mismatch where the
+        runtime contradicts the archive.
     Source: arXiv:2606.26294, Algorithm 1; a (node, cell) counts once per judge, which is ours.
     """
     # A clock that stands still: ids cover the time, and two runs of one seed have equal ids.
