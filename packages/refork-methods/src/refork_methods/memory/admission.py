@@ -73,7 +73,8 @@ def _signature(tool: Tool, function: ast.FunctionDef) -> Iterator[str]:
 def _constant(value: ast.expr) -> bool:
     try:
         ast.literal_eval(value)
-    except ValueError:
+    # TypeError: a display such as {[]: 1} cannot be made.
+    except (ValueError, TypeError):
         return False
     return True
 
@@ -166,8 +167,6 @@ def call_sites(tree: ast.AST) -> tuple[list[CallSite], list[int]]:
 def _name_list(names: list[str]) -> str:
     return ", ".join(names) or "nothing"
 
-
-# The guard at the registry's door: a tool is admitted whole, or the registry stays as it was.
 
 #: What no repair costs.
 NOTHING = Cost(tokens_in=0, tokens_out=0)
