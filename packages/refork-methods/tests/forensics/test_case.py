@@ -238,6 +238,10 @@ def test_counts_must_be_those_of_the_draws():
     case = drawn(planned(memory()))
     with pytest.raises(Mismatch, match="its recorded draws give 10 of 100"):
         case.add_evidence(item(arms(case)[0], counted("no remark", 5, 100)))
+    for name in ("failed", "unfinished", "asked"):
+        with pytest.raises(Mismatch, match=f"10 of 100, 9 {name}, .* give 10 of 100, 0 {name}"):
+            case.add_evidence(item(arms(case)[0], counted("no remark", 10, 100, **{name: 9})))
+    case.add_evidence(item(arms(case)[0], counted("no remark", 10, 100, unfinished=None, asked=None)))
 
 
 def test_designs_and_predictions_are_checked():
