@@ -155,6 +155,13 @@ def test_on_a_tree_what_gives_no_verdicts_is_no_judge(tree):
     assert [row.judge for row in compare_files([tree[0]], tree[1]).judges] == ["new", "old"]
 
 
+def test_a_judge_whose_votes_all_tie_has_no_acceptance():
+    rows = [Verdict("1", "a", "x", 1), Verdict("2", "a", "x", 0), Verdict("3", "b", "x", 1)]
+    one, other = compare_judges(rows, {"x": 1}, repeats="majority").judges
+    assert (one.judge, one.items, one.acceptance, one.anchor) == ("a", 0, None, None)
+    assert other.acceptance.estimate == 1
+
+
 def test_judges_without_shared_items_or_anchors_have_nothing_to_compare():
     rows = [Verdict("1", "a", "x", 1), Verdict("2", "b", "y", 0)]
     pair = compare_judges(rows).pairs[0]

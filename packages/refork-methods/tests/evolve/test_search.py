@@ -9,6 +9,7 @@ from refork.errors import BadInput, Mismatch, ReplayDiverged
 from refork.plain import canonical
 from refork_methods.evolve.archive import fold
 from refork_methods.evolve.erase import selective_erasure
+from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.records import Cell, own_counts
 from refork_methods.evolve.replay import replay, resume
 from refork_methods.evolve.schedule import checkpoints
@@ -33,6 +34,14 @@ def test_the_run_replaces_judges_and_spends_its_budget(done):
     assert archive.erased
     assert list(log)[-1].body["reason"] == "budget"
     assert len(archive.decisions) == len(checkpoints(8, 300))
+
+
+def test_a_paired_gate_looks_as_often_as_there_are_checkpoints():
+    points = len(checkpoints(64, 2048))
+    assert (points, Settings(2048).gate.looks, Settings(2048, gate=Gate(looks=9)).gate.looks) == (5, 5, 9)
+    assert Settings(50, first=64).gate.looks == 1
+    with pytest.raises(BadInput, match="4 looks at the anchor, and there are 5 checkpoints"):
+        run(Settings(2048, gate=Gate(looks=4)), START, SLOTS, runtime()[0])
 
 
 def test_the_archive_never_outgrows_the_gate(done):

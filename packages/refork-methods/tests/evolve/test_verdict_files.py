@@ -44,8 +44,11 @@ def test_rows_become_verdicts_with_a_place_as_id(tmp_path):
         tmp_path / "v.jsonl",
         {"item": 3, "judge": "j", "value": True, "source": "ai"},
         {"item": "b", "judge": "j", "value": 0, "id": "x7", "comment": "kept out"},
+        {"item": "c", "judge": "j", "value": 0, "id": None},
+        {"item": "d", "judge": "j", "value": 0, "id": 0},
     )
-    one, two = read_verdicts([file])
+    one, two, three, four = read_verdicts([file])
+    assert (three.id, four.id) == (f"{file}:3", "0")
     assert (one.id, one.item, one.value, one.source) == (f"{file}:1", "3", 1, "ai")
     assert (two.id, two.item, two.value, two.source) == ("x7", "b", 0, None)
 
@@ -183,6 +186,7 @@ def test_anchors(tmp_path):
     file = lines(tmp_path / "a.jsonl", {"id": "x", "label": 1, "source": "ai"}, {"item": 2, "label": 0})
     assert read_anchor(file) == {"x": 1, "2": 0}
     assert read_sources(file) == {"x": "ai"}
+    assert read_anchor(lines(tmp_path / "d.jsonl", {"id": None, "item": "y", "label": 1})) == {"y": 1}
     for row, words in (
         ({"id": "x", "label": "good"}, "label is 'good'"),
         ({"label": 1}, "names its item"),

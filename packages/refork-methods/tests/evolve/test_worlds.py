@@ -22,6 +22,11 @@ def test_a_recipe_is_a_world_with_options_and_settings(tmp_path):
     assert ready.opened.slots[0].judge == first_judge("strict").id
 
 
+def test_a_world_s_gate_looks_as_often_as_the_run_has_checkpoints():
+    for given, looks in (({}, 5), ({"budget": 4096}, 6), ({"budget": 4096, "gate": {"looks": 8}}, 8)):
+        assert open_plan(Plan("scripted", {}, given)).settings.gate.looks == looks
+
+
 def test_settings_on_top():
     plan = read_plan("scripted", ["budget=70", "gate.rule=paired", "options.traps=false"])
     assert plan == Plan("scripted", {"traps": False}, {"budget": 70, "gate": {"rule": "paired"}})

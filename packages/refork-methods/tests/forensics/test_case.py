@@ -208,6 +208,19 @@ def test_draws_of_the_base_do_not_make_a_prediction_late():
     assert not case.table().rows[0].cells["tedium"].post_hoc
 
 
+def test_draws_of_the_base_are_the_result_of_a_design_that_is_the_base():
+    case = memory()
+    base = Design("base rate", "observation", "rollouts", (ArmPlan("base", Intervention.none()),))
+    case.add_design(base)
+    case.record(base.arms[0], outcomes(30, 70))
+    case.add_hypothesis(Hypothesis("late", "x", predictions=(Prediction(base.id, "rate", 0.15, 0.45),)))
+    row = EvidenceItem("base", base.id, "rollouts", rate(case.arm(base.arms[0])))
+    with pytest.raises(BadInput, match="before its result was seen"):
+        case.add_evidence(row)
+    case.add_evidence(row, post_hoc=True)
+    assert case.table().rows[0].cells["late"].post_hoc
+
+
 def test_evidence_without_recorded_draws_is_itself_the_result():
     case = planned(memory())
     case.add_evidence(item(counted("base", 60, 100), counted("no remark", 10, 100)))
@@ -225,6 +238,10 @@ def test_counts_must_be_those_of_the_draws():
     case = drawn(planned(memory()))
     with pytest.raises(Mismatch, match="its recorded draws give 10 of 100"):
         case.add_evidence(item(arms(case)[0], counted("no remark", 5, 100)))
+    for name in ("failed", "unfinished", "asked"):
+        with pytest.raises(Mismatch, match=f"10 of 100, 9 {name}, .* give 10 of 100, 0 {name}"):
+            case.add_evidence(item(arms(case)[0], counted("no remark", 10, 100, **{name: 9})))
+    case.add_evidence(item(arms(case)[0], counted("no remark", 10, 100, unfinished=None, asked=None)))
 
 
 def test_designs_and_predictions_are_checked():

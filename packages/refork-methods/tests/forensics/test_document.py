@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from refork.errors import BadInput
 from refork.plain import canonical, content_hash, from_json, to_json
 from refork.stats import Interval
-from refork_methods.forensics.document import diff, look_up, parse_path, with_value, without, write_path
+from refork_methods.forensics.document import (
+    diff,
+    look_up,
+    parse_path,
+    resolve,
+    with_value,
+    without,
+    write_path,
+)
 
 DOCUMENT = {
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Fix it."}],
@@ -55,6 +63,14 @@ def test_fields_that_are_not_there():
         with_value(DOCUMENT, ("messages", 7), {})
     with pytest.raises(BadInput, match="no such field"):
         with_value(DOCUMENT, ("messages", "role"), {})
+
+
+def test_only_a_list_is_appended_to():
+    assert resolve(DOCUMENT, parse_path("messages[+]")) == ("messages", 2)
+    assert resolve({"a": {"+": 1}}, ("a", "+")) == ("a", "+")
+    for path in ("settings[+]", "settings.noise[+]"):
+        with pytest.raises(BadInput, match="appends to a list"):
+            resolve(DOCUMENT, parse_path(path))
 
 
 def test_changes_are_named_by_the_deepest_field():

@@ -127,6 +127,21 @@ def test_a_plan_opens_a_case_and_goes_on(plan, tmp_path):
         open_plan(tmp_path / "case", read_plan(plan))
 
 
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ('find = " It is a huge task."', "needs a value"),
+        ('find = " It is a huge task.", value = 3', "is text"),
+        ("remove = true, value = 1", "removes its field or writes it"),
+        ('name = "nothing"', "needs a value"),
+    ],
+)
+def test_an_edit_of_a_plan_says_one_thing(plan, tmp_path, edit, words):
+    plan.write_text(PLAN.replace('find = " It is a huge task.", value = ""', edit))
+    with pytest.raises(BadInput, match=words):
+        open_plan(tmp_path / "case", read_plan(plan))
+
+
 def test_a_plan_answers_standards(plan, tmp_path):
     told = '[[answers]]\nstandard = "unprompted"\nstatus = "met"\nnote = "nobody suggests it"\n'
     plan.write_text(PLAN + told)

@@ -98,6 +98,10 @@ BAD = {
         changed("to: str", "to: str = str(1)", parameters={**SCHEMA, "required": []}),
         "the default of 'to' must be a constant",
     ),
+    "impossible default": (
+        changed("to: str", "to: str = {[]: 1}", parameters={**SCHEMA, "required": []}),
+        "the default of 'to' must be a constant",
+    ),
     "positional call": (changed("send(to=to)", "send(to)"), "keyword arguments only"),
 }  # fmt: skip
 

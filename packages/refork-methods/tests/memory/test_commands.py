@@ -5,9 +5,11 @@ import json
 from typer.testing import CliRunner
 
 from memory.memory_parts import CATALOGUE, QUERIES, asks, pay_run, write_runs
+from refork.chat import ScriptedChat
 from refork.errors import UserError
 from refork_methods.memory.commands import app
 from refork_methods.memory.events import FILE
+from refork_methods.memory.roles.team import roles_by
 
 
 def memory(*arguments, status=0):
@@ -105,6 +107,26 @@ def test_a_refusal_is_told(tmp_path):
     store, runs, _ = prepared(tmp_path)
     memory("ingest", store, runs)
     assert "stays text" in memory("codify", store, "--catalogue", "miniapps")
+
+
+def test_runs_and_plans_on_which_a_model_fails_are_named(tmp_path, monkeypatch):
+    store, runs, functions = prepared(tmp_path)
+    mute = roles_by(ScriptedChat(lambda _: "no JSON"))
+    monkeypatch.setattr("refork_methods.memory.commands._roles", lambda model: mute if model else None)
+    told = memory("ingest", store, runs, "--model", "mute", status=1)
+    assert "0 runs read" in told
+    assert [line.split(":")[:2] for line in told.splitlines()[1:]] == [
+        [f"t{n}", " not read"] for n in range(len(QUERIES))
+    ]
+    failed = json.loads(memory("ingest", store, runs, "--model", "mute", "--json", status=1))["failed"]
+    assert [one["task"] for one in failed] == [f"t{n}" for n in range(len(QUERIES))]
+    memory("ingest", store, runs)
+    write_runs(runs, [pay_run(f"u{n}", *one) for n, one in enumerate(QUERIES)])
+    memory("ingest", store, runs)
+    monkeypatch.setattr("refork_methods.memory.commands._repairer", lambda _: None)
+    told = memory("codify", store, "--catalogue", functions, "--model", "mute", status=1)
+    assert "plan-1: stays due: " in told
+    assert "from 4 tasks" in memory("codify", store, "--catalogue", functions)
 
 
 def test_a_torn_line_is_told(tmp_path):

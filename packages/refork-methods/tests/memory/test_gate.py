@@ -40,6 +40,9 @@ def test_rent_or_buy_gives_theta():
     assert RecurrenceGate.rent_or_buy(10, 3).theta == 4
     assert RecurrenceGate.rent_or_buy(9, 3).theta == 3
     assert RecurrenceGate.rent_or_buy(1, 3).theta == 1
+    assert RecurrenceGate.rent_or_buy(2.1, 0.3).theta == 7
+    for times in range(1, 50):
+        assert {RecurrenceGate.rent_or_buy(times * s / 10, s / 10).theta for s in range(1, 50)} == {times}
     for cost, saving in ((1, 0), (0, 1), (1, float("nan")), (float("inf"), 1), (1, -2)):
         with pytest.raises(BadInput, match="positive"):
             RecurrenceGate.rent_or_buy(cost, saving)

@@ -34,6 +34,17 @@ def test_what_is_never_used_is_left_out():
     }
 
 
+def test_a_read_by_the_callers_word_is_done_once():
+    steps = [
+        ("x.peek", {"box": 5}, {"id": "q77"}), ("y.send", {"id": "q77", "to": "Bob Ray"}, {}),
+        ("x.peek", {"box": 5}, {"id": "q77", "n": "z9"}), ("y.mark", {"n": "z9"}, {}),
+    ]  # fmt: skip
+    found = skeleton_of(run("Peek box 5 then send it to Bob Ray.", *steps), lambda name: name == "x.peek")
+    assert [step.function for step in found] == ["x.peek", "y.send", "y.mark"]
+    twice = skeleton_of(run("Peek box 5 then send it to Bob Ray.", *steps), lambda _: False)
+    assert [step.function for step in twice].count("x.peek") == 2
+
+
 def test_a_value_from_nowhere_leaves_no_skeleton():
     assert skeleton_of(run("Close account", ("bank.close", {"account": 7731}, {}))) == ()
     known = run("Close account", ("bank.close", {"account": 7731}, {}), context="Your account is 7731.")

@@ -68,9 +68,17 @@ def test_the_audit_finds_what_to_look_at():
     assert ("lost mention", "pitfall-2") in kinds
     assert ("lost function", name) in kinds
     assert "secret" not in {kind for kind, _ in kinds}
-    assert ("stale fact", "fact-1") in kinds
     serve(memory, name, 0, 1, called=True, success=True)
     assert "unused tool" not in {one.kind for one in audit(memory.state, catalogue=CATALOGUE)}
+
+
+def test_a_text_is_stale_once_so_many_tasks_went_without_it():
+    memory, name = with_tool()
+    memory.add([Lesson("fact", "Lists are paged.")])
+    for served in range(6):
+        stale = {one.name for one in audit(memory.state, idle=4) if one.kind == "stale fact"}
+        assert stale == ({"fact-1"} if served >= 4 else set())
+        serve(memory, name, served, 1, called=True, success=True)
 
 
 def test_a_refused_plan_is_told():

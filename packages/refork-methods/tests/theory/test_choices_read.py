@@ -80,6 +80,10 @@ def test_people_of_another_experiment(tmp_path):
         ([opened(ONE), {**trial(0, ONE, 0, 1), "response": 2}], "a response is 2"),
         ([opened(ONE), {**trial(0, ONE, 0, 1), "response": None}], "response"),
         ([opened(ONE), {**trial(0, ONE, 0, 1), "a": "10"}], "ratings 'a'"),
+        *(
+            ([opened(ONE), {**trial(0, ONE, 0, 1), "a": [odd, 0]}], "no list of whole numbers")
+            for odd in (float("nan"), float("inf"), None, [1], True)
+        ),
         ([{**opened(ONE), "validities": [0.2, 0.6]}], "validity is 0.2"),
         ([{**opened(ONE), "kind": "other"}], "of kind 'other'"),
     ],
@@ -134,6 +138,10 @@ def test_a_csv_of_trials(tmp_path):
         (HEAD + "1,1 0,0 1,1,0.9 0.6,x\n1,1 0,0 1,1,0.9 0.7,x\n", "other validities"),
         (HEAD + "1,1 0 1,0 1,1,0.9 0.6,x\n", "3 ratings"),
         (HEAD + "1,1 0\n", "the response is ''"),
+        (HEAD + "1,1 nan,0 1,1,0.9 0.6,x\n", "whole numbers"),
+        (HEAD + "1,1 inf,0 1,1,0.9 0.6,x\n", "whole numbers"),
+        (HEAD + f'1,"[1, {10**400}]",0 1,1,0.9 0.6,x\n', "no list of numbers"),
+        (HEAD + ",1 0,0 1,1,0.9 0.6,x\n", "whose choice"),
     ],
 )
 def test_refused_tables(tmp_path, text, words):

@@ -103,6 +103,20 @@ def measured(mean, variance, people=50):
     return Measured("m", mean, mean, variance, people, 0)
 
 
+def test_one_value_for_everybody_is_no_difference_whatever_its_last_digit():
+    for value in (0.1, 1 / 3, 0.7, 1e-9, 1e9):
+        for people in range(30, 51):
+            sides = [
+                Measured("m", value, float(x.mean()), float(x.var()), len(x), 50 - len(x))
+                for x in (np.full(50, value), np.full(people, value))
+            ]
+            found = gate(*sides)
+            assert (found.accepted, found.p, found.power) == (False, 1.0, 0.0)
+            assert welch_from_moments(*[(s.mean, s.sample_variance) for s in sides], 25).p == 1
+            assert welch_power(*[(s.mean, s.sample_variance) for s in sides], 25) == 0
+    assert gate(measured(0.1, 0.0), measured(0.1 + 1e-6, 0.0)).accepted
+
+
 def test_the_gate_s_edge_lies_at_its_level():
     for gap in (0.05, 0.1, 0.15, 0.2, 0.3):
         one, other = measured(0.5, 0.04), measured(0.5 + gap, 0.04)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
+from refork_methods.theory.chooser import Rule
 from refork_methods.theory.cues.designs import random_design
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.cues.rules import RULES, STRESS
 from refork_methods.theory.metrics import lag_one
 from refork_methods.theory.order import score_order
 from refork_methods.theory.power import power_table
+from refork_methods.theory.priors import Fixed
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation, Trials
 
@@ -32,6 +34,17 @@ def test_people_who_never_vary_have_no_order():
     (found,) = score_order([RULES["wadd"]], [flat], seed=1)
     assert found.people is None
     assert found.error is None
+
+
+def test_a_statistic_that_nobody_has_is_no_zero():
+    design = CueExperiment.of((0.9, 0.8), [[1, 0], [0, 1]], [[0, 1], [1, 1]])
+
+    def never(_experiment, parameters):
+        return np.full((len(parameters["beta"]), 2), -1000.0)
+
+    same = [Rule(name, "cues", {"beta": Fixed(5), "lapse": Fixed(0)}, never) for name in "ab"]
+    (row,) = power_table(*same, [("d", design)], seed=1).designs
+    assert (row.statistic, row.mine, row.other, row.power) == ("lag-1", None, None, ())
 
 
 def test_a_design_that_separates_needs_few_people_and_one_that_cannot_none():

@@ -66,7 +66,7 @@ def test_a_theory_is_read_and_written():
         (("return [0.5, 0.5]", "import time"), "may not run"),
         (("return [0.5, 0.5]", "import socket"), "may not run"),
         (("return [0.5, 0.5]", "return [hash('a'), 1]"), "hash"),
-        (("return [0.5, 0.5]", "return refork_law(1, 2, 3)"), "are taken"),
+        (("return [0.5, 0.5]", "return refork_probs(1, 2, 3)"), "are taken"),
         (("return [0.5, 0.5]", "return ["), "does not parse"),
         (("kind:", "a kind:"), "plain name"),
         (("name: half", "name: [half"), "not YAML"),
@@ -144,6 +144,15 @@ def test_a_policy_of_one_s_own(sandbox):
     for policy in ("return 2", "return None", "return True"):
         with pytest.raises(BadInput, match="policy must return 0 or 1"):
             simulate(SandboxedTheory(theory("return [0.4, 0.6]", policy), sandbox), E, 2, 0)
+
+
+@pytest.mark.parametrize("history", ["history", "_"])
+def test_what_a_theory_does_to_a_stimulus_ends_with_the_trial(history, sandbox):
+    body = 'stimulus["validities"].append(1.0)\n    return [1.0, 0.0]'
+    body += f' if len(stimulus["validities"]) == {len(E.validities) + 1} else [0.0, 1.0]'
+    run = SandboxedTheory(theory(body.replace("history", history)), sandbox)
+    assert not simulate(run, E, 3, 0).response.any()
+    assert not predicted_rates(run, E, 3, 0).any()
 
 
 def test_limits_end_a_theory_that_does_not_end():

@@ -142,5 +142,6 @@ def run_rank(
         "counts": counts(rows),
         "features": [row.to_json() for row in rows],
     }
-    (folder / FEATURES).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    (folder / FEATURES).write_text(text, encoding="utf-8")
     return told, rows

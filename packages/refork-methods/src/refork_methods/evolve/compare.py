@@ -27,12 +27,13 @@ from refork_methods.evolve.swap import (
 class JudgeRow:
     """One judge: items judged, share accepted, how it does on the anchor, and machine over human acceptance.
 
-    ``anchor`` is None where it judged no anchor item, ``stringency`` where it cannot be computed.
+    ``acceptance`` is None where its votes tie on every item, ``anchor`` where it judged no anchor item,
+    ``stringency`` where it cannot be computed.
     """
 
     judge: str
     items: int
-    acceptance: Interval
+    acceptance: Interval | None
     anchor: OnAnchor | None
     stringency: Interval | None
 
@@ -113,7 +114,8 @@ def _row(
         if labels.min() != labels.max():
             right = on_anchor(judge, np.array([says[item] for item in known], dtype=np.int8), labels, level)
     ratio = stringency_of(stored, items, [judge], answers[:, None], seed, level)[judge]
-    return JudgeRow(judge, len(items), wilson(int(answers.sum()), len(items), level), right, ratio)
+    accepted = wilson(int(answers.sum()), len(items), level) if items else None
+    return JudgeRow(judge, len(items), accepted, right, ratio)
 
 
 def _pair(

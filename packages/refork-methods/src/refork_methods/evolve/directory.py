@@ -26,7 +26,7 @@ from refork_methods.evolve.search import Runtime, Settings
 from refork_methods.journal import Journal
 
 #: A model's outcomes cost money: a small budget, and the gate that keeps equal judges out.
-SETTINGS: Final = Settings(256, first=32, gate=Gate("paired", looks=3))
+SETTINGS: Final = Settings(256, first=32, gate=Gate("paired"))
 ARTIFACTS: Final = "artifacts.jsonl"
 _HOW: Final = "chat:SPEC as chat:openai:URL#MODEL, or command:COMMAND"
 

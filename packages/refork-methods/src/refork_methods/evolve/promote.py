@@ -127,7 +127,8 @@ class Gate:
 
     ``rule`` decides: ``paired`` (default), or ``best_belief`` as the paper has it. ``rate`` is the
     chance, over all challengers of all ``looks`` at the same anchor, that the paired rule takes in one
-    that is no better (Bonferroni; without traps). ``minimum`` anchor outcomes are needed to be eligible.
+    that is no better (Bonferroni; without traps). ``looks`` None: as many as the search has checkpoints,
+    and one outside a search. ``minimum`` anchor outcomes are needed to be eligible.
     ``control_floor`` is the share of controls that a challenger must accept, where there are any.
     ``anchor_slack`` is the share of anchor items by which a challenger that is examined on traps may
     fall below the incumbent: an incumbent was
@@ -140,7 +141,7 @@ class Gate:
     rule: Rule = "paired"
     eps: float = EPS
     rate: float = 0.05
-    looks: int = 1
+    looks: int | None = None
     minimum: int = 30
     control_floor: float = 0.5
     anchor_slack: float = 0.0
@@ -151,7 +152,8 @@ class Gate:
             raise BadInput(f"unknown rule {self.rule!r}", hint="'paired' or 'best_belief'")
         if not 0 <= self.anchor_slack < 1:
             raise BadInput(f"the anchor slack is {self.anchor_slack!r}; it must lie in [0, 1)", hint="0.05")
-        if not 0 < self.rate < 1 or self.looks < 1 or self.minimum < 1 or not 0 <= self.control_floor <= 1:
+        few = (self.looks is not None and self.looks < 1) or self.minimum < 1
+        if few or not 0 < self.rate < 1 or not 0 <= self.control_floor <= 1:
             raise BadInput(
                 f"rate {self.rate!r}, looks {self.looks}, minimum {self.minimum}, control floor "
                 f"{self.control_floor!r}: the rate in (0, 1), the floor in [0, 1], the others at least 1"
@@ -220,7 +222,7 @@ def promote(incumbent: Tally, challengers: Iterable[Tally], gate: Gate | None = 
     held = Judged(incumbent, _belief(incumbent, terms), None)
     judged = tuple(_judge(one, floor, terms) for one in rivals)
     able = [one for one in judged if one.barred is None]
-    threshold = terms.rate / max(1, len(rivals) * terms.looks)
+    threshold = terms.rate / max(1, len(rivals) * (terms.looks or 1))
     # ``max`` and ``min`` keep the first of equals, and names are sorted.
     best = max(able, key=lambda one: one.belief, default=None)
     surest = min(able, key=lambda one: (_p(one), -one.belief), default=None)

@@ -7,7 +7,7 @@ it. So the events alone replay the run, and a journal that stops early is resume
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, final
 
 import numpy as np
@@ -29,6 +29,8 @@ from refork_methods.journal import Entry, Journal
 class Settings:
     """Outcomes to spend, when judges may change, how fast the archive grows, and the terms of the gate.
 
+    A gate that does not say how often it looks at the anchor looks at every checkpoint.
+
     Raises: BadInput for a budget or schedule that cannot be.
     """
 
@@ -40,8 +42,10 @@ class Settings:
     gate: Gate = field(default_factory=Gate)
 
     def __post_init__(self) -> None:
-        checkpoints(self.first, self.budget, self.ratio)
+        points = checkpoints(self.first, self.budget, self.ratio)
         may_expand(1, 1, self.alpha)
+        if self.gate.looks is None:
+            object.__setattr__(self, "gate", replace(self.gate, looks=max(1, len(points))))
 
 
 class Editor(Protocol):
@@ -119,14 +123,22 @@ def run(
     (:func:`refork_methods.evolve.replay.resume` goes on with one that is not). ``watch`` sees the archive
     after every event; what it raises stops the search between two events, so that it can be resumed.
 
-    Raises: BadInput for a journal with entries, no slots that a cell names, or answers of the runtime that
-        cannot be; Mismatch where the runtime contradicts the archive.
+    Raises: BadInput for a journal with entries, a paired gate with fewer looks than the settings have
+        checkpoints, no slots that a cell names, or answers of the runtime that cannot be; Mismatch where the
+        runtime contradicts the archive.
     Source: arXiv:2606.26294, Algorithm 1; a (node, cell) counts once per judge, which is ours.
     """
     # A clock that stands still: ids cover the time, and two runs of one seed have equal ids.
     log = Journal(clock=lambda: 0.0) if journal is None else journal
     if len(log):
         raise BadInput(f"the journal has {len(log)} entries already", hint="resume it")
+    # Here and not in the settings: a run of before is read with the looks that it had.
+    points, gate = len(checkpoints(settings.first, settings.budget, settings.ratio)), settings.gate
+    if gate.rule == "paired" and (gate.looks or 1) < points:
+        raise BadInput(
+            f"the gate is made for {gate.looks} looks at the anchor, and there are {points} checkpoints",
+            where="gate.looks", hint="leave it out: it is then the number of checkpoints",
+        )  # fmt: skip
     return Search(settings, workspace, slots, runtime, log, watch).run()
 
 

@@ -70,7 +70,8 @@ def _lines(file: Path, threshold: float | None) -> Iterator[Verdict]:
             )  # fmt: skip
         value = verdict_value(row["value"], place, threshold)
         told = None if source is None else str(source)
-        yield Verdict(str(row.get("id", place)), str(judge), str(item), value, told)
+        name_of_row = place if row.get("id") is None else str(row["id"])
+        yield Verdict(name_of_row, str(judge), str(item), value, told)
 
 
 def _rows(file: Path) -> list[tuple[int, Json]]:
@@ -158,7 +159,7 @@ def read_sources(file: Path) -> dict[str, str]:
 
 
 def _item(row: Json, place: str) -> str:
-    item = row.get("id", row.get("item"))
+    item = row.get("item") if row.get("id") is None else row["id"]
     if item is None:
         raise BadInput("an anchor line names its item", where=place, hint='{"id": "a17", "label": 1}')
     return str(item)

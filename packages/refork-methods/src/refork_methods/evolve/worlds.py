@@ -131,7 +131,8 @@ def _settings(base: Settings, given: Json) -> Settings:
     unknown = given.keys() - told.keys() or given.get("gate", {}).keys() - told["gate"].keys()
     if unknown:
         raise BadInput(f"no setting {min(unknown)!r}", where="settings", hint=", ".join(told))
-    gate = told["gate"] | given.get("gate", {})
+    # As many looks as the settings of this run have checkpoints, unless it says otherwise.
+    gate = told["gate"] | {"looks": None} | given.get("gate", {})
     return from_json(Settings, told | given | {"gate": gate}, "settings")
 
 

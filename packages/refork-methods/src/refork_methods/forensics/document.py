@@ -71,11 +71,18 @@ def look_up(document: Any, steps: Steps) -> Any:
 
 
 def resolve(document: Any, steps: Steps) -> Steps:
-    """The path with a final ``[+]`` made the index behind the list's last element."""
+    """The path with a final ``[+]`` made the index behind the list's last element.
+
+    Raises: BadInput where it is no list, and no object that has a field of that name.
+    """
     if steps[-1] != "+":
         return steps
     held = look_up(document, steps[:-1])
-    return (*steps[:-1], len(held)) if isinstance(held, list) else steps
+    if isinstance(held, list):
+        return (*steps[:-1], len(held))
+    if not isinstance(held, dict) or "+" not in held:
+        raise BadInput("[+] appends to a list, and this is none", where=write_path(steps))
+    return steps
 
 
 def with_value(document: Any, steps: Steps, value: Any) -> Any:

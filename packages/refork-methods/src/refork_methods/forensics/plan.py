@@ -59,7 +59,14 @@ class EditPart(_Part):
     name: str | None = None
 
     def intervention(self) -> Intervention:
-        """The edit as an intervention."""
+        """The edit as an intervention; raises BadInput where it says nothing, or two things at once."""
+        given = self.model_fields_set
+        if self.remove and given & {"value", "find"}:
+            raise BadInput("an edit removes its field or writes it", where=self.path, hint="one of the two")
+        if not self.remove and "value" not in given:
+            raise BadInput("an edit needs a value, or remove = true", where=self.path)
+        if self.find is not None and not isinstance(self.value, str):
+            raise BadInput("what takes the place of a span is text", where=self.path)
         if self.remove:
             return Intervention.remove(self.path, self.name)
         if self.find is not None:

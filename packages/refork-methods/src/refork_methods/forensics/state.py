@@ -93,10 +93,10 @@ class State:
     def result_seen(self, design: Design) -> int | None:
         """The entry in which a result of a design was first on record; None where none is.
 
-        Draws of the unedited base tell nothing of what an edit does, and do not count.
+        Draws of the unedited base tell nothing of what an edit does, and do not count where one is tested.
         """
-        found = [self.first_draw[arm.key] for arm in design.arms
-                 if arm.key in self.first_draw and arm.key != BASE_KEY]  # fmt: skip
+        tested = [arm for arm in design.arms if arm.key != BASE_KEY] or design.arms
+        found = [self.first_draw[arm.key] for arm in tested if arm.key in self.first_draw]
         found += [self.evidence_at[item.name] for item in self.evidence.values() if item.design == design.id]
         return min(found, default=None)
 

@@ -167,8 +167,6 @@ def _name_list(names: list[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-# The guard at the registry's door: a tool is admitted whole, or the registry stays as it was.
-
 #: What no repair costs.
 NOTHING = Cost(tokens_in=0, tokens_out=0)
 #: Names that generated code uses otherwise.

@@ -154,8 +154,6 @@ def _pages(step: CallStep) -> list[str]:
     ]
 
 
-# From a plan that came back often enough to a tool: the codifier's input, and one that needs no model.
-#
 # The input's type holds a plan, queries, and nothing of any trajectory: what a run did cannot reach the
 # tool.
 # Source: arXiv:2606.24151, its pattern-aware code generation. The paper's codifier is a language model; the

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from refork_methods.memory.roles.team import Roles
 
 
-# ``refork memory``: experience as text, and as code only where it was used again and again.
-
 app = typer.Typer(
     help="Learn from finished runs: plans, facts, pitfalls; tools from plans that came back often enough.",
     no_args_is_help=True,
@@ -56,6 +54,8 @@ def ingest(
 ) -> None:
     """Read finished runs, in order, and keep what they teach. Passwords become names: secret:app.argument.
 
+    Exit status 1 where a run could not be read: it is named, and can be read again.
+
     Example: refork memory ingest memories/pay runs/monday.jsonl runs/tuesday.jsonl
     """
     from refork.cli.live import LiveProgress
@@ -68,10 +68,14 @@ def ingest(
         told = read_in(memory, found, observe=observe, skip_known=skip_known, progress=progress)
     if as_json:
         print_json(told.to_json())
-        return
-    typer.echo(f"{told.read} runs read, {told.skipped} skipped: {len(told.items)} new items")
-    for item in told.items:
-        typer.echo(f"{item.id}  {item.body.splitlines()[0]}")
+    else:
+        typer.echo(f"{told.read} runs read, {told.skipped} skipped: {len(told.items)} new items")
+        for item in told.items:
+            typer.echo(f"{item.id}  {item.body.splitlines()[0]}")
+        for task, reason in told.failed:
+            typer.echo(f"{task}: not read: {reason}")
+    if told.failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -162,6 +166,8 @@ def codify(
 ) -> None:
     """Make code of the plans that are due, and admit what passes the guard.
 
+    Exit status 1 where a model gave no usable reply: the plan stays due.
+
     Example: refork memory codify memories/pay --catalogue functions.json
     """
     from refork.plain import to_json
@@ -174,14 +180,16 @@ def codify(
     built = codify_due(memory, guard)
     if as_json:
         print_json([to_json(one) for one in built])
-        return
-    for one in built:
-        for tool in one.tools:
-            typer.echo(f"{one.plan}: {tool.name}, from {len(one.tasks)} tasks")
-        for reason in one.reasons:
-            typer.echo(f"{one.plan}: stays text: {reason}")
-    if not built:
-        typer.echo("no plan is due")
+    else:
+        for one in built:
+            for tool in one.tools:
+                typer.echo(f"{one.plan}: {tool.name}, from {len(one.tasks)} tasks")
+            for reason in one.reasons:
+                typer.echo(f"{one.plan}: {'stays due' if one.failed else 'stays text'}: {reason}")
+        if not built:
+            typer.echo("no plan is due")
+    if any(one.failed for one in built):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -76,7 +76,10 @@ def rent_or_buy_theta(build_cost: float, saving: float) -> int:
                 where=name,
                 hint="where code saves nothing, keep the plan as text",
             )
-    return max(1, math.ceil(build_cost / saving))
+    rents = build_cost / saving
+    # 2.1 / 0.3 is 7.000000000000001: a quotient that is whole up to rounding is that whole number.
+    whole = round(rents)
+    return max(1, whole if math.isclose(rents, whole, rel_tol=1e-12) else math.ceil(rents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def skeleton_of(run: RunTrajectory, reads: Callable[[str], bool] = only_reads) -
     draft = _PartialSkeleton(tokens_of(run.query), run.context)
     try:
         for call in _folded([step for step in run.steps if step.function and not step.failed], reads):
-            _add(draft, call)
+            _add(draft, call, reads)
         answer = _answer(draft, run)
     except _Unknown:
         return ()
@@ -187,13 +187,13 @@ def _vary(steps: Sequence[RunStep]) -> str | None:
     return varying[0] if len(varying) == 1 else None
 
 
-def _add(draft: _PartialSkeleton, call: _Call) -> None:
+def _add(draft: _PartialSkeleton, call: _Call, reads: Callable[[str], bool]) -> None:
     if call.many:
         _add_each(draft, call)
         return
     arguments = tuple((key, _source(draft, key, value)) for key, value in call.arguments.items())
     known = next((s for s in draft.steps if s.function == call.function and s.arguments == arguments), None)
-    if known is not None and only_reads(call.function):
+    if known is not None and reads(call.function):
         draft.results.append((known.name, call.result))
         return
     name = draft.name(call.function.rpartition(".")[2])

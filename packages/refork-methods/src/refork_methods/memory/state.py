@@ -132,9 +132,6 @@ def break_even(build: float, without: float, execution: float, selection: float 
     return 0 if build == 0 and saving == 0 else None
 
 
-# What a memory holds, derived from its log and from nothing else.
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One task that ran: what it was given, what it called, how it went."""
@@ -153,11 +150,13 @@ class MemoryState:
 
     ``items`` and ``tools`` are all there ever were, by id and by name, in order; what may be returned is in
     :meth:`texts` and :meth:`live_tools`. ``functions`` are digests of what was documented of a tool's
-    functions when it was admitted; ``refused`` has the last refusal of plans whose code was tried.
+    functions when it was admitted; ``since`` says how many tasks had been observed when an item came;
+    ``refused`` has the last refusal of plans whose code was tried.
     """
 
     events: int = 0
     items: Mapping[str, MemoryItem] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
     tools: Mapping[str, Tool] = field(default_factory=dict)
     functions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     demoted: Mapping[str, str] = field(default_factory=dict)
@@ -236,12 +235,13 @@ def after(state: MemoryState, entry: Entry) -> MemoryState:
 
 
 def _with_items(state: MemoryState, items: Iterable[MemoryItem]) -> MemoryState:
-    known = dict(state.items)
+    known, since = dict(state.items), dict(state.since)
     for item in items:
         known[item.id] = item
+        since.setdefault(item.id, len(state.observed))
         if item.supersedes is not None:
             known[item.supersedes] = replace(known[item.supersedes], valid=False)
-    return replace(state, items=known)
+    return replace(state, items=known, since=since)
 
 
 def _observed(state: MemoryState, entry: Entry) -> MemoryState:

@@ -65,8 +65,6 @@ class StreamAgent(Protocol):
         ...
 
 
-# Streams of tasks with and without a memory: one agent, five arms, learning from the same runs.
-#
 # Source: the arms are those that arXiv:2606.24151 compares; the runner is ours, over any agent that takes
 # texts and tools.
 

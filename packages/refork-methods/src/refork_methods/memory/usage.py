@@ -175,14 +175,14 @@ def _offers(state: MemoryState, tool: str) -> int:
 
 
 def _stale(state: MemoryState, idle: int) -> list[Concern]:
-    if len(state.observed) < idle:
-        return []
+    before = len(state.observed) - idle
     recent = list(state.observed.values())[-idle:]
     used = {name for seen in recent for name in seen.items}
     return [
         Concern(f"stale {one.kind}", one.id, f"none of the last {idle} tasks was given it")
         for one in state.texts()
-        if one.id not in used
+        # A text that came since could not be given to all of them.
+        if one.id not in used and state.since[one.id] <= before
     ]
 
 

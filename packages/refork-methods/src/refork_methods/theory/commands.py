@@ -511,7 +511,8 @@ def _print_power(table: PowerTable) -> None:
             "".join(f"{value:8.2f}" for value in one.power) if one.power else "       -" * len(table.numbers)
         )
         needed = "none" if one.needed is None else str(one.needed)
-        told = f"{one.statistic} {one.mine:.3f} against {one.other:.3f}"
+        mine, other = ("-" if mean is None else f"{mean:.3f}" for mean in (one.mine, one.other))
+        told = f"{one.statistic} {mine} against {other}"
         typer.echo(f"{one.design:<{wide}} {values}  {needed:>13}  {one.jsd:.4f}  {told}")
     share = table.passing
     typer.echo(

@@ -20,7 +20,9 @@ THRESHOLD: Final = 0.0407
 
 
 def jsd(p: Float[Array, "... outcomes"], q: Float[Array, "... outcomes"]) -> Float[Array, "..."]:
-    """Jensen-Shannon divergence of distributions along the last axis, in nats: 0 iff equal, at most ln 2.
+    """Jensen-Shannon divergence of distributions along the last axis, in nats.
+
+    0 iff they are equal, at most ln 2, and symmetric.
 
     Raises: BadInput for unequal shapes, negative chances, or sums that are not 1.
     Source: Lin, Divergence measures based on the Shannon entropy (1991).

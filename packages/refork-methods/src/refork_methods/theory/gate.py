@@ -62,11 +62,20 @@ def welch_from_moments(
         return Test(math.nan, 1.0, "Welch t")
     error, freedom = _error((mine[1], other[1]), sizes)
     gap = mine[0] - other[0]
+    if _constant(mine, other):
+        return Test(0.0, 1.0, "Welch t")
     if error == 0:
-        return Test(0.0, 1.0, "Welch t") if gap == 0 else Test(math.copysign(math.inf, gap), 0.0, "Welch t")
+        return Test(math.copysign(math.inf, gap), 0.0, "Welch t")
     t = gap / error
     # The lower tail: 1 less the distribution function would round a small p to 0.
     return Test(t, float(2 * stdtr(freedom, -abs(t))), "Welch t")
+
+
+def _constant(mine: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether all values are one number, up to rounding."""
+    # The mean of fifty times 0.1 is not that of thirty times 0.1, in the last digit.
+    rounding = 1e-12 * max(abs(mine[0]), abs(other[0]))
+    return abs(mine[0] - other[0]) <= rounding and max(mine[1], other[1]) <= rounding**2
 
 
 def _error(variances: tuple[float, float], sizes: tuple[int, int]) -> tuple[float, float]:
@@ -96,8 +105,10 @@ def welch_power(
         raise BadInput(f"{kept_people} people cannot show a difference", hint="at least two on each side")
     error, freedom = _error((mine[1], other[1]), (kept_people, kept_people))
     gap = abs(mine[0] - other[0])
+    if _constant(mine, other):
+        return 0.0
     if error == 0:
-        return 1.0 if gap > 0 else 0.0
+        return 1.0
     if gap / error > 37:  # beyond what the noncentral distribution is computed for
         return 1.0
     edge = float(stdtrit(freedom, 1 - alpha / 2))
@@ -163,7 +174,7 @@ def gate(
         reason = f"{mine.metric!r} is not defined for two people or more of each theory"
         return GateResult(False, reason, mine, other, kept_people, level)
     one, two = sides[0], sides[1]
-    if one[1] == two[1] == 0 and one[0] == two[0]:
+    if _constant(one, two):
         reason = f"{mine.metric!r} is the same for everybody"
         return GateResult(False, reason, mine, other, kept_people, level, 1.0, 0.0)
     p = welch_from_moments(one, two, kept_people).p

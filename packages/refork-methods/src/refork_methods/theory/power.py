@@ -36,14 +36,15 @@ NUMBERS: Final = (10, 25, 50, 100)
 class DesignPower:
     """One design and the statistic that tells two theories apart by the fewest people.
 
+    ``mine`` and ``other``: its mean over each theory's people; None where it is not defined.
     ``power``: chance of showing the difference for each of the asked numbers of people on a side. ``needed``:
     people for a power of 0.8; None where 100,000 are too few. ``jsd``: sequence divergence, nats.
     """
 
     design: str
     statistic: str
-    mine: float
-    other: float
+    mine: float | None
+    other: float | None
     jsd: float
     power: tuple[float, ...]
     needed: int | None
@@ -123,8 +124,8 @@ def _row(
     return DesignPower(
         name,
         one.metric,
-        one.mean or 0.0,
-        two.mean or 0.0,
+        one.mean,
+        two.mean,
         apart,
         power,
         int(needed) if needed < np.inf else None,

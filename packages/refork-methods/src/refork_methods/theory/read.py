@@ -145,6 +145,8 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     for body in table:
         place = f"{path}:{table.line_num}"
         row = {name: (body.get(name) or "").strip() for name in names}
+        if not row["subject_id"]:
+            raise BadInput("the row does not say whose choice it is", where=place, hint="subject_id")
         if row["response"] not in ("0", "1"):
             raise BadInput(f"the response is {row['response']!r}", where=place, hint="0 for A, 1 for B")
         for name in _MEASURED:
@@ -261,9 +263,13 @@ def _field(body: Json, name: str, where: str) -> int:
     return value
 
 
+def _is_whole(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and value.is_integer())
+
+
 def _ratings(body: Mapping[str, Any], name: str, where: str) -> tuple[int, ...]:
     row = body.get(name)
-    if not isinstance(row, list | tuple) or any(isinstance(x, bool | str) or x != int(x) for x in row):
+    if not isinstance(row, list | tuple) or not all(_is_whole(x) for x in row):
         raise BadInput(f"the ratings {name!r} are {row!r}, and no list of whole numbers", where=where)
     return tuple(int(x) for x in row)
 
@@ -272,7 +278,7 @@ def _cell(row: Mapping[str, str], name: str, where: str) -> tuple[float, ...]:
     text = row[name]
     try:
         found = tuple(float(x) for x in (json.loads(text) if text.startswith("[") else text.split()))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"{name!r} is {text!r}, and no list of numbers", where=where) from error
     if not found:
         raise BadInput(f"{name!r} is empty", where=where)
@@ -282,5 +288,5 @@ def _cell(row: Mapping[str, str], name: str, where: str) -> tuple[float, ...]:
 def _gamble(row: Mapping[str, str], name: str, where: str) -> tuple[tuple[float, float], ...]:
     try:
         return tuple((float(x), float(p)) for x, p in json.loads(row[name]))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"{name!r} is {row[name]!r}, and no list of [outcome, chance]", where=where) from error

@@ -23,7 +23,13 @@ _BLOCK: Final = 20_000
 #: Runs beside the theory's code. History is a tuple of {"stimulus", "response"}, oldest first.
 _DRIVER: Final = """
 
-def refork_law(parameters, stimulus, history):
+def refork_copy(value):
+    if isinstance(value, dict):
+        return {name: refork_copy(one) for name, one in value.items()}
+    return [refork_copy(one) for one in value] if isinstance(value, list) else value
+
+
+def refork_probs(parameters, stimulus, history):
     chances = predict(dict(parameters), stimulus, history)
     if not isinstance(chances, (list, tuple)) or len(chances) != 2:
         raise ValueError("predict must return two probabilities, and returned " + repr(chances)[:200])
@@ -34,7 +40,7 @@ def refork_law(parameters, stimulus, history):
 
 
 def refork_chances(apis, tools, people, stimuli):
-    return [[refork_law(p, dict(s), ())[1] for s in stimuli] for p in people]
+    return [[refork_probs(p, refork_copy(s), ())[1] for s in stimuli] for p in people]
 
 
 def refork_respond(apis, tools, people, stimuli, orders, noise, remember):
@@ -42,12 +48,12 @@ def refork_respond(apis, tools, people, stimuli, orders, noise, remember):
     for p, order, numbers in zip(people, orders, noise):
         history, row = (), []
         for shown, number in zip(order, numbers):
-            action = policy(refork_law(p, dict(stimuli[shown]), history), number)
+            action = policy(refork_probs(p, refork_copy(stimuli[shown]), history), number)
             if isinstance(action, bool) or action not in (0, 1):
                 raise ValueError("policy must return 0 or 1, and returned " + repr(action)[:200])
             row.append(action)
             if remember:
-                history = history + ({"stimulus": dict(stimuli[shown]), "response": action},)
+                history = history + ({"stimulus": refork_copy(stimuli[shown]), "response": action},)
         answers.append(row)
     return answers
 """
@@ -150,7 +156,7 @@ class SandboxedTheory:
     def _table(self, rows: list[list[float]], shape: tuple[int, int]) -> Float[Array, "people columns"]:
         try:
             table = np.asarray(rows, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BadInput("its code returned no table of numbers", where=f"theory {self.name!r}") from error
         if table.shape != shape:
             raise BadInput(f"its code returned a table of shape {table.shape}", where=f"theory {self.name!r}")

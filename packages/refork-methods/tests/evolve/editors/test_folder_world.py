@@ -6,13 +6,15 @@ import pytest
 from refork.chat import ScriptedChat
 from refork.errors import BadInput
 from refork.plain import canonical
+from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.editors.by_chat import ChatDrafter
 from refork_methods.evolve.editors.edits import FolderEditor
-from refork_methods.evolve.editors.folder import files_of
+from refork_methods.evolve.editors.folder import AGENT, JUDGE, files_of, part_of, workspace
 from refork_methods.evolve.editors.judges import ChatRunner
 from refork_methods.evolve.editors.material import Artifacts, Example, Task, check_material, read_lines
-from refork_methods.evolve.editors.world import AGENT, JUDGE, SLOT, Bench, open_folder, part_of
+from refork_methods.evolve.editors.world import LABELS, SLOT, Bench, FolderEvaluator, open_folder
 from refork_methods.evolve.promote import Gate
+from refork_methods.evolve.records import Cell
 from refork_methods.evolve.replay import replay, resume
 from refork_methods.evolve.search import Settings, run
 from refork_methods.journal import Journal
@@ -138,6 +140,31 @@ def test_work_without_a_verdict_is_not_accepted_and_counted_and_on_the_anchor_un
     before = evaluator.unanswered
     assert evaluator.evaluate(archive, 0, cell, None)[0] == 0
     assert evaluator.unanswered == before + 1
+
+
+@pytest.mark.parametrize(
+    ("gone", "accepted"), [(["judge.md"], False), (["agent.md"], False), (["notes.md"], True), ([], True)]
+)
+def test_an_edit_may_not_leave_a_directory_without_a_part(gone, accepted):
+    archive, edits = Archive(), []
+    archive.apply("begin", {"slots": [], "workspace": workspace({**SEED, "notes.md": "n"})})
+    answer = {"why": "w", "write": {"new.md": "x"}, "delete": gone}
+    editor = FolderEditor(ChatDrafter(ScriptedChat(lambda _: json.dumps(answer))), listener=edits.append)
+    assert (editor.edit(archive, 0, 1) is not None) == accepted
+    assert edits[-1].refused == ("" if accepted else f"it leaves no file of the {gone[0][:-3]}")
+
+
+def test_a_node_that_has_no_judge_is_wrong_on_examples_and_holds_up_nobody():
+    judge = ChatRunner(ScriptedChat(lambda _: "verdict: accept"))
+    bench = Bench(judge, judge, tuple(TASKS), tuple(EXAMPLES), Artifacts())
+    archive = Archive()
+    archive.apply("begin", {"slots": [], "workspace": workspace(SEED)})
+    for files in ({"agent.md": "skill 1"}, {**SEED, "judge.md": "likes what is true"}):
+        archive.apply("expand", {"parent": 0, "workspace": workspace(files)})
+    outcome, judged, _ = FolderEvaluator(bench).evaluate(archive, 1, Cell(JUDGE, "e1"), None)
+    assert (outcome, judged) == (0, LABELS)
+    last = bench.judge_of(files_of(archive.workspaces[2]))
+    assert bench.judge_by_id(archive, last.id).id == last.id
 
 
 def test_parts_are_folders_or_files_of_their_name():

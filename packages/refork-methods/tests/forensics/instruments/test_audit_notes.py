@@ -71,6 +71,7 @@ def test_notes_are_read_from_recorded_rollouts(audited):
     found = arm_of("audited", arm, TargetJudge())
     notes = notes_of(trajectories)
     assert found.hits == len(notes) > 0
+    assert notes_of([*trajectories, *trajectories]) == notes, "a call that rollouts share was made once"
     assert all(note for _, note in notes), "the scripted agent writes one when asked"
     reader = Patterns.of(work="too much", fun="fun")
     stated = {a.name: a for a in stated_motives(trajectories, reader)}

@@ -9,9 +9,10 @@ import pytest
 from refork.errors import BadInput, CannotDo
 from refork.forking import fork
 from refork.growing.plant import plant_prompt
-from refork.judge import MatchJudge
+from refork.judge import MatchJudge, Verdict
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
+from refork.tree.score import Producer
 from refork_methods.forensics.instruments.logprob_prefill import (
     ever_exceeds,
     logprob_prefill,
@@ -72,6 +73,33 @@ def test_levels_are_the_exact_log_probs_and_split_the_rollouts(tree, policy):
     assert told["p"] == found.result.p
     one_sided = logprob_prefill(ends, policy, "\n\ngo", grader=MatchJudge("go"), threshold=1.0)
     assert one_sided.result is None, "no level exceeds probability 1"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts"),
+    [
+        (Verdict(0.0, "unfinished"), (0, 0, 0, 1)),
+        (Verdict(None, "unfinished"), (0, 0, 0, 1)),
+        (Verdict(0.0, "asked"), (1, 0, 1, 0)),
+        (Verdict(None), (0, 1, 0, 0)),
+        (Verdict(0.0), (1, 0, 0, 0)),
+    ],
+)
+def test_rollouts_end_as_their_verdict_says(tree, policy, verdict, counts):
+    class Told:
+        score, producer = "told", Producer("told", "1", {})
+
+        def judge(self, _trajectory):
+            return verdict
+
+    root = plant_prompt(tree, policy, "q?")
+    arm = fork(root, policy, 20, settings=Sampling(max_tokens=8))
+    found = logprob_prefill([tree.at(d.leaf) for d in arm.draws], policy, "\n\ngo", grader=Told())
+    halves = (found.rose, found.stayed)
+    names = ("runs", "failed", "asked", "unfinished")
+    assert tuple(sum(getattr(half, name) for half in halves) for name in names) == tuple(
+        20 * one for one in counts
+    )
 
 
 def test_it_needs_log_probs_of_given_text(tree, policy):

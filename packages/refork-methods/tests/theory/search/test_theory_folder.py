@@ -12,7 +12,7 @@ from refork.errors import BadInput, Mismatch
 from refork.sandbox import Sandbox
 from refork_methods.theory.read import read_csv_trials
 from refork_methods.theory.sandboxed import LIMITS
-from refork_methods.theory.search.audit import audit_theories
+from refork_methods.theory.search.audit import _answers, audit_theories
 from refork_methods.theory.search.folder import Recipe, read_theories, resume_theories, run_theories
 from refork_methods.theory.search.heldout import score_held_out
 from refork_methods.theory.search.settings import TheorySettings
@@ -86,6 +86,16 @@ def test_an_audit_sees_what_was_changed(run, sandbox, tmp_path):
     assert "record was changed" in audit_theories(tmp_path, sandbox).findings[0]
 
 
+def test_an_audit_finds_designs_that_the_people_no_longer_have(run):
+    class Changed:
+        def remaining_people(self, experiment, planned):
+            raise BadInput("the file has no choices of this experiment")
+
+    found = list(_answers(run[1], Changed()))
+    assert len(found) == len(run[1].observed)
+    assert all("no choices" in one for one in found)
+
+
 def test_an_audit_sees_a_forged_chain(run, sandbox, tmp_path):
     """Predictions written anew with right digests do not come out the same."""
     from refork_methods.theory.search.record import Record
@@ -112,6 +122,8 @@ def test_statistics_are_read_strictly_and_code_runs_alone(run, sandbox):
     odd = {"kind": "code", "name": "n", "source": "def metric(trials):\n    return len(trials)\n"}
     metric = metric_of(read_statistic(odd), one.experiment, sandbox)
     assert metric(one.trials.of(0)) == len(one.trials.of(0).response)
+    huge = {"kind": "code", "name": "n", "source": "def metric(trials):\n    return 10**400\n"}
+    assert metric_of(read_statistic(huge), one.experiment, sandbox)(one.trials) is None
     for bad in ({"kind": "code", "name": "n", "source": "import os\n"},):
         with pytest.raises(BadInput, match="may not run"):
             metric_of(read_statistic(bad), one.experiment, sandbox)

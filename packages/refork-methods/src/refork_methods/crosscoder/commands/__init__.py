@@ -151,7 +151,8 @@ def steer(
     )
     if picture is not None:
         title = f"feature {features} of model {which}, {curve.prompts} tasks of {world}"
-        picture.write_text(steering_figure(curve.alphas, rows, band, curve.clean, title).svg())
+        drawn = steering_figure(curve.alphas, rows, band, curve.clean, title).svg()
+        picture.write_text(drawn, encoding="utf-8")
     if as_json:
         print_json(curve.to_json() | {"best": to_json(best)})
         return

@@ -10,7 +10,7 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.editors.editor_view import EditorView, editor_view
-from refork_methods.evolve.editors.folder import Files, check_files, diff, workspace
+from refork_methods.evolve.editors.folder import AGENT, JUDGE, Files, check_files, diff, part_of, workspace
 
 
 @final
@@ -62,7 +62,7 @@ class FolderEditor:
     """An editor of directories: a drafter's files are checked, held against the parent's, and diffed.
 
     ``fixed``: paths that an edit may not touch, such as a test or a driver. Every edit, valid or not, is told
-    to ``listener``; an edit that changes nothing is invalid.
+    to ``listener``; an edit that changes nothing, or leaves no agent or judge, is invalid.
     """
 
     def __init__(
@@ -96,4 +96,7 @@ class FolderEditor:
 
     def _touched(self, before: Files, after: Files) -> str:
         gone = sorted(path for path in self._fixed if before.get(path) != after.get(path))
-        return f"{gone[0]} may not be changed" if gone else ""
+        if gone:
+            return f"{gone[0]} may not be changed"
+        lost = [name for name in (AGENT, JUDGE) if part_of(before, name) and not part_of(after, name)]
+        return f"it leaves no file of the {lost[0]}" if lost else ""

@@ -14,7 +14,8 @@ from refork.types import Json
 
 #: Path within the directory, with slashes, and the file's text.
 Files: TypeAlias = Mapping[str, str]
-
+#: The two parts of a directory, which are its roles as well.
+AGENT, JUDGE = "agent", "judge"
 
 #: Files that a workspace may have, bytes of one, bytes of all, and parts of a path.
 MOST_FILES: Final = 64
@@ -39,6 +40,15 @@ def check_path(path: str) -> str:
     if bad:
         raise BadInput(f"no path of a workspace: {path[:200]!r}", hint="such as prompts/writer.md")
     return path
+
+
+def part_of(files: Files, name: str) -> dict[str, str]:
+    """The files of a part: the folder ``name``, and files of that name with any ending beside it."""
+    return {
+        path: text
+        for path, text in files.items()
+        if path.startswith(f"{name}/") or ("/" not in path and PurePosixPath(path).stem == name)
+    }
 
 
 def check_files(files: Files) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final, final
 
 import numpy as np
@@ -16,26 +16,25 @@ from refork.types import Json
 from refork_methods.evolve.archive import Archive
 from refork_methods.evolve.belief import best_beliefs
 from refork_methods.evolve.editors.edits import FolderEditor
-from refork_methods.evolve.editors.folder import Files, files_of, read_folder, workspace
+from refork_methods.evolve.editors.folder import (
+    AGENT,
+    JUDGE,
+    Files,
+    files_of,
+    part_of,
+    read_folder,
+    workspace,
+)
 from refork_methods.evolve.editors.judges import PartJudge, Runner
 from refork_methods.evolve.editors.material import Artifacts, Example, Task, check_material
 from refork_methods.evolve.promote import RIGHT, UNANSWERED, WRONG, Tally, tally
 from refork_methods.evolve.records import Cell, EvaluatorSlot, own_counts
 from refork_methods.evolve.search import Runtime
 
-#: The two parts of a directory, which are its roles as well, and the judge's slot.
-AGENT, JUDGE, SLOT = "agent", "judge", "verdicts"
+#: The judge's slot.
+SLOT = "verdicts"
 TEST: Final = "expected answer"
 LABELS: Final = "labels"
-
-
-def part_of(files: Files, name: str) -> dict[str, str]:
-    """The files of a part: the folder ``name``, and files of that name with any ending beside it."""
-    return {
-        path: text
-        for path, text in files.items()
-        if path.startswith(f"{name}/") or ("/" not in path and PurePosixPath(path).stem == name)
-    }
 
 
 @final
@@ -60,8 +59,9 @@ class Bench:
     def judge_by_id(self, archive: Archive, judge: str) -> PartJudge:
         """The judge of an id; raises BadInput where no node has it."""
         for body in archive.workspaces:
-            found = self.judge_of(files_of(body))
-            if found.id == judge:
+            files = files_of(body)
+            # Edits may not take a judge away; a node of a run that began before that may have none.
+            if part_of(files, JUDGE) and (found := self.judge_of(files)).id == judge:
                 return found
         raise BadInput(f"no node's judge is {judge!r}")
 
@@ -93,6 +93,8 @@ class FolderEvaluator:
         bench, files = self._bench, files_of(archive.workspaces[node])
         if cell.role == JUDGE:
             example = self._examples[cell.task]
+            if not part_of(files, JUDGE):
+                return 0, LABELS, artifact or f"{node}:{cell.task}:no judge"
             judge = bench.judge_of(files)
             said = judge.judge(example.task, example.artifact).value
             return int(said == example.label), LABELS, artifact or f"{node}:{cell.task}:{judge.id[:12]}"
@@ -158,7 +160,6 @@ class FolderExaminer:
         found: dict[str, PartJudge] = {}
         for node in np.argsort(-beliefs, kind="stable"):
             files = files_of(archive.workspaces[int(node)])
-            # A workspace may have lost its judge by an edit: it is no candidate.
             if part_of(files, JUDGE) and len(found) < self._challengers:
                 one = self._bench.judge_of(files)
                 if one.id != slot.judge:

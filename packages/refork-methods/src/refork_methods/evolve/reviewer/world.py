@@ -39,7 +39,7 @@ from refork_methods.evolve.search import Runtime, Settings, run
 from refork_methods.journal import Journal
 
 #: The terms that the documented runs are made on. The slack: see :class:`Gate`.
-SETTINGS: Final = Settings(1600, first=128, gate=Gate("paired", looks=4, anchor_slack=0.05))
+SETTINGS: Final = Settings(1600, first=128, gate=Gate("paired", anchor_slack=0.05))
 _LEAST_CUT, _MOST_CUT = 0.05, 0.95
 #: Settings that an edit tries, the share of reports held back to compare them, and the chance of a flip.
 _PROPOSALS, _HELD_BACK, _FLIP = 8, 0.33, 0.25

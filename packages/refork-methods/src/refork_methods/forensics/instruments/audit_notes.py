@@ -147,12 +147,14 @@ class AuditNotes:
 
 def notes_of(trajectories: Sequence[Trajectory]) -> list[tuple[str, str | None]]:
     """Every target call that went through: the node of the answer, and the note (None: none was given)."""
-    return [
-        (step.node.id, step.node.extra.get("audit_note"))
+    # By node: rollouts that were forked behind a call share it, and it was made once.
+    found = {
+        step.node.id: step.node.extra.get("audit_note")
         for trajectory in trajectories
         for step in trajectory
         if step.node.kind == "observation" and step.node.extra.get("audit") == "let through"
-    ]
+    }
+    return list(found.items())
 
 
 def stated_motives(trajectories: Sequence[Trajectory], reader: Reader) -> list[Arm]:

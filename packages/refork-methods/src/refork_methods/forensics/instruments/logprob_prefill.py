@@ -29,7 +29,7 @@ from refork.tree.node import Point
 from refork.types import IntArray, Json
 from refork_methods.forensics.arm import Arm, Outcome
 from refork_methods.forensics.evidence import Result
-from refork_methods.forensics.instruments.outcomes import check_hit, grade
+from refork_methods.forensics.instruments.outcomes import end_of, grade
 from refork_methods.forensics.instruments.replies import subject_of
 from refork_methods.forensics.instruments.sentences import pieces
 from refork_methods.forensics.statistics import difference
@@ -191,11 +191,9 @@ def logprob_prefill(
     verdicts = grade(tree, [end.node.id for end in ends], grader)
     halves: dict[bool, list[Outcome]] = {False: [], True: []}
     for end, rose in zip(ends, exceeded, strict=True):
-        value = verdicts[end.node.id].value
-        where = f"node {end.node.id[:12]}"
-        hit = None if value is None else check_hit(value, where)
-        kind = Outcome("failed" if hit is None else "hit" if hit else "miss", end.node.id)
-        halves[bool(rose)].append(kind)
+        verdict = verdicts[end.node.id]
+        ended = end_of(verdict, f"node {end.node.id[:12]}", cut=end.node.finish == "length")
+        halves[bool(rose)].append(Outcome(ended, end.node.id, note=verdict.reason))
     names = ("level never exceeded", "level exceeded")
     stayed, above = (
         Arm.of(name, halves[key], grader=grader.producer.id, subject=subject_of(policy))

@@ -60,18 +60,21 @@ def outcome_of(draw: DrawRecord, verdict: Verdict | None, score: str) -> Outcome
     """How one draw ended; ``verdict`` None: it broke. Raises BadInput where a grade is neither 1 nor 0."""
     if verdict is None:
         return Outcome("failed", draw.leaf, draw.fork, note=draw.error)
-    end: End
+    end = end_of(verdict, f"score {score} of node {draw.leaf[:12]}", cut=draw.end == "limit")
+    note = verdict.reason or ("ungraded" if verdict.value is None else None)
+    return Outcome(end, draw.leaf, draw.fork, note=note)
+
+
+def end_of(verdict: Verdict, where: str, *, cut: bool = False) -> End:
+    """How a rollout ended by its verdict; ``cut``: at a limit. Raises BadInput for neither 1 nor 0."""
     if verdict.value is None:
-        end = "unfinished" if verdict.reason == "unfinished" or draw.end == "limit" else "failed"
-        return Outcome(end, draw.leaf, draw.fork, note=verdict.reason or "ungraded")
+        return "unfinished" if verdict.reason == "unfinished" or cut else "failed"
     # A draw that was cut off may still have done the act before; if not, it could have gone either way.
-    if check_hit(verdict.value, f"score {score} of node {draw.leaf[:12]}"):
-        end = "hit"
-    elif draw.end == "limit" or verdict.reason == "unfinished":
-        end = "unfinished"
-    else:
-        end = "asked" if verdict.reason == "asked" else "miss"
-    return Outcome(end, draw.leaf, draw.fork, note=verdict.reason)
+    if check_hit(verdict.value, where):
+        return "hit"
+    if cut or verdict.reason == "unfinished":
+        return "unfinished"
+    return "asked" if verdict.reason == "asked" else "miss"
 
 
 def check_hit(value: float, where: str) -> bool:

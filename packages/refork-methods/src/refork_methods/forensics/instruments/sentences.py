@@ -154,7 +154,7 @@ def _turns(trajectory: Trajectory) -> list[tuple[_Turn, Step | None]]:
 
 
 def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> list[Piece]:
-    """The sentences (paragraphs, turns) that the policy said on the trajectory that ends at a point.
+    """The sentences (paragraphs, turns) that the policy generated on the trajectory that ends at a point.
 
     The cuts lie on whole tokens, so a piece's text is what its tokens add. ``behind``: only those behind a
     point of the trajectory, the first of which begins there; then there may be none.
@@ -178,8 +178,8 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
             raise BadInput("the trajectory does not pass this point", where=behind.address)
     found: list[Piece] = []
     for number, (turn, answer) in enumerate(turns):
-        said = turn.tokens_before(index, behind.keep) if behind is not None else 0
-        if said is None:
+        skipped = turn.tokens_before(index, behind.keep) if behind is not None else 0
+        if skipped is None:
             continue
         last = turn.steps[-1]
         # Behind a turn that was answered stands the answer: what comes next sees it.
@@ -188,15 +188,15 @@ def pieces(end: Point, unit: Unit = "sentence", behind: Point | None = None) -> 
             if answer is None
             else Point(answer.node, answer.keep, end.tree)
         )
-        found += _pieces_of(turn, number, after, end.tree, unit, said)
+        found += _pieces_of(turn, number, after, end.tree, unit, skipped)
     return found
 
 
-def _pieces_of(turn: _Turn, number: int, after: Point, tree: Tree, unit: Unit, said: int) -> list[Piece]:
-    """Pieces of one turn behind its first ``tokens_before`` tokens."""
+def _pieces_of(turn: _Turn, number: int, after: Point, tree: Tree, unit: Unit, skipped: int) -> list[Piece]:
+    """Pieces of one turn behind its first ``skipped`` tokens."""
     first = turn.steps[0]
     text = "".join(step.text for step in turn.steps)
-    if unit == "turn" and said:
+    if unit == "turn" and skipped:
         return []
     if unit == "turn":
         whole = first.node.tokens is None and first.node.parent is not None
@@ -204,12 +204,12 @@ def _pieces_of(turn: _Turn, number: int, after: Point, tree: Tree, unit: Unit, s
         begin = tree.at(first.node.parent) if whole and first.node.parent else Point(first.node, 0, tree)
         return [Piece(text, number, begin, after)]
     offsets = turn.offsets()
-    if said >= len(offsets):
+    if skipped >= len(offsets):
         return []
-    base = int(offsets[said - 1]) if said else 0
+    base = int(offsets[skipped - 1]) if skipped else 0
     rest = text[base:]
     ends = sentence_ends(rest) if unit == "sentence" else paragraph_ends(rest)
-    cuts = [cut + said for cut in token_cuts(ends, offsets[said:] - base)]
-    points = [turn.point(said, tree), *(turn.point(cut, tree) for cut in cuts[:-1]), after]
+    cuts = [cut + skipped for cut in token_cuts(ends, offsets[skipped:] - base)]
+    points = [turn.point(skipped, tree), *(turn.point(cut, tree) for cut in cuts[:-1]), after]
     spans = [base, *(int(offsets[cut - 1]) for cut in cuts)]
     return [Piece(text[spans[i] : spans[i + 1]], number, points[i], points[i + 1]) for i in range(len(cuts))]

@@ -93,8 +93,6 @@ def prompt_messages(system: str, **parts: object) -> list[Message]:
     return [{"role": "system", "content": system}, {"role": "user", "content": "\n\n".join(blocks)}]
 
 
-# Reflector, screener and manager by any chat model. The prompts are ours.
-
 #: Rounds in which a reflector may open steps.
 OPENINGS = 3
 

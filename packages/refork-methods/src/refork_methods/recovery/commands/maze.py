@@ -173,7 +173,8 @@ def train(
 
         line = Line("moves", [Dot(x, y) for x, y in found.curve], marks=False)
         plane = Plane("update", "expected moves to the target", unit="number", log=True)
-        plot.write_text(curves([line], name=f"{report['method']} on the maze {shape}", plane=plane).svg())
+        drawn = curves([line], name=f"{report['method']} on the maze {shape}", plane=plane).svg()
+        plot.write_text(drawn, encoding="utf-8")
     if as_json:
         print_json(report)
         return

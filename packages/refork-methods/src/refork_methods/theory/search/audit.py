@@ -130,16 +130,15 @@ def _predictions(search: TheorySearch) -> Iterator[str]:
 
 def _answers(search: TheorySearch, people: Participants) -> Iterator[str]:
     for one in search.observed:
-        planned = people.remaining_people(one.observation.experiment, search.settings.people)
-        kept = len(one.observation.trials.people)
-        if kept < planned:
-            yield f"{one.name} has {kept} people, and its gate was for {planned}"
         try:
+            planned = people.remaining_people(one.observation.experiment, search.settings.people)
             again = people.answer(one.observation.experiment, search.settings.people, one.key)
         except UserError as error:
             yield f"{one.name}: {error}"
             continue
         trials = one.observation.trials
+        if len(trials.people) < planned:
+            yield f"{one.name} has {len(trials.people)} people, and its gate was for {planned}"
         same = all(
             np.array_equal(getattr(again, name), getattr(trials, name))
             for name in ("person", "stimulus", "response")

@@ -118,7 +118,8 @@ def run_theories(
     # Before the recipe is written: the folder of another search must keep its own.
     record.agree("start", search.facts())
     with _writing(out):
-        (out / RECIPE).write_text(json.dumps(recipe.to_json(), indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(recipe.to_json(), indent=2, ensure_ascii=False) + "\n"
+        (out / RECIPE).write_text(text, encoding="utf-8")
     with Interrupt() as stop:
         outcome = search.run(progress, lambda: stop.asked)
     with _writing(out):

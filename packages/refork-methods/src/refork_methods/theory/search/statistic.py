@@ -105,6 +105,13 @@ def metric_of(
     return _coded(statistic, experiment, sandbox)
 
 
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        return None  # a whole number beyond any float
+
+
 def _coded(statistic: Code, experiment: Experiment, sandbox: Sandbox) -> Metric:
     where = f"statistic {statistic.name!r}"
     if reason := refusal(statistic.source):
@@ -124,6 +131,6 @@ def _coded(statistic: Code, experiment: Experiment, sandbox: Sandbox) -> Metric:
             raise BadInput(f"its code ended by {result.kind}: {result.error}", where=where)
         if not isinstance(result.value, list) or len(result.value) != len(lists):
             raise BadInput("its code returned no value for each person", where=where)
-        return [None if v is None else float(v) for v in result.value]
+        return [_number(v) for v in result.value]
 
     return Metric(statistic.name, lambda trials: many([trials])[0], many=many)
