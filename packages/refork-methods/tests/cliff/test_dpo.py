@@ -66,6 +66,10 @@ def test_the_released_form_adds_the_end_of_sequence():
 
 @pytest.fixture
 def policy():
+    return tiny()
+
+
+def tiny():
     from refork.policies.local import LocalPolicy
 
     torch.manual_seed(0)
@@ -108,6 +112,20 @@ def test_training_is_repeatable(policy):
     assert [r["loss"] for r in cliff_dpo(again, pairs_for(again), SETTINGS).log] == [
         r["loss"] for r in first.log
     ]
+
+
+def test_an_adapter_is_drawn_from_the_settings_seed():
+    plan = CliffDpoSettings(learning_rate=1e-2, rows=2, accumulate=1, held_out=0.0, lora=Lora(rank=2))
+    logs = []
+    for seed in (1, 2):
+        fresh = tiny()
+        torch.manual_seed(seed)
+        logs.append([row["loss"] for row in cliff_dpo(fresh, pairs_for(fresh), plan).log])
+        assert torch.initial_seed() == seed
+        after = torch.rand(1)
+        torch.manual_seed(seed)
+        assert after == torch.rand(1), "the caller's generator is left as it was"
+    assert logs[0] == logs[1]
 
 
 def test_an_adapter_can_be_trained_and_pairs_held_out(policy):

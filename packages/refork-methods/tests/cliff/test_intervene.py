@@ -83,6 +83,19 @@ def test_controls_have_equal_depth_and_stand_on_no_cliff(proven):
     assert picks[0].trace is other
 
 
+def test_no_position_is_the_control_of_two_cliffs(proven):
+    from dataclasses import replace
+
+    _, found, nominees, _ = proven
+    at = [replace(nominees[0], index=2, before=found.points[2], after=found.points[3])] * 2
+    others = [replace(found, end=found.points[place]) for place in (7, 8)]
+    for seed in range(4):
+        picks = random_positions(at, [found, *others], seed=seed)
+        assert {p.trace.end.address for p in picks} == {t.end.address for t in others}
+    taken = [replace(at[0], trace=others[0])]
+    assert [p.trace for p in random_positions(at, [found, *others], avoid=taken)] == [others[1]]
+
+
 def test_candidates_are_valued_and_weighed(proven, judge):
     policy, _, _, cliffs = proven
     real = [c for c in cliffs if c.real]

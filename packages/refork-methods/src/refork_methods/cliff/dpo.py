@@ -163,7 +163,10 @@ def cliff_dpo(
     # From here on the weights change in place; the rows hold all that is left of the reference.
     trained, kept = _split(rows, chosen)
     before = _accuracy(policy, kept, chosen)
-    log = _train(policy, trained, chosen, progress)
+    with torch.random.fork_rng(devices=[]):
+        # An adapter is drawn by chance, too.
+        torch.manual_seed(chosen.seed)
+        log = _train(policy, trained, chosen, progress)
     policy.refresh()
     loss_tokens = len(trained) * chosen.epochs * (4 if chosen.eos_compat else 2)
     after = _accuracy(policy, kept, chosen)
@@ -257,15 +260,13 @@ def _train(
     )
     rng = np.random.default_rng(settings.seed)
     log: list[Json] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        for _ in range(settings.epochs):
-            order = [rows[i] for i in rng.permutation(len(rows))]
-            for group in _parts(order, batch):
-                for setting in optimizer.param_groups:
-                    setting["lr"] = learning_rate(len(log), plan)
-                log.append(_update(policy, optimizer, weights, group, settings) | {"step": len(log)})
-                progress("training on pairs", len(log), total)
+    for _ in range(settings.epochs):
+        order = [rows[i] for i in rng.permutation(len(rows))]
+        for group in _parts(order, batch):
+            for setting in optimizer.param_groups:
+                setting["lr"] = learning_rate(len(log), plan)
+            log.append(_update(policy, optimizer, weights, group, settings) | {"step": len(log)})
+            progress("training on pairs", len(log), total)
     model.eval()
     return log
 
