@@ -168,5 +168,5 @@ def read_items(file: Path) -> list[str]:
     """Items, one per line: as text, or as JSON objects with ``id`` or ``item``."""
     text = file.read_text(encoding="utf-8")
     if text.lstrip().startswith("{"):
-        return [_item(row, place) for place, row in json_objects(text.splitlines(), str(file))]
+        return [_item(row, place) for place, row in json_objects(text.split("\n"), str(file))]
     return [line.strip() for line in text.splitlines() if line.strip()]

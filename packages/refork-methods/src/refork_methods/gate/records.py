@@ -332,7 +332,7 @@ def read_jsonl(
     limits = dict(thresholds or {})
     try:
         # utf-8-sig drops the byte order mark that some editors write and that json refuses in the first line.
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
     made = completed(parse_record(body, limits, rates, at) for at, body in json_objects(lines, str(path)))

@@ -96,7 +96,7 @@ def read_issue(text: str, where: str) -> str:
     """
     if not where.endswith((".json", ".jsonl")):
         return text
-    rows = list(json_objects([text] if where.endswith(".json") else text.splitlines(), where))
+    rows = list(json_objects([text] if where.endswith(".json") else text.split("\n"), where))
     if len(rows) != 1:
         raise BadInput(f"{len(rows)} rows are not one issue", where=where)
     said = rows[0][1].get("problem_statement")

@@ -90,7 +90,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         BadInput: a file that cannot be read, a line that is no prompt (it is named), or no prompt at all.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
     found = tuple(parse_prompt(body, at) for at, body in json_objects(lines, str(path)))
@@ -336,7 +336,7 @@ def _stored_lines(path: Path, head: Json) -> list[Json]:
             path.write_text(whole, encoding="utf-8")
     except OSError as error:
         raise DiskFull(f"the answers could not be kept: {error}", where=str(path)) from error
-    lines = [body for _, body in json_objects(whole.splitlines(), str(path))]
+    lines = [body for _, body in json_objects(whole.split("\n"), str(path))]
     if not lines or lines[0] != head:
         differ = sorted(k for k in head if not lines or lines[0].get(k) != head[k])
         raise Mismatch(

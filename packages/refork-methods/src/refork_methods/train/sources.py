@@ -27,7 +27,7 @@ def json_lines(file: Path) -> list[Json]:
         BadInput: no such file, or a line that is not an object; the line is named.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise BadInput(f"the file cannot be read: {error.strerror}", where=str(file)) from error
     rows = [row for _, row in json_objects(lines, str(file))]
