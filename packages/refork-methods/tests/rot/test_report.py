@@ -242,3 +242,9 @@ def test_rules_broken_in_view_under_several_setups_raise_no_flag_by_their_number
     control = many(["allowed"] * 8, condition="control")
     seen = [r for n in range(5) for r in many(["violation"] * 2 + ["allowed"] * 6, words=n + 1, in_view=True)]
     assert flags([*control, *seen]) == flags([*control, *seen[:8]]) == []
+
+
+def test_one_pair_whose_setups_differ_has_an_interval_that_says_nothing():
+    after = [row("violation" if n else "allowed", words=n + 1) for n in range(2)]
+    told = report.difference(many(["allowed"], condition="control"), after)
+    assert (told["decay"], told["low"], told["high"], told["pairs"]) == (0.5, -1.0, 1.0, 1)

@@ -59,7 +59,7 @@ def difference(base: Sequence[Episode], other: Sequence[Episode], level: float =
     Only episodes whose counterpart is graded too are compared, where there are any: a task that never
     reached the budget in one arm must not stand in the other. None where an arm has no graded answer.
     Several episodes of one pair, as of several setups, count as one with their mean; the interval is then an
-    adjusted Welch interval.
+    adjusted Welch interval, and of a single pair it says nothing.
     """
     x, y = _by_pair(base), _by_pair(other)
     common = [pair for pair in x if pair in y]
@@ -67,7 +67,11 @@ def difference(base: Sequence[Episode], other: Sequence[Episode], level: float =
         x, y = ({pair: side[pair] for pair in common} for side in (x, y))
     if not x or not y:
         return None
-    span = stats.unpaired_difference(np.array([*x.values()]), np.array([*y.values()]), level).interval
+    before, after = np.array([*x.values()]), np.array([*y.values()])
+    if min(len(x), len(y)) > 1 or {*before, *after} <= {0.0, 1.0}:
+        span = stats.unpaired_difference(before, after, level).interval
+    else:
+        span = stats.Interval(float(after.mean() - before.mean()), -1.0, 1.0, level, "none: a single pair")
     gains, losses = sum(y[pair] > x[pair] for pair in common), sum(y[pair] < x[pair] for pair in common)
     return {
         "decay": span.estimate, "low": span.low, "high": span.high, "method": span.method,
