@@ -12,7 +12,6 @@ from refork.policies.base import Sampling
 from refork.runs.recipe import open_folder
 from refork.tree.node import NewNode
 from refork.tree.tree import Tree
-from refork_methods.cliff.credit import recorded_potentials
 from refork_methods.cliff.intervene import random_positions
 from refork_methods.cliff.pairs import read_pairs
 from refork_methods.cliff.planted import flat_chain
@@ -130,10 +129,9 @@ def test_scans_resume_and_draw_nothing_twice(run, tree):
 
 def test_potentials_are_on_the_tree_for_a_trainer(run, tree):
     run_scan(run, limit=2)
-    trajectories = [tree.path(t.end) for t in scanned_traces(run)]
-    known = recorded_potentials(tree, trajectories)
-    for trace, values in zip(scanned_traces(run), known, strict=True):
-        assert values == pytest.approx(trace.curve.value[:-1])
+    for trace in scanned_traces(run):
+        (known,) = tree.scores(node=trace.end.node, name="potential")
+        assert known.value == pytest.approx(trace.curve.value[:-1])
 
 
 def test_the_budget_stops_a_run_and_a_larger_one_goes_on(run):

@@ -22,13 +22,14 @@ from refork_methods.recovery.events import event_rule
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.maze import maze_world
 from refork_methods.recovery.on_tree import read_traces, tree_traces
-from refork_methods.recovery.render import PLACE_PATTERN, maze_traces
+from refork_methods.recovery.render import maze_traces
 from refork_methods.recovery.rows import RowPolicy
 from refork_methods.recovery.sample import sample_paths
 from refork_methods.recovery.surgery import Excursion, erase_loops
 from refork_methods.recovery.traces import Step, Trace, pattern_key, shorten, state_key
 
-PLACE = pattern_key(PLACE_PATTERN)
+# The place without the direction of arrival, so that going back meets it again.
+PLACE = pattern_key(r"^[^;]+")
 
 
 def trace(states, actions=None, outcome=1.0, end=None, name="t"):

@@ -1,4 +1,4 @@
-"""Direct preference optimisation on a single token: the loss and its two-logit gradient, and a training call.
+"""Direct preference optimisation on a single token: the loss, and a training call.
 
 With one token on each side the normaliser of the softmax cancels::
 
@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
@@ -57,17 +56,6 @@ def single_token_dpo(
     """
     against = reference if end is None else reference - end
     return single_token_loss(logits, chosen, rejected, against, beta)
-
-
-def two_logit_gradient(margin: ArrayLike, beta: float = BETA) -> NDArray[np.float64]:
-    """Gradient of the loss in the chosen and the rejected logit, [..., 2]; it is 0 in every other logit.
-
-    ``margin``: policy margin minus reference margin, nats.
-    """
-    from scipy.special import expit
-
-    push = beta * expit(-beta * np.asarray(margin, dtype=np.float64))
-    return np.stack([-push, push], axis=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

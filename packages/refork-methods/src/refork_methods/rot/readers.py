@@ -195,7 +195,7 @@ def _tree_file(path: Path) -> list[SessionLog]:
     try:
         with Tree.open(path, "r") as tree:
             trajectories = tree.paths(list(tree.leaves()))
-            found = [log for trajectory in trajectories if (log := walk_session(trajectory)) is not None]
+            found = [log for trajectory in trajectories if (log := session_on(trajectory)) is not None]
     except TreeError as error:
         raise BadInput(error.what, where=str(path), hint=error.hint) from error
     if not found:
@@ -203,7 +203,7 @@ def _tree_file(path: Path) -> list[SessionLog]:
     return found
 
 
-def walk_session(trajectory: Trajectory) -> SessionLog | None:
+def session_on(trajectory: Trajectory) -> SessionLog | None:
     """The model calls of one trajectory; None where no policy spoke on it."""
     calls: list[ModelCall] = []
     pending: Json | None = None

@@ -83,7 +83,7 @@ def chance_distributions(
     answers: Shaped[Array, "prompts"],
     times: Shaped[Array, "resamples prompts"] | None = None,
 ) -> Float[Array, "resamples grid"]:
-    """Weights on ``GRID`` of the law of q that makes a pool's counts likeliest, one row per resample.
+    """Weights on ``GRID`` of the distribution of q that makes a pool's counts likeliest, a row per resample.
 
     ``times``: how often each prompt is in each resample; None for the pool itself, one row.
 

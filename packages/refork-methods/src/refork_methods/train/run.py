@@ -247,7 +247,7 @@ class _Held:
         self, recipe: PolicyRecipe, world: World, tree: Tree, file: Path, progress: Progress
     ) -> None:
         self._plan, self._updates = recipe.evaluation, recipe.updates
-        self._law: Sampling = recipe.sampling.sampling()
+        self._sampling: Sampling = recipe.sampling.sampling()
         self._world, self._tree, self._file, self._progress = world, tree, file, progress
         self.rows: list[Json] = json.loads(file.read_text()) if file.exists() else []
 
@@ -262,7 +262,7 @@ class _Held:
             return
         tasks = self._world.tasks("held-out", self._plan.count, self._plan.seed)
         groups = grow(
-            self._tree, policy, self._world, tasks, draws=self._plan.draws, settings=self._law,
+            self._tree, policy, self._world, tasks, draws=self._plan.draws, settings=self._sampling,
             seed=self._plan.seed, progress=self._progress,
         )  # fmt: skip
         values: Sequence[Any] = [graded(group.values()) for group in groups]
