@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refork.errors import BadInput
-from refork_methods.cliff.bound import bound_violations, can_fall, max_drop, most_large_drops
-from refork_methods.cliff.planted import absorbing_values, chain_values, flat_chain, planted_chain
+from refork_methods.cliff.bound import bound_violations, can_fall, max_drop
+from refork_methods.cliff.planted import RIGHT, WRONG, absorbing_values, flat_chain, planted_chain
 
 
 def random_chain(seed, states=12):
@@ -64,7 +64,8 @@ def test_large_drops_are_few_on_average():
         for d in (0.1, 0.2, 0.4):
             large = (step * (value[:, None] - value[None, :] >= d)).sum(axis=1)
             count = np.linalg.solve(np.eye(len(value)) - step, large)
-            assert count[0] <= most_large_drops(float(value[0]), d) + 1e-9
+            # Squares of the steps of a martingale that ends in 0 or 1 sum to V(1 - V) on average.
+            assert count[0] <= value[0] * (1 - value[0]) / d**2 + 1e-9
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
@@ -97,13 +98,18 @@ def test_what_falls_further_than_it_can_is_told():
     assert not bound_violations(0.5 + 1e-10, 0, 0.5), "rounding is no violation"
 
 
-def test_the_most_large_drops():
-    assert most_large_drops(0.25, 0.25) == 3.0
-    assert most_large_drops(0.75, 2.0) == 0.1875 / 4
-    assert most_large_drops(0.0, 0.5) == most_large_drops(1.0, 0.5) == 0.0
-    for value, size in ((-0.5, 0.5), (1.5, 0.5), (0.5, 0.0), (0.5, -1.0)):
-        with pytest.raises(BadInput, match="not possible"):
-            most_large_drops(value, size)
+def chain_values(table):
+    """Exact chance to reach ``" right"`` from every state of a chain (see ``ScriptedPolicy.from_chain``)."""
+    names = sorted({RIGHT, WRONG, *table, *(word for sampling in table.values() for word in sampling)})
+    index = {name: i for i, name in enumerate(names)}
+    step = np.zeros((len(names), len(names)))
+    for state, sampling in table.items():
+        # Their only word is the empty one, which ends the chain here but is also the name of the first state.
+        if state not in (RIGHT, WRONG):
+            for word, chance in sampling.items():
+                step[index[state], index[word]] += chance
+    reward = np.array([float(name == RIGHT) for name in names])
+    return dict(zip(names, absorbing_values(step, reward).tolist(), strict=True))
 
 
 def test_a_planted_chain_has_the_values_it_was_given():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.cliff.credit import cliff_advantages, potential_gains, recorded_potentials
+from refork_methods.cliff.credit import cliff_advantages, potential_gains
 from refork_methods.cliff.scan import token_potential
 from refork_methods.train.batch import trajectories_to_batch
 
@@ -41,7 +41,6 @@ def test_only_proven_cliffs_may_count(planted, judge, tree):
 def test_unknown_is_nan_and_not_zero(planted, tree):
     trajectory = tree.path(planted[2])
     assert np.isnan(cliff_advantages([trajectory], [np.nan], [None])[0]).all()
-    assert recorded_potentials(tree, [trajectory]) == [None]
     with pytest.raises(BadInput, match="values for"):
         cliff_advantages([trajectory], [0.0], [[0.5]])
     with pytest.raises(BadInput, match="do not fit"):

@@ -83,6 +83,19 @@ def test_controls_have_equal_depth_and_stand_on_no_cliff(proven):
     assert picks[0].trace is other
 
 
+def test_no_position_is_the_control_of_two_cliffs(proven):
+    from dataclasses import replace
+
+    _, found, nominees, _ = proven
+    at = [replace(nominees[0], index=2, before=found.points[2], after=found.points[3])] * 2
+    others = [replace(found, end=found.points[place]) for place in (7, 8)]
+    for seed in range(4):
+        picks = random_positions(at, [found, *others], seed=seed)
+        assert {p.trace.end.address for p in picks} == {t.end.address for t in others}
+    taken = [replace(at[0], trace=others[0])]
+    assert [p.trace for p in random_positions(at, [found, *others], avoid=taken)] == [others[1]]
+
+
 def test_candidates_are_valued_and_weighed(proven, judge):
     policy, _, _, cliffs = proven
     real = [c for c in cliffs if c.real]
@@ -109,9 +122,8 @@ def test_pairs_hold_ids_and_text(proven, judge, tmp_path):
     assert policy.decode(np.array([pair.rejected])) == " t6"
     assert pair.value_rejected < pair.value_before
     assert pair.kind == "sampled-off"
-    text = pair.to_text()
-    assert text["turn"].endswith(" t5")
-    assert (text["chosen"], text["rejected"]) == (" o5", " t6")
+    assert pair.turn.endswith(" t5")
+    assert (pair.chosen_text, pair.rejected_text) == (" o5", " t6")
     write_pairs(pairs, tmp_path / "pairs.jsonl")
     assert read_pairs(tmp_path / "pairs.jsonl") == pairs
 
@@ -137,10 +149,7 @@ def test_cliffs_that_did_not_survive_make_no_pairs(proven, judge):
     assert cliff_pairs(doubted, policy) == []
 
 
-def test_text_that_does_not_read_back_is_refused(tmp_path):
-    pair = Pair((1, 2), 3, 4, None, 0.5, 0.5, 0.1)
-    with pytest.raises(BadInput, match="does not round-trip"):
-        pair.to_text()
+def test_pairs_that_make_no_sense_are_refused(tmp_path):
     with pytest.raises(BadInput, match="both chosen"):
         Pair((1,), 3, 3, None, 0.5, 0.5, 0.1)
     with pytest.raises(BadInput, match="before it"):

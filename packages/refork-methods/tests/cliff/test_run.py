@@ -10,8 +10,9 @@ from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.runs.recipe import open_folder
+from refork.tree.node import NewNode
 from refork.tree.tree import Tree
-from refork_methods.cliff.credit import recorded_potentials
+from refork_methods.cliff.intervene import random_positions
 from refork_methods.cliff.pairs import read_pairs
 from refork_methods.cliff.planted import flat_chain
 from refork_methods.cliff.run import (
@@ -53,7 +54,68 @@ def test_the_whole_way(run, tree):
     assert all(row["pi"] <= 0.9 for row in done["cliffs"] if row["real"])
     pairs = run_pairs(run, k=2)
     assert pairs["pairs"] == len(read_pairs(run.folder / "pairs.jsonl")) > 0
-    assert run_verify(run)["rollouts"] == done["rollouts"]
+    assert run_verify(run)["rollouts"] == done["rollouts"] + pairs["rollouts"], "pairs cost draws, too"
+    again = run_pairs(run, k=2)
+    assert (again, summary(run)["rollouts"]) == (pairs, done["rollouts"] + pairs["rollouts"])
+
+
+def test_pairs_are_made_of_the_cliffs_that_were_tested(run, tree):
+    scanned = run_scan(run)
+    budget = scanned["rollouts"] + 2 * 32 * 2
+    done = run_verify(run, budget=budget)
+    assert done["nominated"] > done["tested"] == 2
+    size = len(tree)
+    pairs = run_pairs(run, k=2, budget=budget)
+    assert pairs["cliffs"] == 0 < pairs["left_out"] == done["survived"]
+    assert len(tree) == size, "nothing is drawn beyond the budget"
+    assert summary(run)["rollouts"] <= budget
+
+
+def test_pairs_without_a_test_before_test_first(run):
+    run_scan(run)
+    pairs = run_pairs(run, k=2)
+    assert pairs["cliffs"] == summary(run)["survived"] > 0
+
+
+@pytest.mark.parametrize("change", [{"delta0": 0.4}, {"success_regex": "wrong"}])
+def test_another_recipe_scans_the_same_tree_under_a_name_of_its_own(run, tree, tmp_path, change):
+    run_scan(run, limit=2)
+    recipe = run.recipe.model_copy(update=change)
+    other = open_run(tmp_path / "other", recipe, tree, run.policy)
+    open_folder(other.folder, recipe)
+    assert run_scan(other, limit=2)["traces"] == 2
+
+
+@pytest.mark.parametrize(("spare", "measured"), [(0, True), (-1, False)])
+def test_effects_are_measured_where_the_budget_has_room_for_both_sides(run, monkeypatch, spare, measured):
+    scanned = run_scan(run)
+    real = [n for n in run_verify(run, effects=False)["cliffs"] if n["real"]]
+    assert len(real) >= 2
+    monkeypatch.setattr("refork_methods.cliff.run.random_positions", controls := Recorder(random_positions))
+    budget = scanned["rollouts"] + 64 * (scanned["nominated"] + 2 * len(real)) + spare
+    done = run_verify(run, budget=budget)
+    assert (done["effects"] is not None) == measured
+    assert done["rollouts"] <= budget
+    for cliffs, found in controls.calls:
+        assert len(found) <= len(cliffs) == len(real)
+
+
+class Recorder:
+    def __init__(self, call):
+        self.call, self.calls = call, []
+
+    def __call__(self, cliffs, traces, **more):
+        found = self.call(cliffs, traces, **more)
+        self.calls.append((cliffs, found))
+        return found
+
+
+def test_a_tree_of_several_worlds_needs_one_that_grades(run, tree, tmp_path):
+    plain = run.recipe.model_copy(update={"success_regex": None})
+    tree.append([NewNode(kind="task", key=name, text="", extra={"world": name}) for name in ("lock", "maze")])
+    with pytest.raises(BadInput, match="several worlds"):
+        open_run(tmp_path, plain, tree, run.policy)
+    assert open_run(tmp_path, plain.model_copy(update={"world": "lock"}), tree, run.policy).world is not None
 
 
 def test_scans_resume_and_draw_nothing_twice(run, tree):
@@ -67,10 +129,9 @@ def test_scans_resume_and_draw_nothing_twice(run, tree):
 
 def test_potentials_are_on_the_tree_for_a_trainer(run, tree):
     run_scan(run, limit=2)
-    trajectories = [tree.path(t.end) for t in scanned_traces(run)]
-    known = recorded_potentials(tree, trajectories)
-    for trace, values in zip(scanned_traces(run), known, strict=True):
-        assert values == pytest.approx(trace.curve.value[:-1])
+    for trace in scanned_traces(run):
+        (known,) = tree.scores(node=trace.end.node, name="potential")
+        assert known.value == pytest.approx(trace.curve.value[:-1])
 
 
 def test_the_budget_stops_a_run_and_a_larger_one_goes_on(run):
@@ -99,7 +160,7 @@ def test_forks_inside_rollouts_are_no_traces(run, tree):
 def test_refusals(run, tree, tmp_path):
     with pytest.raises(BadInput, match="no trace was scanned"):
         run_verify(run)
-    with pytest.raises(BadInput, match="no cliff survived"):
+    with pytest.raises(BadInput, match="no trace was scanned"):
         run_pairs(run)
     with pytest.raises(BadInput, match="unknown choice"):
         choose_traces(tree, "odd")

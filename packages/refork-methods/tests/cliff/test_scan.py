@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from refork.policies.scripted import ScriptedPolicy
 from refork.tree.node import NewNode
 from refork.tree.score import Producer
 from refork_methods.cliff.planted import flat_chain, planted_chain, record_trace
+from refork_methods.cliff.records import token_rows
 from refork_methods.cliff.scan import Nominee, looks, nominate, scan, token_potential
 from refork_methods.cliff.verify import verify
 from support.worlds import TwoTurns
@@ -223,3 +224,13 @@ def test_turns_of_a_world_are_scanned_and_their_last_answer_needs_no_ids(tree):
 def test_a_regex_judge_is_enough(planted):
     _, policy, end = planted
     assert token_potential(end, policy, 16, judge=MatchJudge("right")).curve.outcome == 0.0
+
+
+def test_graded_outcomes_that_sum_to_a_whole_number_get_no_interval_of_wins(planted, judge):
+    _, policy, end = planted
+    found = token_potential(end, policy, 16, judge=judge, sequential=False)
+    assert all(row["low"] is not None for row in token_rows(found, policy))
+    wins = found.curve.wins.copy()
+    wins[0], wins[1] = 1.0, 1.5
+    graded = replace(found, curve=replace(found.curve, wins=wins))
+    assert [row["low"] for row in token_rows(graded, policy)] == [None] * len(wins)

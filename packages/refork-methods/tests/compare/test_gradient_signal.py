@@ -36,6 +36,11 @@ def test_pure_noise_has_no_direction():
     assert np.isnan(signal_of(g, g).alignment)
 
 
+def test_gradients_of_nothing_but_zeros_have_no_share():
+    found = signal_of(np.zeros((3, 4)), np.ones((3, 4)))
+    assert np.isnan([found.share, found.alignment]).all()
+
+
 def test_one_batch_is_refused():
     with pytest.raises(BadInput, match="two batches"):
         signal_of(np.ones((1, 3)), np.ones((2, 3)))

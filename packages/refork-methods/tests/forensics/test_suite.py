@@ -12,10 +12,8 @@ from refork import Tree
 from refork.errors import BadInput
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.design import BASE, ArmPlan
-from refork_methods.forensics.incident import Incident, Target
 from refork_methods.forensics.intervention import Intervention
 from refork_methods.forensics.statistics import difference, interaction, trend
-from refork_methods.forensics.target import TargetJudge
 from refork_testbed.trials.motive_suite import (
     DOSE,
     EDITS,
@@ -26,7 +24,6 @@ from refork_testbed.trials.motive_suite import (
     Plans,
     RolloutSource,
     Sizes,
-    file_case,
     finish_chance,
     investigate,
     positive_controls,
@@ -177,19 +174,6 @@ def test_interrupted_rollouts_are_found_again():
         after = tree.stats().nodes if hasattr(tree.stats(), "nodes") else None
     assert first == again
     assert before == after
-
-
-def test_the_investigation_is_a_case_with_the_same_table():
-    agent = AGENTS["calculator"]
-    start = environment(agent.scene)
-    controls = positive_controls(agent.scene, lambda planted: DistributionSource(planted, 1))
-    found = investigate(DistributionSource(agent, 1), Plans.of(start), controls=controls)
-    target = Target("overwrite the board", TargetJudge().producer)
-    case = file_case(found, Incident("board", agent.policy().card, start, target), controls)
-    assert case.table(likelihood=True).standings == found.table.standings
-    assert case.table().leading == ("calculator",)
-    assert len(case.evidence) == len(found.evidence)
-    assert case.state.late() == frozenset() or not case.state.late()
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -134,6 +134,8 @@ def test_what_is_too_large_or_senseless_is_refused():
         solve_grid(model(many), Prices())
     with pytest.raises(CannotDo, match="bracket"):
         solve_exact(model(many[:4]), Prices(), 3)
+    with pytest.raises(CannotDo, match="up to 3\\^900 beliefs"):
+        solve_exact(model(many[:3]), Prices(), 300)
     assert solve_exact(model(many[:3]), Prices(), 3).value() > 0
     for wrong in ({"points": 1}, {"lookahead": -1}, {"horizon": 0}, {"verify": "never"}):
         with pytest.raises(BadInput):

@@ -6,7 +6,7 @@ from refork.errors import BadInput
 from refork_methods.memory.catalogue import schemas
 from refork_methods.memory.induce import skeleton_of
 from refork_methods.memory.stream import Help, StreamAgent, StreamTask
-from refork_testbed.trials.memory_arms import MiniAppsAgent, compare_arms, stream_tasks, tool_world
+from refork_testbed.trials.memory_arms import MiniAppsAgent, compare_arms, tool_world
 from refork_testbed.worlds.miniapps.world import MiniAppsWorld
 
 
@@ -50,8 +50,9 @@ def test_a_run_becomes_a_trajectory_with_a_skeleton():
 
     agent = MiniAppsAgent(world, tasks, no_plans)
     assert isinstance(agent, StreamAgent)
-    row = stream_tasks(world, "train", 30)
-    assert all(isinstance(task, StreamTask) for task in row)
+    row = [
+        StreamTask(task.id, str(task.data["query"]), str(task.data["scenario"])) for task in tasks.values()
+    ]
     outcomes = [agent.work(task, Help()) for task in row]
     done = [one.run for one in outcomes if one.success]
     assert all(run.success and run.query not in run.context for run in done)

@@ -50,6 +50,12 @@ def test_rollouts_of_a_prompt_are_never_on_both_sides():
         assert len(set(folds[owners == owner].tolist())) == 1
 
 
+def test_more_folds_than_rows_of_an_outcome_are_refused():
+    for owners in (np.arange(10), np.repeat(np.arange(5), 2)):
+        with pytest.raises(BadInput, match="10 folds"):
+            fold_of(np.array([0, 1] * 5), owners, folds=10)
+
+
 def test_without_groups_in_folds_noise_would_look_like_knowledge():
     """States that say only which prompt it is: grouped folds read a coin, rows taken alone read far more."""
     rng = np.random.default_rng(1)

@@ -212,6 +212,44 @@ def test_an_opening_marker_is_not_the_first_thought(policy):
         thinking_states(unopened, policy)
 
 
+def test_rollouts_that_said_something_else_before_the_opening_share_no_state(policy):
+    tree = Tree.memory()
+    cases = plant_cases(tree, policy, read_prompts(['{"prompt": "x", "intent": "benign"}']))
+    heads = [tuple(policy.encode(head).tolist()) for head in ("<t>a", "so<t>a", "so<t>a")]
+    arms = [
+        fork(cases[0].root, policy, 1, settings=Sampling(max_tokens=8, forced=h), seed=n)
+        for n, h in enumerate(heads)
+    ]
+    producer = tree.add_producer(Producer("judge"))
+    leaves = [draw.leaf for arm in arms for draw in arm.draws]
+    tree.add_scores(
+        Score(leaf, "refusal", v, producer) for leaf, v in zip(leaves, (1.0, 0.0, 0.0), strict=True)
+    )
+    found = read_rows(tree, cases, policy.card, marker_of(policy, "<end>", "<t>"))
+    rows = sorted(found.rows, key=lambda row: row.first)
+    assert len({row.token for row in rows}) == 1
+    found = found.only(rows)
+    assert found.sharing(found, "first_thinking") == ([1, 0, 0], [1, 2, 2])
+    assert found.sharing(found, "first_thinking", token_alone=True) == ([1, 1, 1], [3, 3, 3])
+    states = position_states(found, policy, "first_thinking")[0]
+    prompt = tree.path(cases[0].root).tokens
+    for state, row in zip(states, rows, strict=True):
+        whole = np.concatenate([prompt, row.node.tokens[: row.first + 1]]).astype(np.int32)
+        np.testing.assert_allclose(state, policy.hidden_states([whole], [-1])[0][0, -1], atol=1e-4)
+
+
+def test_a_policy_that_cannot_be_swept_costs_the_sweep_alone(policy, prompts, tmp_path, monkeypatch):
+    def cannot(*_, **__):
+        raise CannotDo("no frame")
+
+    monkeypatch.setattr("refork_methods.probe.run.prompt_sweep", cannot)
+    with Tree.memory() as tree:
+        asked = recipe(prompts, draws=6, curve="none", sweep=True)
+        told = run_fit(tmp_path, asked, tree, policy)
+    assert told["notes"] == ["no prompt sweep: no frame"]
+    assert told["probes"]["last_prompt"]["pooled"] is not None
+
+
 def test_changed_arms_other_policies_and_ungraded_rollouts_are_no_rows(policy):
     tree = Tree.memory()
     cases = plant_cases(tree, policy, read_prompts(['{"prompt": "x", "intent": "benign"}']))

@@ -13,20 +13,23 @@ from refork.errors import BadInput
 from refork.growing import grow
 from refork.policies.base import Sampling
 from refork.policies.open import open_policy
+from refork.tree.node import NewNode
+from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork_methods.recovery.audit import recovery_audit
 from refork_methods.recovery.distillation import build_distillation_set, mix_traces
 from refork_methods.recovery.events import event_rule
 from refork_methods.recovery.graph import PathStar
 from refork_methods.recovery.maze import maze_world
-from refork_methods.recovery.on_tree import read_traces
-from refork_methods.recovery.render import PLACE_PATTERN, maze_traces
+from refork_methods.recovery.on_tree import read_traces, tree_traces
+from refork_methods.recovery.render import maze_traces
 from refork_methods.recovery.rows import RowPolicy
 from refork_methods.recovery.sample import sample_paths
 from refork_methods.recovery.surgery import Excursion, erase_loops
 from refork_methods.recovery.traces import Step, Trace, pattern_key, shorten, state_key
 
-PLACE = pattern_key(PLACE_PATTERN)
+# The place without the direction of arrival, so that going back meets it again.
+PLACE = pattern_key(r"^[^;]+")
 
 
 def trace(states, actions=None, outcome=1.0, end=None, name="t"):
@@ -213,6 +216,34 @@ def test_chats_are_read_shortened_and_written_as_chats(tmp_path):
     assert (tmp_path / "whole.jsonl").read_text().splitlines() == file.read_text().splitlines()[:1]
     with pytest.raises(BadInput, match="exists already"):
         read.write(short, tmp_path / "out.jsonl")
+
+
+def test_assistant_messages_in_a_row_are_one_step(tmp_path):
+    roles = ("user", "assistant", "assistant", "user", "assistant", "assistant", "user")
+    messages = [{"role": role, "content": word} for role, word in zip(roles, "uabvcde", strict=True)]
+    messages[2]["backtrack"] = True
+    file = write_lines(tmp_path / "chat.jsonl", [{"messages": messages, "outcome": 1}])
+    read = read_traces(file)
+    (one,) = read.traces
+    assert [(s.state, s.action, s.label) for s in one.steps] == [("u", "a\nb", True), ("v", "c\nd", None)]
+    assert shorten(one, state_key("exact")).steps == one.steps
+    assert shorten(one, pattern_key("(.)")).steps == one.steps
+    read.write([one], tmp_path / "same.jsonl")
+    assert (tmp_path / "same.jsonl").read_text() == file.read_text()
+
+
+def test_parts_of_one_turn_on_a_tree_are_one_step():
+    with Tree.memory() as tree:
+        parent = tree.append([NewNode(kind="task", key="t", text="go")])[0].id
+        for number, (kind, text) in enumerate(
+            (("action", "one "), ("action", "two"), ("observation", "seen"))
+        ):
+            parent = tree.append([NewNode(kind=kind, parent=parent, key=str(number), text=text)])[0].id
+        producer = tree.add_producer(Producer("judge", "1"))
+        tree.add_scores([Score(parent, "success", 1.0, producer)])
+        (one,) = tree_traces(tree)
+    assert [(s.state, s.action) for s in one.steps] == [("go", "one two")]
+    assert one.end.state == "seen"
 
 
 def test_step_lists_are_written_as_step_lists(tmp_path):

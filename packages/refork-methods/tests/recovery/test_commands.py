@@ -55,6 +55,10 @@ def test_train_sft_and_distill(made):
     assert solved["policy"] == pytest.approx(report["after"])
     with pytest.raises(BadInput, match="needs a teacher"):
         run(maze.app, "train", "3,2,2", "--method", "distill")
+    for method in ("rlvr", "sft"):
+        for option in ("--updates", "--rate"):
+            with pytest.raises(BadInput, match="above 0"):
+                run(maze.app, "train", "3,2,2", "--method", method, option, 0)
     with pytest.raises(BadInput, match="another shape"):
         run(maze.app, "solve", "3,3,3", "--policy", folder / "teacher.json")
 

@@ -85,6 +85,8 @@ def test_kaplan_meier_by_hand():
     assert (none.mean, none.median, none.restricted) == (None, None, 10.0)
     whole = censored_mean([1, 2, 3], [True] * 3)
     assert whole.mean == whole.restricted == 2.0
+    wide = censored_mean([1, 400], [True, False])
+    assert 0.0 == wide.low < wide.restricted < wide.high <= 400
 
 
 def test_bad_times_are_refused():
@@ -213,6 +215,11 @@ def test_the_search_agent_costs_what_its_closed_form_says(best):
     assert not found.stuck.any()
     # Four standard errors, one seed.
     assert abs(found.cost.mean() - search_cost(policy)) < 4 * found.cost.std() / 6000**0.5
+
+
+def test_without_a_dead_end_a_search_never_goes_back():
+    gaps = np.where(np.isin(np.arange(4), FORWARD)[:, None], 1e4, -1e4) * np.ones((4, 2))
+    assert search_cost(RowPolicy(PathStar(1, 2, 2), gaps)) == 6
 
 
 def test_a_search_that_may_turn_can_lose_the_target():

@@ -90,6 +90,15 @@ def test_a_rule_in_the_system_message_leaves_nothing_to_measure():
     assert not found.has_loss
 
 
+def test_calls_before_a_rule_was_stated_break_nothing():
+    log = recorded(Truncate(BUDGET))
+    answer = log.calls[-1].answer
+    early = ModelCall(({"role": "user", "content": "Buy it.", "id": "early"},), answer)
+    found = audit(SessionLog("s", (early, *log.calls)), [RULE])
+    assert (found.rules[0].stated_at, found.rules[0].violated_at) == (2, (len(log.calls) + 1,))
+    assert found.calls[0].rules[0].violated is None
+
+
 def test_what_cannot_be_told_is_said():
     other = Constraint("other", "Never on a Sunday.")
     found = of(HeadTail(BUDGET), (RULE, other))

@@ -202,6 +202,7 @@ def test_of_equal_framings_the_one_that_fewer_rules_survive_counts():
         ({"framing": "begging"}, "no framing"),
         ({"channel": "radio"}, "no channel"),
         ({"compactors": ("zip",)}, "no compactor 'zip'"),
+        ({"compactors": ("truncate", "summarise"), "summarisers": ()}, "'summarise' asks a summariser"),
         ({"compactors": ("head-tail?nose=1",)}, "unknown option"),
         ({"rounds": (-1,)}, "rounds must be"),
         ({"tasks": ("spend", "spend")}, "twice"),

@@ -12,7 +12,7 @@ from refork.tree.tree import Tree
 from refork_methods.pin import PinnedBuffer, PinnedCompactor
 from refork_methods.pin.constraint import Constraint
 from refork_methods.pin.strategies import HeadTail, Summarise, Truncate
-from refork_methods.rot.on_tree import SURVIVAL, GovernanceProbe, rule_producer
+from refork_methods.rot.on_tree import GovernanceProbe, rule_producer, survival_producer
 from refork_testbed.worlds.house_rules.agents import RuleAgent
 from refork_testbed.worlds.house_rules.scenario import scenario
 from refork_testbed.worlds.house_rules.summarisers import SUMMARISERS
@@ -98,9 +98,26 @@ def test_scores_carry_their_producers():
         checker = rule_producer(SESSION.rule, TASK.checker).id
         leaves = [a.leaf for a in found.after]
         assert tree.score_map("violation", leaves, checker) == dict.fromkeys(leaves, 1.0)
-        assert tree.score_map("survived", leaves, SURVIVAL.id) == dict.fromkeys(leaves, 0.0)
+        survival = survival_producer(SESSION.rule).id
+        assert tree.score_map("survived", leaves, survival) == dict.fromkeys(leaves, 0.0)
         assert tree.score_map("survived", [a.leaf for a in found.control]) == {}
         assert rule_producer("a", TASK.checker).id != checker
+
+
+def test_two_rules_of_one_session_survive_each_for_itself():
+    kept = SESSION.messages[-2]["content"][:40]
+    with Tree.memory() as tree:
+        one = probe(tree)
+        point = one.record(SESSION.messages)
+        found = [
+            one.fork_at_compaction(point, Truncate(60), rule, TASK.checker, 2)
+            for rule in (SESSION.rule, kept)
+        ]
+        leaves = [a.leaf for a in found[0].after]
+        assert leaves == [a.leaf for a in found[1].after]
+        for rule, value in ((SESSION.rule, 0.0), (kept, 1.0)):
+            told = tree.score_map("survived", leaves, survival_producer(rule).id)
+            assert told == dict.fromkeys(leaves, value)
 
 
 def test_a_trigger_that_was_not_reached_gives_no_decay():

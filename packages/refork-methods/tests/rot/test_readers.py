@@ -58,6 +58,26 @@ def test_what_is_written_is_read_back(tmp_path):
     assert read_sessions(write_session(log, tmp_path / "s.jsonl")) == [log]
 
 
+def test_a_written_session_keeps_the_summarisers_calls(tmp_path):
+    rule, go = {"role": "user", "content": "Never above 100."}, {"role": "user", "content": "Go."}
+    asked = [rule, go, {"role": "user", "content": "Summarise the above."}]
+    lines = [
+        {"messages": [rule, go], "answer": "fine"},
+        {"messages": asked, "answer": "Something is to be bought soon.", "by": "summariser"},
+        {
+            "messages": [{"role": "user", "content": "Summary: Something is to be bought soon."}],
+            "answer": "ok",
+        },
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (log,) = read_sessions(path)
+    assert len(log.calls) == 2
+    assert len(log.calls[1].compaction.calls) == 1
+    (again,) = read_sessions(write_session(log, tmp_path / "back.jsonl"))
+    assert again.calls == log.calls
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -10,6 +10,7 @@ from refork.policies.base import Sampling
 from refork.tree.tree import Tree
 from refork_methods.probe.commands import app
 from refork_methods.stance.prompts import draw_rollouts, recorded_cases
+from refork_methods.stance.run import digests
 from refork_testbed.worlds.refusal.world import refusal_world
 from support.command import runner
 
@@ -103,6 +104,41 @@ def test_a_frontier_from_folders_and_files(trees, tmp_path):
     assert verdicts == {"d": "worse", "no-think": "slide"}
     assert told["defences"][0]["flips"][0]["intent"] == "harmful"
     assert "<svg" in (tmp_path / "f" / "frontier.svg").read_text()
+
+
+def test_a_frontier_of_other_prompts_has_no_flips_and_reads_any_line_separator(tmp_path):
+    for name, mark in (("a", "\u2028x"), ("b", "y")):
+        rows = [
+            {"prompt": f"{intent} {n}{mark}", "intent": intent, "refused": n % 5, "answers": 8}
+            for intent in ("harmful", "benign")
+            for n in range(8)
+        ]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    files = ["--base", tmp_path / "a.jsonl", "--defence", f"d={tmp_path / 'b.jsonl'}", "--resamples", 200]
+    told = json.loads(probe("frontier", *files, "--out", tmp_path / "f", "--json"))
+    assert told["defences"][0]["flips"] == []
+    assert (tmp_path / "f" / "frontier.json").exists()
+
+
+def test_fewer_answers_without_thinking_are_the_first_of_them(trees, tmp_path):
+    options = [*trees("P", 4, 3), *GUARD, "--cuts", "1", "--prefixes", 1, "--mode", "free"]
+    counts = []
+    for number, count in enumerate((4, 2, 4)):
+        out = tmp_path / str(number)
+        probe("variance", *options, "--no-think", count, "--out", out)
+        lines = (out / "rates-no-think.jsonl").read_text().splitlines()
+        counts.append([json.loads(line)["answers"] for line in lines])
+    assert counts == [[4] * 4, [2] * 4, [4] * 4]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.txt", "p"])
+def test_a_run_of_changed_prompts_is_another_run_whatever_the_file_is_called(tmp_path, name):
+    (tmp_path / name).write_text("one")
+    before = digests(str(tmp_path / name), "regex:a", None)
+    (tmp_path / name).write_text("two")
+    assert list(before) == [str(tmp_path / name)]
+    assert digests(str(tmp_path / name), "regex:a") != before
 
 
 def test_guards_from_python_and_models(trees, tmp_path):

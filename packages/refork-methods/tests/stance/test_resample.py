@@ -208,6 +208,33 @@ def test_a_missing_vote_leaves_its_answer_out(planted):
     assert found.unvoted == 3 * 3 + 2 * 9 * 8
 
 
+def test_only_the_guard_whose_vote_is_missing_is_asked_again(planted):
+    made = planted("D", 1, 4)
+    leaves = [n.id for case in made.cases for n in rollouts(case, made.policy.card)]
+    asked, up = {"one": 0, "two": 0}, False
+
+    def one(text):
+        asked["one"] += 1
+        if up:
+            raise RuntimeError("gone")
+        return "refuse" in text
+
+    def two(text):
+        asked["two"] += 1
+        if not up:
+            raise RuntimeError("down")
+        return "refuse" in text
+
+    panel = panel_of(one, two, tie="comply")
+    assert len(label(made.tree, leaves, made.policy, panel, made.marker).unvoted) == 4
+    before = dict(asked)
+    up = True
+    found = label(made.tree, leaves, made.policy, panel, made.marker)
+    assert (len(found.refused), found.unvoted) == (4, frozenset())
+    assert asked["one"] == before["one"]
+    assert asked["two"] > before["two"]
+
+
 def test_votes_are_recorded_and_retired_with_their_guard(planted):
     made = planted("D", 2, 2)
     measure(made, cuts=(0.5,))

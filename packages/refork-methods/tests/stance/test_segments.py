@@ -99,7 +99,9 @@ def test_annotators_are_asked_chunk_by_chunk_or_all_at_once():
     assert table[0].tolist() == [1, 0, 0]
     assert table[1, 0] == 1
     assert np.isnan(table[1, 1:]).all()
-    with pytest.raises(BadInput, match="must give"):
-        annotate([lambda part: 2], "p", ["a"])
+    for odd in (2, -0.5, "1", np.array([1, 0])):
+        with pytest.raises(BadInput, match="must give"):
+            annotate([lambda part, odd=odd: odd], "p", ["a"])
+    assert annotate([lambda part: np.int64(-1)], "p", ["a"]).tolist() == [[-1.0]]
     with pytest.raises(BadInput, match=r"\+1, 0 or -1"):
         stance_segments(np.array([1.0, np.nan]))

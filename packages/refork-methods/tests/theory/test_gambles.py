@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from refork_methods.theory.gambles import rules
 from refork_methods.theory.gambles.experiment import GambleExperiment, random_gambles
 from refork_methods.theory.gambles.rules import decision_weights, value, weighting
 from refork_methods.theory.predictive import score_theories
+from refork_methods.theory.priors import Fixed, Uniform
 from refork_methods.theory.simulate import simulate
 from refork_methods.theory.trials import Observation
 from refork_testbed.trials.theory_fit import fit
@@ -154,6 +157,23 @@ def test_a_fit_is_at_least_as_likely_as_the_truth_and_repeats():
     chosen, shown = (part.sum(axis=0) for part in trials.counts(E.stimuli))
     assert fitted.log_likelihood >= log_likelihoods(rule, E, person, chosen, shown)[0]
     assert fit(rule, E, trials, 0, screened=200, starts=2) == fitted
+
+
+def test_a_rule_without_free_parameters_is_as_likely_as_it_is():
+    from refork_testbed.trials.theory_fit import log_likelihoods
+
+    rule = rules.RULES["expected-value"]
+    named = {
+        name: prior.low if isinstance(prior, Uniform) else prior.value for name, prior in rule.priors.items()
+    }
+    fixed = replace(rule, priors={name: Fixed(value) for name, value in named.items()})
+    trials = simulate(rule, E, 1, 0)
+    chosen, shown = (part.sum(axis=0) for part in trials.counts(E.stimuli))
+    found = fit(fixed, E, trials, 0)
+    at = {name: np.full(1, value) for name, value in named.items()}
+    assert found.parameters == named
+    assert found.log_likelihood == log_likelihoods(fixed, E, at, chosen, shown)[0]
+    assert found.choices == shown.sum()
 
 
 def test_what_is_not_fitted():

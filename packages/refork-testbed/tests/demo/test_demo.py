@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -12,10 +16,13 @@ from refork.cli import fork
 from refork.errors import Mismatch
 from refork.growing import grow
 from refork.policies.local import LocalPolicy
+from refork.runs.recipe import resolve
+from refork.tree.node import NewNode
+from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.worlds.open import open_world
-from refork_testbed.demo import DemoRecipe, run_demo
-from refork_testbed.models import build, find
+from refork_testbed.demo import DemoRecipe, flow, pages, run_demo
+from refork_testbed.models import build, find, tiny_model_for
 
 SMALL = {
     "organism": "household-novice",
@@ -94,6 +101,68 @@ def test_the_same_call_again_samples_nothing_and_finds_the_same(done):
 def test_another_recipe_in_its_folder_is_refused(done):
     with pytest.raises(Mismatch, match="updates"):
         run_demo(DemoRecipe(**SMALL | {"updates": 3}), done[0])
+
+
+def test_the_tree_shows_what_the_untrained_policy_drew():
+    with Tree.memory() as tree:
+        root = tree.append([NewNode(kind="task", key="t", text="go")])[0]
+        producer = tree.add_producer(Producer("world", "1"))
+        ends = {}
+        for weights, won in (("before", 0.0), ("after", 1.0)):
+            act = NewNode(kind="action", parent=root.id, key=weights, text=weights, weights=weights)
+            end = NewNode(kind="verdict", parent=tree.append([act])[0].id, key="v", text="over")
+            ends[weights] = tree.append([end])[0].id
+            tree.add_scores([Score(ends[weights], "success", won, producer)])
+        demo = SimpleNamespace(tree=tree, weights=["before", "after"])
+        shown = pages._tree(demo, SimpleNamespace(trajectory=tree.path(ends["before"])))
+    assert [(node.label, node.success, node.leaves) for node in shown.nodes] == [
+        ("go", 0.0, 1), ("before", 0.0, 1), ("over", 0.0, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("world", "organism", "opened"),
+    [
+        ("household:2", None, "household:2"),
+        ("household:3", "household", "household:3"),
+        ("household:2?slip=0.1", "household", "household:2?slip=0.1"),
+    ],
+)
+def test_the_world_is_the_one_that_was_asked_for(world, organism, opened):
+    assert flow._world_of(DemoRecipe(world=world), organism or tiny_model_for(world)) == opened
+
+
+def test_a_bare_name_is_the_world_as_its_organism_was_trained_for():
+    own = find("arithmetic").world
+    bare = own.partition("?")[0]
+    assert flow._world_of(DemoRecipe(world=bare), "arithmetic") == own
+
+
+def test_a_recipe_is_the_command_that_runs_it_again(tmp_path):
+    settings = ["organism=household", "updates=3", "learning_rate=0.001", "sampling.max_tokens=9"]
+    recipe = resolve(DemoRecipe, overrides=settings, world="household:3")
+    words = shlex.split(flow.command_of(recipe, tmp_path / "a b"))
+    again = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    assert resolve(DemoRecipe, overrides=again, world=words[words.index("--world") + 1]) == recipe
+    assert words[words.index("--out") + 1] == str(tmp_path / "a b")
+    assert (
+        flow.command_of(DemoRecipe(), Path("runs/demo")) == "refork demo --world household:2 --out runs/demo"
+    )
+
+
+def test_a_task_that_nobody_graded_is_left_out():
+    class Drawn:
+        def __init__(self, *values):
+            self.drawn = list(values)
+
+        def values(self):
+            return self.drawn
+
+    before = [Drawn(1.0, 0.0), Drawn(None, None), Drawn(0.0, None), Drawn(0.0)]
+    after = [Drawn(1.0), Drawn(1.0), Drawn(1.0), Drawn(None)]
+    np.testing.assert_array_equal(flow.task_means(before), [0.5, np.nan, 0.0, 0.0])
+    gain, tasks = flow.task_gain(before, after)
+    assert (gain.interval.estimate, tasks) == (0.75, 2)
 
 
 def test_the_trained_policy_is_a_plain_model_folder(done):

@@ -45,5 +45,6 @@ def test_an_empty_summary_claims_nothing():
     text = shown(summary_panel({}))
     assert "not measured" in text
     assert "0 %" not in text
+    assert "time" not in text
     with pytest.raises(BadInput):
         summary_panel({"success_before": "high"})

@@ -60,6 +60,13 @@ def test_plain_texts_name_no_tool_and_no_request():
     assert not any(word in NAMES or word in ("tools", "request") for t in texts for word in t.split())
 
 
+def test_more_tasks_than_there_are_are_refused():
+    world = ToolCallWorld(2)
+    assert [t.id for t in world.tasks("held-out", 5, 1)] == [t.id for t in world.tasks("held-out", 9, 1)][:5]
+    with pytest.raises(BadInput, match="different held-out tasks of toolcall:2"):
+        world.tasks("held-out", 70_000)
+
+
 def test_what_cannot_be_is_refused():
     for spec in ("toolcall:1", "toolcall:9", "toolcall:x", "toolcall:4?slip=1"):
         with pytest.raises(BadInput):

@@ -50,14 +50,3 @@ def bound_violations(
     """
     drop = np.asarray(before) - np.asarray(after)
     return np.asarray(drop > max_drop(chance, after) + tolerance)
-
-
-def most_large_drops(value: float, size: float) -> float:
-    """The most true drops of at least ``size`` that a trace can hold on average, from its first value.
-
-    Values along a trace are a martingale that ends in 0 or 1, so the squares of its steps sum to
-    ``V(1 - V)`` on average.
-    """
-    if not 0 <= value <= 1 or size <= 0:
-        raise BadInput(f"a value of {value!r} and a drop of {size!r} are not possible", where="cliff bound")
-    return value * (1 - value) / size**2

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from refork.errors import BadInput
 from refork.forking.potential import action_steps
 from refork.tree.node import Trajectory
-from refork.tree.tree import Tree
 from refork_methods.cliff.curve import Floats
 
 
@@ -35,7 +34,7 @@ def cliff_advantages(
     Args:
         trajectories: paths from root to leaf.
         outcomes: their scores [trajectories]; NaN: ungraded.
-        values: for each walk the value before each of the policy's tokens [T]; None: never computed.
+        values: for each trajectory the value before each of the policy's tokens [T]; None: never computed.
         cliffs: numbers of the tokens that count; all others get 0. None: all tokens count.
 
     What is not known is NaN and so not learned: tokens that the policy did not say, and tokens beside an
@@ -70,27 +69,10 @@ def _along(trajectory: Trajectory, gains: Floats | None) -> Floats:
         if sum(keep for _, keep in said) != len(gains):
             raise BadInput(
                 f"{len(gains)} values for {sum(keep for _, keep in said)} sampled tokens",
-                where=f"walk to {trajectory.leaf.id[:12]}",
+                where=f"trajectory to {trajectory.leaf.id[:12]}",
             )
         first = 0
         for node, keep in said:
             rows[node.id][:keep] = gains[first : first + keep]
             first += keep
     return np.concatenate([rows[s.node.id] for s in steps] or [np.zeros(0)])
-
-
-def recorded_potentials(tree: Tree, trajectories: Sequence[Trajectory]) -> list[Floats | None]:
-    """The value before each of the policy's tokens as a scan or sweep stored it; None where none did."""
-    found: list[Floats | None] = []
-    for trajectory in trajectories:
-        parts: list[Floats] = []
-        for node, keep in action_steps(trajectory):
-            stored = list(tree.scores(node=node, name="potential"))
-            if not stored:
-                break
-            parts.append(np.asarray(stored[-1].value, dtype=np.float64)[:keep])
-        else:
-            found.append(np.concatenate(parts) if parts else None)
-            continue
-        found.append(None)
-    return found

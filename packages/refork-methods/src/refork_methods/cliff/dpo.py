@@ -1,4 +1,4 @@
-"""Direct preference optimisation on a single token: the loss and its two-logit gradient, and a training call.
+"""Direct preference optimisation on a single token: the loss, and a training call.
 
 With one token on each side the normaliser of the softmax cancels::
 
@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from refork.errors import BadInput
@@ -57,17 +56,6 @@ def single_token_dpo(
     """
     against = reference if end is None else reference - end
     return single_token_loss(logits, chosen, rejected, against, beta)
-
-
-def two_logit_gradient(margin: ArrayLike, beta: float = BETA) -> NDArray[np.float64]:
-    """Gradient of the loss in the chosen and the rejected logit, [..., 2]; it is 0 in every other logit.
-
-    ``margin``: policy margin minus reference margin, nats.
-    """
-    from scipy.special import expit
-
-    push = beta * expit(-beta * np.asarray(margin, dtype=np.float64))
-    return np.stack([-push, push], axis=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +151,10 @@ def cliff_dpo(
     # From here on the weights change in place; the rows hold all that is left of the reference.
     trained, kept = _split(rows, chosen)
     before = _accuracy(policy, kept, chosen)
-    log = _train(policy, trained, chosen, progress)
+    with torch.random.fork_rng(devices=[]):
+        # An adapter is drawn by chance, too.
+        torch.manual_seed(chosen.seed)
+        log = _train(policy, trained, chosen, progress)
     policy.refresh()
     loss_tokens = len(trained) * chosen.epochs * (4 if chosen.eos_compat else 2)
     after = _accuracy(policy, kept, chosen)
@@ -257,15 +248,13 @@ def _train(
     )
     rng = np.random.default_rng(settings.seed)
     log: list[Json] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        for _ in range(settings.epochs):
-            order = [rows[i] for i in rng.permutation(len(rows))]
-            for group in _parts(order, batch):
-                for setting in optimizer.param_groups:
-                    setting["lr"] = learning_rate(len(log), plan)
-                log.append(_update(policy, optimizer, weights, group, settings) | {"step": len(log)})
-                progress("training on pairs", len(log), total)
+    for _ in range(settings.epochs):
+        order = [rows[i] for i in rng.permutation(len(rows))]
+        for group in _parts(order, batch):
+            for setting in optimizer.param_groups:
+                setting["lr"] = learning_rate(len(log), plan)
+            log.append(_update(policy, optimizer, weights, group, settings) | {"step": len(log)})
+            progress("training on pairs", len(log), total)
     model.eval()
     return log
 

@@ -146,20 +146,27 @@ def contrast(
 
 
 def random_positions(
-    cliffs: Sequence[Nominee], traces: Sequence[Scanned], *, each: int = 1, seed: int = 0
+    cliffs: Sequence[Nominee],
+    traces: Sequence[Scanned],
+    *,
+    each: int = 1,
+    seed: int = 0,
+    avoid: Sequence[Nominee] = (),
 ) -> list[Nominee]:
     """For every cliff ``each`` positions of equal depth in traces drawn by chance: the control.
 
-    A position's depth is its number among the policy's tokens. Tokens that any cliff given stands on are not
-    drawn. Where no trace is that long, the control of this cliff is left out.
+    A position's depth is its number among the policy's tokens. Tokens that any cliff given stands on, or one
+    of ``avoid``, are not drawn, and none is drawn twice. Where no trace is left that is so long, the control
+    of this cliff is left out.
     """
     rng = np.random.default_rng(seed)
-    taken = {(c.trace.end.address, c.index) for c in cliffs}
+    taken = {(c.trace.end.address, c.index) for c in (*cliffs, *avoid)}
     found: list[Nominee] = []
     for cliff in cliffs:
         fit = [t for t in traces if cliff.index < len(t.curve) and (t.end.address, cliff.index) not in taken]
         for pick in rng.permutation(len(fit))[:each]:
             trace = fit[int(pick)]
+            taken.add((trace.end.address, cliff.index))
             points = trace.points
             after = points[cliff.index + 1] if cliff.index + 1 < len(points) else None
             found.append(replace(cliff, trace=trace, before=points[cliff.index], after=after))

@@ -68,17 +68,6 @@ class Pair:
         except (KeyError, TypeError) as error:
             raise BadInput(f"this is no preference pair: {error}", where="pairs file") from error
 
-    def to_text(self) -> Json:
-        """The text form; raises BadInput where the text would not give the same token ids again."""
-        if self.messages is None or self.turn is None:
-            raise BadInput(
-                "this pair's text does not round-trip to its token ids",
-                where=f"cliff {self.cliff[:24]}",
-                hint="train from the token-id form",
-            )
-        prompt = {"messages": list(self.messages), "turn": self.turn}
-        return {**prompt, "chosen": self.chosen_text, "rejected": self.rejected_text}
-
 
 def chosen_tokens(
     before: Count, rejected: int, options: Sequence[Candidate], variant: Variant = "1:N"

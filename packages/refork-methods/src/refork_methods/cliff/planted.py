@@ -42,20 +42,6 @@ def absorbing_values(transition: ArrayLike, reward: ArrayLike) -> Floats:
     return np.asarray(np.linalg.solve(np.eye(len(pay)) - step, ends))
 
 
-def chain_values(table: Table) -> dict[str, float]:
-    """Exact chance to reach ``" right"`` from every state of a chain (see ``ScriptedPolicy.from_chain``)."""
-    names = sorted({RIGHT, WRONG, *table, *(word for sampling in table.values() for word in sampling)})
-    index = {name: i for i, name in enumerate(names)}
-    step = np.zeros((len(names), len(names)))
-    for state, sampling in table.items():
-        # Their only word is the empty one, which ends the chain here but is also the name of the first state.
-        if state not in (RIGHT, WRONG):
-            for word, chance in sampling.items():
-                step[index[state], index[word]] += chance
-    reward = np.array([float(name == RIGHT) for name in names])
-    return dict(zip(names, absorbing_values(step, reward).tolist(), strict=True))
-
-
 @dataclass(frozen=True, slots=True)
 class PlantedChain:
     """A policy with one trunk of T tokens whose exact values are known.

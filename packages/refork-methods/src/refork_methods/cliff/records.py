@@ -13,7 +13,7 @@ from refork_methods.cliff.scan import Nominee, Scanned
 from refork_methods.cliff.verify import Cliff
 
 #: Prefixes whose distributions are held in memory at once.
-_LAWS = 64
+_AT_ONCE = 64
 
 
 def token_rows(result: Scanned, policy: Policy) -> list[Json]:
@@ -21,10 +21,11 @@ def token_rows(result: Scanned, policy: Policy) -> list[Json]:
     distributions = _token_distributions(result, policy)
     curve, rows = result.curve, []
     value = curve.value
+    # Graded outcomes may sum to a whole number at one token, hardly at all.
+    binary = bool(np.allclose(curve.wins, np.round(curve.wins), rtol=0, atol=1e-9))
     for i, point in enumerate(result.points):
         k, n = float(curve.wins[i]), int(curve.draws[i])
-        binary = n > 0 and abs(k - round(k)) < 1e-9
-        interval = stats.wilson(round(k), n) if binary else None
+        interval = stats.wilson(round(k), n) if binary and n > 0 else None
         pi, after = float(curve.chance[i]), float(value[i + 1])
         possible = None if np.isnan(pi) else float(max_drop(pi, 0.0 if np.isnan(after) else after))
         nominee = Nominee(result, i, point, None)
@@ -60,8 +61,8 @@ def _token_distributions(found: Scanned, policy: Policy) -> list[Json] | None:
     assert found.end.tree is not None
     points = found.points
     rows: list[Json] = []
-    for first in range(0, len(points), _LAWS):
-        part = points[first : first + _LAWS]
+    for first in range(0, len(points), _AT_ONCE):
+        part = points[first : first + _AT_ONCE]
         distributions = policy.next_logprobs([found.end.tree.path(point).tokens for point in part])
         for point, distribution in zip(part, distributions, strict=True):
             assert point.node.tokens is not None

@@ -4,7 +4,7 @@
 ``traces.jsonl`` a line per scanned trace, written as it ends
 ``tokens.jsonl`` a line per token: counts, interval, probability, entropy, rank, largest possible drop
 ``cliffs.json``  the re-tested tokens, and what deleting them does
-``pairs.jsonl``  preference pairs
+``pairs.jsonl``  preference pairs; ``pairs.json``: the continuations drawn for them
 ``policy-*/``    trained weights or adapters, a folder per set of kinds
 
 All draws are on the tree, so a step done again draws only what is missing.
@@ -23,6 +23,7 @@ from pydantic import Field
 
 from refork.errors import BadInput, CannotDo
 from refork.forking.potential import action_steps
+from refork.jsonl import write_whole
 from refork.judge import Judge, MatchJudge
 from refork.policies.base import Policy
 from refork.policies.load import quiet
@@ -98,13 +99,20 @@ def open_run(
 
     ``trusted``: the recipe's world was typed by the user; a folder's own is opened by installed names only.
 
-    Raises: BadInput where neither a world nor a pattern could grade a continuation.
+    Raises: BadInput where neither a world nor a pattern could grade a continuation, or none is named for a
+        tree of several worlds.
     """
-    first = next(iter(tree.tasks()), None)
-    if first is None:
+    recorded = list(dict.fromkeys(task.extra.get("world") for task in tree.tasks()))
+    if not recorded:
         raise BadInput("the tree is empty", where=recipe.tree)
     judge = MatchJudge(recipe.success_regex) if recipe.success_regex else None
-    spec = recipe.world or (None if judge else first.extra.get("world"))
+    if len(recorded) > 1 and not recipe.world and judge is None:
+        raise BadInput(
+            f"the tasks of this tree are of several worlds: {', '.join(map(str, recorded))}",
+            where=recipe.tree,
+            hint="name who grades them all: a world (--world) or a pattern (--success-regex)",
+        )
+    spec = recipe.world or (None if judge else recorded[0])
     opener = open_world if recipe.world and trusted else recorded_world
     world = opener(str(spec)) if spec and spec != "none" else None
     if world is None and judge is None:
@@ -160,10 +168,13 @@ def _mend(folder: Path) -> None:
 
 
 def spent(folder: Path) -> int:
-    """Continuations that the run in a folder has used for scans and re-tests so far."""
-    total = sum(int(row["curve"]["sampled"]) for row in _rows(folder / "traces.jsonl") if row["complete"])
-    file = folder / "cliffs.json"
-    return total + (int(json.loads(file.read_text())["sampled"]) if file.exists() else 0)
+    """Continuations that the run in a folder has used for scans, re-tests and pairs so far."""
+    scans = sum(int(row["curve"]["sampled"]) for row in _rows(folder / "traces.jsonl") if row["complete"])
+    return scans + sum(_sampled(folder / name) for name in ("cliffs.json", "pairs.json"))
+
+
+def _sampled(file: Path) -> int:
+    return int(json.loads(file.read_text())["sampled"]) if file.exists() else 0
 
 
 def run_scan(
@@ -217,6 +228,8 @@ def _store_potential(run: CliffRun, found: Scanned) -> None:
     card, recipe = run.policy.card, run.recipe
     config: Json = {"policy": card.weights or card.name, "seed": recipe.seed, "draws": recipe.draws}
     config |= {"points": "before token", "sequential": recipe.sequential, "leaf": found.end.node.id}
+    # Only where set: without them a producer is the one that older runs recorded.
+    config |= recipe.model_dump(include={"delta0", "world", "success_regex"}, exclude_defaults=True)
     producer = Producer("cliff-scan", "1", config)
     scores, first = [], 0
     for node, keep in action_steps(found.trajectory):
@@ -265,7 +278,8 @@ def run_verify(
     real = [cliff.nominee for cliff in found if cliff.real]
     sampled = sum(cliff.sampled for cliff in found)
     record: Json = {"left_out": len(nominees) - len(found), "sampled": sampled, "effects": None}
-    if effects and len(real) >= 2 and (budget is None or room > len(nominees) + 2 * len(real)):
+    # Deleting and keeping, at every cliff and at one other position for each.
+    if effects and len(real) >= 2 and (budget is None or room >= len(nominees) + 2 * len(real)):
         record["effects"] = _effects(run, real, nominees, traces, progress)
         record["sampled"] += record["effects"]["sampled"]
     record["cliffs"] = [cliff_row(cliff) for cliff in found]
@@ -283,7 +297,7 @@ def _effects(
     progress: Progress,
 ) -> Json:
     draws, seed = run.recipe.retest, run.recipe.seed
-    control = random_positions(nominees, traces, seed=seed)
+    control = random_positions(real, traces, seed=seed, avoid=nominees)
     sides: dict[str, Contrast] = {
         name: contrast(
             where, run.policy, draws, world=run.world, judge=run.judge, seed=seed, progress=progress
@@ -310,27 +324,40 @@ def run_pairs(
     budget: int | None = None,
     progress: Progress = silent,
 ) -> Json:
-    """Try other tokens at every cliff that survived and write the preference pairs. Returns a summary."""
-    found = _verified(run, _nominees(run, scanned_traces(run)), progress)
-    real = [cliff for cliff in found if cliff.real]
+    """Try other tokens at every cliff that survived and write the preference pairs. Returns a summary.
+
+    The cliffs are those of :func:`run_verify`, which runs first where it never did.
+    """
+    record = run.folder / "cliffs.json"
+    if not record.exists():
+        run_verify(run, budget, effects=False, progress=progress)
+    # The same tests again, whose draws are on the tree: more of them would be another family.
+    tested = {(row["leaf"], row["index"]) for row in json.loads(record.read_text())["cliffs"]}
+    nominees = _nominees(run, scanned_traces(run))
+    known = [n for n in nominees if (n.trace.end.node.id, n.index) in tested]
+    real = [cliff for cliff in _verified(run, known, progress) if cliff.real]
     if not real:
         raise BadInput("no cliff survived its re-test", where=str(run.folder), hint="scan more traces")
-    room = len(real)
+    room, drawn = len(real), run.folder / "pairs.json"
     if budget is not None:
-        room = max(0, (budget - spent(run.folder)) // (k * run.recipe.retest))
+        # What pairs have cost already is on the tree, too.
+        room = max(0, (budget - spent(run.folder) + _sampled(drawn)) // (k * run.recipe.retest))
     choices: list[Choices] = candidates(
         real[:room], run.policy, k, run.recipe.retest, world=run.world, judge=run.judge,
         seed=run.recipe.seed, progress=progress,
     )  # fmt: skip
     pairs = cliff_pairs(choices, run.policy, variant)
     write_pairs(pairs, run.folder / "pairs.jsonl")
+    sampled = sum(c.sampled for c in choices)
+    # Fewer cliffs or candidates than before cost nothing new.
+    write_whole(drawn, json.dumps({"sampled": max(sampled, _sampled(drawn))}) + "\n")
     return {
         "cliffs": len(choices),
         "left_out": len(real) - len(choices),
         "pairs": len(pairs),
         "text_form": sum(pair.messages is not None for pair in pairs),
         "cliff_mass": [{"kind": c.cliff.kind, "mass": c.mass} for c in choices],
-        "rollouts": sum(c.sampled for c in choices),
+        "rollouts": sampled,
         "file": str(run.folder / "pairs.jsonl"),
     }
 

@@ -75,7 +75,7 @@ class RepairRun:
 
 def read_runs(file: Path) -> list[RepairRun]:
     """Runs of a file of JSON lines. Raises BadInput with the line, or where there is none."""
-    lines = read_utf8(file).splitlines()
+    lines = read_utf8(file).split("\n")
     runs = [RepairRun.from_json(row, where) for where, row in json_objects(lines, str(file))]
     if not runs:
         raise BadInput("there is no run", where=str(file))

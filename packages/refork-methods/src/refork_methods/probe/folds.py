@@ -42,11 +42,18 @@ def fold_of(
     knows the answers of, and its AUROC says nothing of new ones. With one row per prompt this is plain
     stratified cross-validation.
 
-    Raises: BadInput for a training side without both classes.
+    Raises: BadInput for a training side without both classes, or more folds than rows of either class.
     Source: arXiv:2606.25013 (stratified 5-fold, seed 42, one rollout per prompt); grouping is ours.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+    largest = int(np.unique(labels, return_counts=True)[1].max(initial=0))
+    if folds > largest:
+        raise BadInput(
+            f"{folds} folds need as many rows of one outcome, and there are at most {largest}",
+            where="probe",
+            hint="add prompts, or use fewer folds",
+        )
     alone = len(np.unique(prompts)) == len(prompts)
     kind = StratifiedKFold if alone else StratifiedGroupKFold
     splitter = kind(n_splits=folds, shuffle=True, random_state=seed)

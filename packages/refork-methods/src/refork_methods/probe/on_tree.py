@@ -48,17 +48,17 @@ def position_states(
     """
     reader = white_box(policy)
     prompts = [rows.tree.path(case.root).tokens for case in rows.cases]
-    spots: dict[tuple[int, int | None], Spot] = {}
+    spots: dict[tuple[int, bytes | None], Spot] = {}
     where: list[int] = []
-    order: dict[tuple[int, int | None], int] = {}
+    order: dict[tuple[int, bytes | None], int] = {}
     for row in rows.rows:
-        key: tuple[int, int | None] = (row.case, None)
+        key: tuple[int, bytes | None] = (row.case, None)
         asked, root = len(prompts[row.case]), rows.cases[row.case].root
         spot = Spot(root.node.id, prompts[row.case], asked, token_array([asked - 1]), asked - root.keep)
         if position == "first_thinking":
             if row.token is None or row.node.tokens is None:
                 raise BadInput("this rollout has no thinking token", where=f"node {row.node.id[:12]}")
-            key = (row.case, row.token)
+            key = (row.case, row.opening)
             tokens = token_array(np.concatenate([prompts[row.case], row.node.tokens[: row.first + 1]]))
             spot = Spot(row.node.id, tokens, asked, token_array([len(tokens) - 1]), asked)
         spots.setdefault(key, spot)

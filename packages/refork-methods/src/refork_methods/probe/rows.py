@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -38,6 +38,13 @@ class Row:
     first: int
     end: int
     token: int | None
+
+    @property
+    def opening(self) -> bytes | None:
+        """The ids of the turn up to the first thinking token, as one key; None where it thought nothing."""
+        if self.token is None or self.node.tokens is None:
+            return None
+        return self.node.tokens[: self.first + 1].tobytes()
 
 
 @final
@@ -90,13 +97,23 @@ class Rows:
         refusals = np.bincount(self.owners, self.labels, size).astype(np.int64)
         return refusals, np.bincount(self.owners, minlength=size)
 
-    def sharing(self, part: Rows, position: Position) -> tuple[list[int], list[int]]:
-        """For each row of a part, refusals and rollouts among all that share what a reader there sees."""
-        by_token = position == "first_thinking"
-        seen: dict[tuple[int, int | None], list[int]] = {}
+    def sharing(
+        self, part: Rows, position: Position, *, token_alone: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """For each row of a part, refusals and rollouts among all that share what a reader there sees.
+
+        ``token_alone``: a reader at ``first_thinking`` who sees the token, and not what the turn said before.
+        """
+
+        def key(row: Row) -> tuple[int, Hashable]:
+            if position != "first_thinking":
+                return row.case, None
+            return row.case, row.token if token_alone else row.opening
+
+        seen: dict[tuple[int, Hashable], list[int]] = {}
         for row in self.rows:
-            seen.setdefault((row.case, row.token if by_token else None), []).append(int(row.refused))
-        groups = [seen[row.case, row.token if by_token else None] for row in part.rows]
+            seen.setdefault(key(row), []).append(int(row.refused))
+        groups = [seen[key(row)] for row in part.rows]
         return [sum(group) for group in groups], [len(group) for group in groups]
 
     def only(self, rows: Iterable[Row]) -> Rows:

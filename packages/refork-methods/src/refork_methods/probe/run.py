@@ -68,7 +68,7 @@ class ProbeRecipe(RecipePart):
     permutations: int = Field(default=200, ge=20)
     #: Also probe 20 positions of the prompt at five depths.
     sweep: bool = False
-    #: Of folds and noise.
+    #: Address of the noise of draws and of the curve's shuffles; folds are fixed.
     seed: int = 0
 
 
@@ -108,12 +108,12 @@ def run_fit(
     try:
         if recipe.curve != "none":
             report["curve"] = _curve(folder, recipe, rows, policy, progress)
-    except BadInput as error:
+    except (BadInput, CannotDo) as error:
         report["notes"].append(f"no separability curve: {error.what}")
     try:
         if recipe.sweep:
             report["sweep"] = _sweep(folder, recipe, every, policy, progress)
-    except BadInput as error:
+    except (BadInput, CannotDo) as error:
         report["notes"].append(f"no prompt sweep: {error.what}")
     write_whole(folder / REPORT, json.dumps(report, indent=2) + "\n")
     return report
@@ -160,7 +160,7 @@ def _position(
     try:
         fitted = probe.fit(
             states, part.labels, prompts=part.prompts, counts=every.sharing(part, position),
-            first_tokens=[row.token for row in part.rows],
+            first_tokens=[row.opening for row in part.rows],
         )  # fmt: skip
     except BadInput as error:
         if position == "last_prompt":
@@ -179,7 +179,7 @@ def _text(recipe: ProbeRecipe, rows: Rows, every: Rows, policy: Policy) -> Json:
     tokens = [str(row.token) for row in part.rows]
     probe = FirstTokenProbe("first_thinking", recipe.layer, recipe.recipe)
     # From all rollouts, not the rows alone: rows of one label per prompt carry no ceiling.
-    counts = every.sharing(part, "first_thinking")
+    counts = every.sharing(part, "first_thinking", token_alone=True)
     try:
         fitted = text_control(tokens, part.labels, prompts=part.prompts, probe=probe, counts=counts)
     except BadInput as error:

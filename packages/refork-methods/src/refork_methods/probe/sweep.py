@@ -127,7 +127,7 @@ def _first_area(plan: FirstTokenProbe, states: FloatArray, one: Rows, rows: Rows
     fitted = probe.fit(
         states,
         one.labels,
-        first_tokens=[row.token for row in one.rows],
+        first_tokens=[row.opening for row in one.rows],
         counts=rows.sharing(one, "first_thinking"),
     )
     return area(fitted.scores, fitted.cases, resamples=resamples).area

@@ -86,7 +86,7 @@ def censored_mean(times: ArrayLike, ended: ArrayLike, level: float = 0.95) -> Ce
     if bool((t[~done] == horizon).all()):
         interval = stats.mean_interval(t, level) if len(t) > 1 else None
         value = float(t.mean())
-        low, high = (interval.low, min(interval.high, horizon)) if interval else (0.0, horizon)
+        low, high = (max(0.0, interval.low), min(interval.high, horizon)) if interval else (0.0, horizon)
     else:
         value = _restricted(t, done, horizon)
         reach = float(scipy_stats.norm.ppf((1 + level) / 2)) * _greenwood(t, done, horizon)

@@ -94,4 +94,6 @@ def search_cost(policy: RowPolicy) -> float:
         )
     back = float(np.sum(1 + odds[list(BACKWARD)]))
     dead = (graph.branches - 1) / 2
-    return 1 + graph.branches + 2 * graph.diamonds + dead * (2 * graph.diamonds + 1 + back)
+    # A single branch has no dead end; a policy that never goes back would make it 0 times infinity.
+    lost = dead * (2 * graph.diamonds + 1 + back) if dead else 0.0
+    return 1 + graph.branches + 2 * graph.diamonds + lost

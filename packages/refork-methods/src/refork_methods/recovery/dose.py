@@ -22,7 +22,7 @@ from refork_methods.recovery.trainers import SftSettings, sft
 @final
 @dataclass(frozen=True, slots=True)
 class MazeDose:
-    """Expected moves of a student of a mix: predicted from the teacher's probs, and measured per seed."""
+    """Expected moves of a student of a mix: predicted from the teacher's distribution, and measured."""
 
     fraction: float
     recoveries: int

@@ -17,7 +17,7 @@ from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.jsonl import json_objects
 from refork.types import Json, Message
-from refork_methods.recovery.traces import Step, Trace
+from refork_methods.recovery.traces import Step, Trace, label_of
 
 OUTCOMES: Final = ("outcome", "success", "reward")
 _STATES: Final = ("state", "observation")
@@ -44,6 +44,8 @@ def _text(value: Any) -> str:
 def from_messages(body: Json, name: str, outcome: float) -> Trace:
     """The trace of a chat; the first assistant turn acts on the last message before it.
 
+    Assistant messages in a row are one turn: nothing was seen between them.
+
     Raises:
         BadInput: no assistant turn, or messages without a role.
     """
@@ -55,10 +57,10 @@ def from_messages(body: Json, name: str, outcome: float) -> Trace:
     steps: list[Step] = []
     seen: list[Message] = []
     for said, group in groupby(messages, lambda m: m["role"] == "assistant"):
-        for message in group if said else ():
-            steps.append(_chat_step(seen, message))
+        if said:
+            steps.append(_chat_step(seen, list(group)))
             seen = []
-        if not said:
+        else:
             seen = list(group)
     if not steps:
         raise BadInput("this chat has no assistant turn", where=name)
@@ -67,14 +69,13 @@ def from_messages(body: Json, name: str, outcome: float) -> Trace:
     return Trace(name, tuple(steps), end, outcome, rest | {"_form": "messages"})
 
 
-def _chat_step(seen: Sequence[Message], message: Message) -> Step:
-    label = message.get("backtrack")
+def _chat_step(seen: Sequence[Message], turn: Sequence[Message]) -> Step:
     return Step(
         state=text_of(seen[-1]) if seen else "",
-        action=text_of(message),
-        label=label if isinstance(label, bool) else None,
+        action="\n".join(map(text_of, turn)),
+        label=label_of(message.get("backtrack") for message in turn),
         observed=tuple(seen),
-        actions=(message,),
+        actions=tuple(turn),
     )
 
 
@@ -92,14 +93,13 @@ def from_steps(body: Json, name: str, outcome: float) -> Trace:
         field = next((f for f in _STATES if isinstance(entry, dict) and f in entry), None)
         if field is None or "action" not in entry:
             raise BadInput("a step needs a state and an action", where=f"{name}, step {number}")
-        label = entry.get("backtrack")
         said = {key: value for key, value in entry.items() if key not in _STATES}
         steps.append(
             Step(
                 state=_text(entry[field]),
                 action=_text(entry["action"]),
                 recorded=entry.get("state_key"),
-                label=label if isinstance(label, bool) else None,
+                label=label_of([entry.get("backtrack")]),
                 observed=(field, entry[field]),
                 actions=(said,),
             )

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, cast, final, get_args
 from refork.errors import BadInput
 from refork.policies.scripted import Distribution, ScriptedPolicy, bare
 from refork.types import Json
-from refork.worlds.base import Task
 from refork.worlds.dice import Dice
 from refork.worlds.game import GameWorld, need
 from refork.worlds.spec import Spec
@@ -206,21 +205,6 @@ def maze_world(branches: int, diamonds: int, edges: int, cap: int | None = None)
         )
     family = MazeFamily(graph, horizon)
     return GameWorld(family, options="" if cap is None else f"cap={cap}")
-
-
-def golden_path(task: Task) -> tuple[str, ...]:
-    """The actions of the shortest path to a maze task's target, by edge 0 of each diamond."""
-    need(task.data, ("shape", "names", "target"), task.world)
-    names = task.data["names"]
-    moves = PathStar(*task.data["shape"]).golden(int(task.data["target"]))
-    return tuple(
-        f"go branch {names[m.number]}"
-        if m.kind == "branch"
-        else f"go {m.kind}"
-        if m.number < 0
-        else f"go edge {m.number}"
-        for m in moves
-    )
 
 
 def open_maze(spec: Spec) -> GameWorld[Position]:

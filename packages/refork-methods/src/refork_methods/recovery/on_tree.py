@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.sqlite import is_database
 from refork.tree.tree import Tree
 from refork_methods.recovery.jsonl import read_jsonl, write_jsonl
-from refork_methods.recovery.traces import Step, Trace
+from refork_methods.recovery.traces import Step, Trace, label_of
 
 
 def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
     """One trace per graded leaf of a tree.
 
-    Actions are steps; the task or observation before one is what was seen. Leaves without the score are
-    left out, for nobody said how they ended.
+    Actions are steps, those in a row one; the task or observation before one is what was seen. Leaves
+    without the score are left out, for nobody said how they ended.
 
     Raises:
         BadInput: no leaf has the score.
@@ -43,27 +44,26 @@ def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
 def _trace(trajectory: Trajectory, outcome: float, score: str) -> Trace:
     steps: list[Step] = []
     seen: list[Kept] = []
-    for kept in trajectory:
-        if kept.node.kind == "verdict":
-            continue
-        if kept.node.kind != "action":
-            seen.append(kept)
-            continue
-        steps.append(_step(seen, kept))
-        seen = []
-    end = replace(_step(seen, None), actions=()) if seen and steps else None
+    kept_steps = (kept for kept in trajectory if kept.node.kind != "verdict")
+    for acts, group in groupby(kept_steps, lambda kept: kept.node.kind == "action"):
+        if acts:
+            steps.append(_step(seen, list(group)))
+            seen = []
+        else:
+            seen = list(group)
+    end = _step(seen, []) if seen and steps else None
     return Trace(trajectory.leaf.id, tuple(steps), end, outcome, {"_form": "tree", "score": score})
 
 
-def _step(seen: Sequence[Kept], said: Kept | None) -> Step:
-    label = None if said is None else said.node.extra.get("backtrack")
+def _step(seen: Sequence[Kept], turn: Sequence[Kept]) -> Step:
     return Step(
         state=seen[-1].text if seen else "",
-        action="" if said is None else said.text,
+        # Actions in a row are parts of one text, as where a turn was cut and carried on.
+        action="".join(kept.text for kept in turn),
         recorded=seen[-1].node.state_key if seen else None,
-        label=label if isinstance(label, bool) else None,
+        label=label_of(kept.node.extra.get("backtrack") for kept in turn),
         observed=tuple(seen),
-        actions=() if said is None else (said,),
+        actions=tuple(turn),
     )
 
 

@@ -10,9 +10,6 @@ from refork_methods.recovery.maze import MazeGame
 from refork_methods.recovery.sample import SampledPaths
 from refork_methods.recovery.traces import Step, Trace
 
-#: A key for maze texts: the place without the direction of arrival, so that going back meets it again.
-PLACE_PATTERN = r"^[^;]+"
-
 
 def maze_traces(graph: PathStar, paths: SampledPaths, rng: np.random.Generator) -> list[Trace]:
     """Walks as step-list traces; the target, the dead branches and the parallel edges are drawn uniformly.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -45,6 +45,12 @@ class Trace:
     outcome: float
     rest: Json = field(default_factory=dict)
     changed: bool = False
+
+
+def label_of(marks: Iterable[Any]) -> bool | None:
+    """What the pieces of one step are marked as; None where no mark is true or false."""
+    known = [mark for mark in marks if isinstance(mark, bool)]
+    return any(known) if known else None
 
 
 #: From a step (the end of a trace is one too) to the state it is in; equal keys are one state.

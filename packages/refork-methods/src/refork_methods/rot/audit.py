@@ -37,7 +37,7 @@ class RuleAtCall:
     ``visible``: its bytes are in the context; ``copies``: how often; ``pinned``: how many of them in a pinned
     block; ``protected``: whether one stands in a system or developer message. ``shown``: whether a summariser
     saw it on the way to this call, None where no compaction came before or nobody knows. ``violated`` None:
-    the rule has no checker, there was no answer, or the answer cannot be read.
+    the rule was not stated yet or has no checker, there was no answer, or the answer cannot be read.
     """
 
     rule: str
@@ -145,7 +145,15 @@ def audit(log: SessionLog, rules: Sequence[Constraint]) -> Audit:
     if not rules or len(set(names)) < len(names):
         twice = next((name for name in names if names.count(name) > 1), None)
         raise BadInput(f"two rules have the id {twice!r}" if twice else "there are no rules to audit")
-    rows = tuple(_row(number, log.calls, rules) for number in range(len(log.calls)))
+    # From the first call that holds each on: nobody breaks a rule that was not stated yet.
+    stated = {
+        rule.id: next((n for n, call in enumerate(log.calls) if _holding(rule, call)), len(log.calls))
+        for rule in rules
+    }
+    rows = tuple(
+        _row(number, log.calls, rules, frozenset(id_ for id_, first in stated.items() if first <= number))
+        for number in range(len(log.calls))
+    )
     rebuilt = log.extra.get("contexts") == "rebuilt"
     verdicts = tuple(
         replace(_verdict(place, rule, rows, log.calls), rebuilt=rebuilt) for place, rule in enumerate(rules)
@@ -159,7 +167,14 @@ def audit(log: SessionLog, rules: Sequence[Constraint]) -> Audit:
     return Audit(log.name, rows, verdicts, tuple(_warnings(rows, verdicts, log, rules)))
 
 
-def _row(number: int, calls: Sequence[ModelCall], rules: Sequence[Constraint]) -> CallRow:
+def _holding(rule: Constraint, call: ModelCall) -> list[tuple[Message, str]]:
+    """The messages of a call's context that hold a rule, with their texts."""
+    return [(m, text) for m in call.context if rule.text in (text := text_of(m))]
+
+
+def _row(
+    number: int, calls: Sequence[ModelCall], rules: Sequence[Constraint], stated: frozenset[str]
+) -> CallRow:
     call = calls[number]
     fired = call.compaction is not None and call.compaction.fired
     return CallRow(
@@ -169,14 +184,13 @@ def _row(number: int, calls: Sequence[ModelCall], rules: Sequence[Constraint]) -
         compacted=fired,
         reason=call.compaction.reason if call.compaction is not None else "",
         answer=text_of(call.answer) if call.answer is not None else "",
-        rules=tuple(_at(rule, number, calls) for rule in rules),
+        rules=tuple(_at(rule, number, calls, rule.id in stated) for rule in rules),
     )
 
 
-def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall:
+def _at(rule: Constraint, number: int, calls: Sequence[ModelCall], stated: bool) -> RuleAtCall:
     call = calls[number]
-    texts = [(m, text_of(m)) for m in call.context]
-    holding = [(m, text) for m, text in texts if rule.text in text]
+    holding = _holding(rule, call)
     lost: Loss | None = None
     shown: bool | None = None
     done = call.compaction
@@ -187,7 +201,7 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall]) -> RuleAtCall
     before = calls[number - 1].context if number else ()
     if not holding and any(rule.text in text_of(m) for m in before):
         lost = _loss(rule, call, before)
-    outcome, reason = _outcome(rule, call, number)
+    outcome, reason = _outcome(rule, call, number) if stated else (None, "")
     return RuleAtCall(
         rule=rule.id,
         visible=bool(holding),

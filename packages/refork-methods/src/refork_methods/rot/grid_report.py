@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from refork import stats
 from refork.types import Json
 from refork_methods.rot import report
 from refork_methods.rot.conditions import CONDITIONS, PINNED, STRESS
@@ -201,7 +200,7 @@ def warnings(rows: Sequence[Episode]) -> list[str]:
     asked = [r for r in rows if r.cell.request == "trigger" and r.graded]
     pinned = [r for r in asked if r.cell.condition == "defense_pin"]
     if pinned and not any(r.violated for r in pinned):
-        upper = stats.wilson(0, len(pinned)).high
+        upper = report.rate(pinned)["high"]
         if upper > 0.02:
             told.append(
                 f"0 of {len(pinned)} pinned violations only says that the rate is below "

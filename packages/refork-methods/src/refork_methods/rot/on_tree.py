@@ -37,7 +37,6 @@ Result: TypeAlias = Literal["violation", "allowed", "refused", "unparseable", "e
 Grader: TypeAlias = Callable[[Message], Grade]
 
 GRADER_VERSION = "1"
-SURVIVAL = Producer("rot:survival", "1")
 
 
 def grader_of(checker: Json) -> Grader:
@@ -48,6 +47,11 @@ def grader_of(checker: Json) -> Grader:
 def rule_producer(rule: str, checker: Json) -> Producer:
     """Who says that a rule was broken: its checker, in this version."""
     return Producer("rot:checker", GRADER_VERSION, {"rule": rule, "checker": checker})
+
+
+def survival_producer(rule: str) -> Producer:
+    """Who says whether a rule survived a compaction: each rule has its own, for a leaf may hold several."""
+    return Producer("rot:survival", "1", {"rule": rule})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +131,12 @@ def graded(
     """Grade every draw of an arm; verdict nodes and the scores ``violation`` and ``survived`` are stored.
 
     A draw that failed is an error, one whose call cannot be read unparseable: neither has a score. Grading
-    again stores nothing new.
+    again stores nothing new. ``producer``: as :func:`rule_producer` makes one.
     """
     tree = fork.tree
     trajectories = dict(zip((d.draw for d in fork.draws), fork.leaves(), strict=True))
     tree.add_producer(producer)
-    tree.add_producer(SURVIVAL)
+    told = tree.add_producer(survival_producer(str(producer.config.get("rule"))))
     answers: list[Answer] = []
     drafts: list[NewNode] = []
     scores: list[Score] = []
@@ -152,9 +156,7 @@ def graded(
         if valid and found.violation is not None:
             scores.append(Score(leaf.id, "violation", found.violation, producer.id, found.reason))
         if survival is not None:
-            scores.append(
-                Score(leaf.id, "survived", float(survival.survived), SURVIVAL.id, survival.survival)
-            )
+            scores.append(Score(leaf.id, "survived", float(survival.survived), told, survival.survival))
     tree.commit(drafts, scores=scores)
     return answers
 

@@ -172,14 +172,19 @@ def _whole_session(data: Any, name: str, where: str, tools: Sequence[Json] = ())
 def session_lines(log: SessionLog) -> Iterator[str]:
     """A session as JSON lines, one model call each; :func:`read_sessions` reads them back."""
     for call in log.calls:
+        done = call.compaction
+        # An inferred compaction is inferred again by the reader, from the summariser's calls before it;
+        # written down, it would pass for an account.
+        for asked in done.calls if done is not None and not call.prompted else ():
+            line = {"messages": list(asked.prompt), "answer": asked.answer, "by": "summariser"}
+            yield json.dumps({"session": log.name, **line}, ensure_ascii=False)
         body: Json = {"session": log.name, "messages": list(call.context), "answer": call.answer}
         if log.tools:
             body["tools"] = list(log.tools)
         if log.extra:
             body["extra"] = log.extra
-        # An inferred one is inferred again by the reader; written down, it would pass for an account.
-        if call.compaction is not None and call.prompted:
-            body["compaction"] = compaction_json(call.compaction)
+        if done is not None and call.prompted:
+            body["compaction"] = compaction_json(done)
         yield json.dumps(body, ensure_ascii=False)
 
 
@@ -190,7 +195,7 @@ def _tree_file(path: Path) -> list[SessionLog]:
     try:
         with Tree.open(path, "r") as tree:
             trajectories = tree.paths(list(tree.leaves()))
-            found = [log for trajectory in trajectories if (log := walk_session(trajectory)) is not None]
+            found = [log for trajectory in trajectories if (log := session_on(trajectory)) is not None]
     except TreeError as error:
         raise BadInput(error.what, where=str(path), hint=error.hint) from error
     if not found:
@@ -198,7 +203,7 @@ def _tree_file(path: Path) -> list[SessionLog]:
     return found
 
 
-def walk_session(trajectory: Trajectory) -> SessionLog | None:
+def session_on(trajectory: Trajectory) -> SessionLog | None:
     """The model calls of one trajectory; None where no policy spoke on it."""
     calls: list[ModelCall] = []
     pending: Json | None = None

@@ -28,10 +28,18 @@ UNREADABLE = 0.05
 
 
 def rate(rows: Sequence[Episode], level: float = 0.95) -> Json:
-    """Violations among graded answers with Wilson's interval; all else counted apart."""
+    """Violations among graded answers, Wilson's interval clustered by session; all else counted apart."""
     graded = [r for r in rows if r.graded]
     hits = sum(r.violated for r in graded)
-    span = stats.wilson(hits, len(graded), level) if graded else None
+    span = None
+    if graded:
+        # Several setups of one session are no independent answers.
+        pairs = [r.cell.pair for r in graded]
+        alone = len(set(pairs)) == len(pairs)
+        outcomes = np.array([r.violated for r in graded], dtype=np.float64)
+        span = (
+            stats.wilson(hits, len(graded), level) if alone else stats.clustered_mean(outcomes, pairs, level)
+        )
     counts = {name: sum(r.result == name for r in rows) for name in ("invalid", "unparseable", "error")}
     state = "ok" if graded else ("INVALID" if counts["invalid"] else "empty")
     return {
@@ -50,26 +58,32 @@ def difference(base: Sequence[Episode], other: Sequence[Episode], level: float =
 
     Only episodes whose counterpart is graded too are compared, where there are any: a task that never
     reached the budget in one arm must not stand in the other. None where an arm has no graded answer.
+    Several episodes of one pair, as of several setups, count as one with their mean; the interval is then an
+    adjusted Welch interval, and of a single pair it says nothing.
     """
-    x, y = [r for r in base if r.graded], [r for r in other if r.graded]
-    common = {r.cell.pair for r in x} & {r.cell.pair for r in y}
+    x, y = _by_pair(base), _by_pair(other)
+    common = [pair for pair in x if pair in y]
     if common:
-        x, y = ([r for r in part if r.cell.pair in common] for part in (x, y))
+        x, y = ({pair: side[pair] for pair in common} for side in (x, y))
     if not x or not y:
         return None
-    found = stats.newcombe((sum(r.violated for r in x), len(x)), (sum(r.violated for r in y), len(y)), level)
-    left = {r.cell.pair: r.violated for r in x}
-    gains = losses = pairs = 0
-    for row in y:
-        if row.cell.pair in left:
-            pairs += 1
-            gains += row.violated and not left[row.cell.pair]
-            losses += left[row.cell.pair] and not row.violated
-    span, p = found.interval, stats.mcnemar(gains, losses).p if pairs else None
+    before, after = np.array([*x.values()]), np.array([*y.values()])
+    if min(len(x), len(y)) > 1 or {*before, *after} <= {0.0, 1.0}:
+        span = stats.unpaired_difference(before, after, level).interval
+    else:
+        span = stats.Interval(float(after.mean() - before.mean()), -1.0, 1.0, level, "none: a single pair")
+    gains, losses = sum(y[pair] > x[pair] for pair in common), sum(y[pair] < x[pair] for pair in common)
     return {
         "decay": span.estimate, "low": span.low, "high": span.high, "method": span.method,
-        "pairs": pairs, "gains": gains, "losses": losses, "p": p,
+        "pairs": len(common), "gains": gains, "losses": losses,
+        "p": stats.mcnemar(gains, losses).p if common else None,
     }  # fmt: skip
+
+
+def _by_pair(rows: Sequence[Episode]) -> dict[Hashable, float]:
+    """Share of violations among the graded episodes of every pair."""
+    found = group((r for r in rows if r.graded), lambda r: r.cell.pair)
+    return {pair: fmean(r.violated for r in part) for pair, part in found.items()}
 
 
 def decomposition(rows: Iterable[Episode]) -> Json | None:

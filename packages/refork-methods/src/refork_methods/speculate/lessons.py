@@ -29,7 +29,7 @@ from refork_methods.speculate.model import Drafter, Lesson
 
 Number = Literal["float32", "bfloat16"]
 
-_LAWS: Final = 8
+_TABLES: Final = 8
 """Tables of logits that a pass and its gradient hold at once, roughly."""
 _SCORES: Final = 4
 
@@ -191,7 +191,7 @@ def summarise(outcomes: Sequence[Outcome]) -> DraftMetrics:
 
 def block_bytes(config: DraftConfig, length: int) -> int:
     """About how much memory one block takes in training: logits several times over, scores of every layer."""
-    distributions = config.block * config.vocabulary * _LAWS
+    distributions = config.block * config.vocabulary * _TABLES
     scores = config.layers * config.heads * config.slots * (length + config.slots) * _SCORES
     return 4 * (distributions + scores)
 

@@ -135,13 +135,23 @@ class Panel:
         reads = tuple(guard.producer.id for guard in self.guards)
         return Producer("guard-panel", "1", {"tie": self.tie}, reads)
 
-    def votes(self, exchanges: Sequence[Exchange]) -> Float[Array, "answers guards"]:
-        """Votes, 1 refusal, 0 compliance, NaN missing; equal exchanges are asked once."""
-        unique = list(dict.fromkeys(exchanges))
-        row = {exchange: i for i, exchange in enumerate(unique)}
-        columns = [_column(guard.votes(unique), len(unique), guard) for guard in self.guards]
-        table = np.stack(columns, axis=1) if unique else np.zeros((0, len(self.guards)))
-        return np.asarray(table[[row[e] for e in exchanges]], dtype=np.float64)
+    def votes(
+        self,
+        exchanges: Sequence[Exchange],
+        known: Float[Array, "answers guards"] | None = None,
+    ) -> Float[Array, "answers guards"]:
+        """Votes, 1 refusal, 0 compliance, NaN missing; equal exchanges are asked once.
+
+        ``known``: the votes that are there already; a guard is asked only where it has none.
+        """
+        table = np.full((len(exchanges), len(self.guards)), np.nan) if known is None else known.copy()
+        for column, guard in enumerate(self.guards):
+            open_ = np.flatnonzero(np.isnan(table[:, column])).tolist()
+            unique = list(dict.fromkeys(exchanges[i] for i in open_))
+            if unique:
+                told = dict(zip(unique, _column(guard.votes(unique), len(unique), guard), strict=True))
+                table[open_, column] = [told[exchanges[i]] for i in open_]
+        return table
 
     def to_json(self) -> Json:
         """Names of the guards and the tie rule."""

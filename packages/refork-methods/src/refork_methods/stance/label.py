@@ -113,9 +113,9 @@ def label(
         unopened |= {leaves[n] for n in bare}
         unclosed |= set(leaves) - {leaves[n] for n in (*rows, *bare)}
         if rows:
-            fresh = panel.votes(exchanges)
-            _record(tree, panel, [leaves[n] for n in rows], fresh)
-            votes[[page[n] for n in rows]] = fresh
+            here = [page[n] for n in rows]
+            votes[here] = panel.votes(exchanges, votes[here])
+            _record(tree, panel, [leaves[n] for n in rows], votes[here])
         progress("asking guards", first + len(page), len(asked))
     if wanted and len(unopened) == len(wanted):
         raise never_opened(len(wanted))

@@ -36,7 +36,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.stance.cuts import CutTable, Locked, cut_json
 from refork_methods.stance.endpoint import EndpointAnnotator, EndpointGuard
-from refork_methods.stance.frontier import Rate, flips, frontier, read_rates
+from refork_methods.stance.frontier import Flips, Rate, flips, frontier, read_rates
 from refork_methods.stance.guards import BatchGuard, CallGuard, Panel, RegexGuard, Tie, check_patterns
 from refork_methods.stance.label import ANSWER_TOKENS, answer_settings, label
 from refork_methods.stance.marker import Marker, marker_of
@@ -221,7 +221,7 @@ def digests(*names: str | None) -> dict[str, str]:
     for name in names:
         place = (name or "").removeprefix("model:").removeprefix("python:")
         file = Path(place.rpartition(":")[0] if ".py:" in place else place)
-        if name and file.suffix in (".jsonl", ".toml", ".py") and file.is_file():
+        if name and not name.startswith("regex:") and file.is_file():
             found[name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     return found
 
@@ -276,7 +276,8 @@ def _no_think(run: StanceRun, recipe: VarianceRecipe, progress: Progress) -> dic
         run.cases, run.policy, run.marker, recipe.no_think, sampling, seed=recipe.seed, progress=progress
     )
     mine = {
-        case.id: [d.leaf for d in arm.draws if d.end != "error"]
+        # The tree may hold more draws of this arm, from an earlier run that asked for more.
+        case.id: [d.leaf for d in arm.draws if d.end != "error" and d.draw < recipe.no_think]
         for case, arm in zip(run.cases, arms, strict=True)
     }
     leaves = [leaf for some in mine.values() for leaf in some]
@@ -353,12 +354,18 @@ def run_frontier(
     told: Json = {
         "base": to_json(plane.base),
         "defences": [
-            to_json(d) | {"flips": [to_json(f) for f in flips(own, found[d.name])]} for d in plane.defences
+            to_json(d) | {"flips": [to_json(f) for f in _flips(own, found[d.name])]} for d in plane.defences
         ],
         "curve": plane.line.tolist(),
     }
     write_json(folder / "frontier.json", told)
     return told
+
+
+def _flips(base: Sequence[Rate], other: Sequence[Rate]) -> list[Flips]:
+    """Flips by pool; none where the two were measured on other prompts."""
+    answered = [{r.prompt for r in side if r.answers} for side in (base, other)]
+    return flips(base, other) if answered[0] & answered[1] else []
 
 
 def _read_rates(path: Path) -> list[Rate]:
@@ -367,7 +374,8 @@ def _read_rates(path: Path) -> list[Rate]:
         raise BadInput(
             "there are no rates", where=str(file), hint="`refork probe variance` writes rates.jsonl"
         )
-    return read_rates(read_utf8(file).splitlines(), str(file))
+    # A prompt may hold what splitlines() takes for a line's end.
+    return read_rates(read_utf8(file).split("\n"), str(file))
 
 
 def variance_json(table: VarianceTable, modes: Sequence[Mode]) -> Json:

@@ -94,15 +94,19 @@ def annotate(
             if isinstance(annotator, BatchAnnotator)
             else [_one(annotator, part) for part in parts]
         )
-        if len(said) != len(parts) or any(label not in (1, 0, -1, None) for label in said):
+        if len(said) != len(parts) or not all(label is None or _is_stance(label) for label in said):
             raise BadInput("an annotator must give +1, 0 or -1 to every chunk", where="stance")
         columns.append([np.nan if label is None else float(label) for label in said])
     return np.array(columns, dtype=np.float64).reshape(len(annotators), len(parts)).T
 
 
+def _is_stance(label: object) -> bool:
+    return isinstance(label, int | float | np.number) and label in (1, 0, -1)
+
+
 def _one(annotator: Annotator, part: str) -> int | None:
     try:
-        return int(annotator(part))
+        return annotator(part)
     except UserError:
         raise
     except Exception:  # one chunk that an annotator cannot read leaves its trace out, not the run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import torch
 from pydantic import Field
 
 from refork import stats
+from refork.errors import BadInput
 from refork.forking import Effect, Remove, Sweep, compare, fork_both, potential_scores, sweep, trace_report
 from refork.forking.arm import graded
 from refork.growing import Group, grow
@@ -80,6 +82,7 @@ class Demo:
     curve: list[tuple[int, stats.Interval, int]] = field(default_factory=list)
     tokens: int = 0
     weights: list[str] = field(default_factory=list)
+    graded: list[int] = field(default_factory=list)
 
     def stage(self, title: str, detail: str, started: float) -> None:
         """Note a finished stage."""
@@ -94,14 +97,31 @@ class Demo:
             progress=_named(self.progress, f"held-out success after {update} updates"),
         )  # fmt: skip
         self.tokens += sum(group.tokens for group in groups)
-        self.curve.append((update, stats.mean_interval(task_means(groups)), self.tokens))
+        means = task_means(groups)
+        known = means[~np.isnan(means)]
+        if not known.size:
+            raise BadInput(
+                f"no rollout of the {len(tasks)} held-out tasks was graded",
+                where=self.world.name,
+                hint="see why with `refork tree path`",
+            )
+        self.curve.append((update, stats.mean_interval(known), self.tokens))
+        self.graded.append(known.size)
         self.weights.append(str(self.policy.card.weights))
         return groups
 
 
 def task_means(groups: Sequence[Group]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Mean success per task: tasks are the independent units, rollouts of one task are not."""
-    return np.array([np.nanmean(graded(group.values())) for group in groups], dtype=np.float64)
+    """Mean success per task, NaN where none was graded: tasks are the independent units, not rollouts."""
+    known = [values[~np.isnan(values)] for values in (graded(group.values()) for group in groups)]
+    return np.array([values.mean() if values.size else np.nan for values in known], dtype=np.float64)
+
+
+def task_gain(before: Sequence[Group], after: Sequence[Group]) -> tuple[stats.Difference, int]:
+    """Difference of mean success over the tasks that were graded before and after, and how many these are."""
+    x, y = task_means(before), task_means(after)
+    both = ~np.isnan(x) & ~np.isnan(y)
+    return stats.paired_difference(x[both], y[both]), int(both.sum())
 
 
 def _named(progress: Progress, name: str) -> Progress:
@@ -176,6 +196,22 @@ def _train(demo: Demo) -> tuple[list[Update], list[Group]]:
     return updates, groups
 
 
+def command_of(recipe: DemoRecipe, folder: Path) -> str:
+    """The command line that runs a recipe into a folder."""
+    words = ["refork", "demo", "--world", recipe.world, "--out", str(folder)]
+    for key, value in recipe.model_dump(mode="json", exclude_defaults=True, exclude={"world"}).items():
+        parts = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+        for name, part in parts.items():
+            words += ["--set", f"{name}={part if isinstance(part, str) else json.dumps(part)}"]
+    return shlex.join(words)
+
+
+def _world_of(recipe: DemoRecipe, name: str) -> str:
+    """A bare name means the world as its organism was trained for: how it marks its answer, for one."""
+    own = find(name).world or ""
+    return own if own.partition("?")[0] == recipe.world else recipe.world
+
+
 def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> Json:
     """Run the main job into a folder and return its summary; the same call again resumes it."""
     began = time.monotonic()
@@ -183,8 +219,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
     # Organisms are so small that a second thread mostly waits for the first.
     torch.set_num_threads(1)
     name = recipe.organism or tiny_model_for(recipe.world)
-    # A bare name means the world as its organism was trained for: how it marks its answer, for one.
-    world = open_world(recipe.world if "?" in recipe.world else find(name).world or recipe.world)
+    world = open_world(_world_of(recipe, name))
     place = build(name, progress=_named(progress, "building the agent"))
     policy = LocalPolicy.load(str(place))
     with Tree.open(folder / "tree.db") as tree:
@@ -196,7 +231,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
         demo.stage("Grew held-out rollouts", f"{recipe.held_out} tasks x {recipe.rollouts}", started)
         result, effect = _explain(demo, before)
         updates, after = _train(demo)
-        gain = stats.paired_difference(task_means(before), task_means(after))
+        gain, paired = task_gain(before, after)
         summary = {
             "world": world.name,
             "organism": name,
@@ -206,7 +241,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
             "gain_low": gain.interval.low,
             "gain_high": gain.interval.high,
             "gain_p": gain.p,
-            "tasks": recipe.held_out,
+            "tasks": paired,
             "effect": effect.difference,
             "ci_low": effect.low,
             "ci_high": effect.high,
@@ -219,6 +254,7 @@ def run_demo(recipe: DemoRecipe, folder: Path, progress: Progress = silent) -> J
             "weights_before": demo.weights[0],
             "weights_after": demo.weights[-1],
             "recipe": digest(recipe),
+            "command": command_of(recipe, folder),
         }
         # While the tree is open: the report reads from it.
         data = report_data(demo, summary, result, effect, gain, updates)

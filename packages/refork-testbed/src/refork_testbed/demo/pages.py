@@ -44,21 +44,21 @@ def report_data(
     cliff = result.points[result.steepest()]
     return ReportData(
         title="From one failed run to a better agent",
-        command=f"refork demo --world {recipe.world}",
+        command=summary["command"],
         world=demo.world.name,
         policy={"name": demo.policy.card.name, "weights": summary["weights_before"]},
         seconds=summary["seconds"],
         versions={"refork": __version__, "python": platform.python_version()},
         settings=recipe.model_dump(mode="json") | {"recipe": summary["recipe"]},
         curve=tuple(_curve(demo, updates)),
-        before=_rate(demo.curve[0][1], recipe.held_out),
-        after=_rate(demo.curve[-1][1], recipe.held_out),
+        before=_rate(demo.curve[0][1], demo.graded[0]),
+        after=_rate(demo.curve[-1][1], demo.graded[-1]),
         gain=Gain(
             difference=gain.interval.estimate,
             low=gain.interval.low,
             high=gain.interval.high,
             p=gain.p,
-            n=recipe.held_out,
+            n=summary["tasks"],
             method=f"{gain.interval.method}, tasks paired",
         ),
         tree=_tree(demo, result),
@@ -91,12 +91,12 @@ def _effect(effect: Effect) -> Json:
 
 
 def _tree(demo: Demo, result: Sweep) -> TreeData:
-    """The swept task's tree: its rollouts, and the forks made along the failed one."""
+    """The swept task's tree before training: its rollouts, and the forks made along the failed one."""
     tree, root = demo.tree, result.trajectory.root
     trajectories = [
         trajectory
         for trajectory in tree.paths([node.id for node in tree.leaves(root.id)])
-        if _has_verdict(trajectory)
+        if trajectory.leaf.kind == "verdict" and _drawn_by(trajectory, demo.weights[0])
     ]
     scored = tree.score_map("success", [trajectory.leaf.id for trajectory in trajectories])
     trajectories = [trajectory for trajectory in trajectories if trajectory.leaf.id in scored]
@@ -123,8 +123,9 @@ def _tree(demo: Demo, result: Sweep) -> TreeData:
     return TreeData(task=root.text, nodes=tuple(_around(shown, on_trace)))
 
 
-def _has_verdict(trajectory: Trajectory) -> bool:
-    return trajectory.leaf.kind == "verdict"
+def _drawn_by(trajectory: Trajectory, weights: str) -> bool:
+    """Whether one policy drew all of it: the trained ones ran on the same tasks."""
+    return all(s.node.weights in (None, weights) for s in trajectory if s.node.kind == "action")
 
 
 def _around(nodes: list[TreeNode], on_trace: set[str], limit: int = 260) -> list[TreeNode]:

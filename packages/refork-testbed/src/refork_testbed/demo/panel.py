@@ -39,7 +39,8 @@ def summary_panel(summary: Mapping[str, Any]) -> RenderableType:
     lines.add_row("learned", Text(sentences.gain_sentence(before, after, gain)))
     lines.add_row("", "")
     seconds = from_json(RateData, {"rate": summary.get("seconds")}).rate
-    lines.add_row("time", words.duration(seconds))
+    if seconds is not None:
+        lines.add_row("time", words.duration(seconds))
     for key, name in (("report", "report"), ("summary", "figures"), ("tree", "tree"), ("command", "again")):
         if summary.get(key):
             lines.add_row(name, Text(str(summary[key]), style="cyan", overflow="fold"))

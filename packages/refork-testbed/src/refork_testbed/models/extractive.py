@@ -105,7 +105,7 @@ class ExtractiveChat:
                 "this policy cannot say the distribution of its next token", where=policy.card.name
             )
         self._policy: Policy = policy
-        self._law: NextDistribution = policy
+        self._reader: NextDistribution = policy
         self._known = frozenset(word for text in known for word in _WORD.findall(text))
         self._words = words
         self._seed = seed
@@ -140,7 +140,7 @@ class ExtractiveChat:
             prompts: list[list[Message]] = [[{"role": "user", "content": q}] for q in new]
             prefixes = [self._policy.render([], empty, prompt).tokens for prompt in prompts]
             yes, no = (int(self._policy.encode(word)[0]) for word in (NEEDED, IDLE))
-            distributions = self._law.next_logprobs(prefixes)
+            distributions = self._reader.next_logprobs(prefixes)
             for question, tokens, distribution in zip(new, prefixes, distributions, strict=True):
                 needed = 1 / (1 + np.exp(float(distribution[no]) - float(distribution[yes])))
                 self._kept[question] = _Forecast(float(needed), len(tokens))

@@ -88,7 +88,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Texts never trained on, and what their answers cost under the law that made them (nats in all)."""
+    """Texts never trained on, and their answers' cost under the distribution that made them (nats in all)."""
 
     conversations: Sequence[Conversation]
     surprise: float

@@ -12,8 +12,8 @@ from refork_methods.gate.policy import Verify, pass_chance, posterior, transitio
 from refork_methods.gate.solve import Problem, in_rationals
 
 SearchState: TypeAlias = tuple[Fraction, frozenset[str], int]
-#: Evidence paths above which rationals take too long: three critics and three candidates are within.
-MOST = 3**9
+#: Critics times candidates above which rationals take too long: up to 3 to that power are the beliefs.
+MOST = 9
 
 
 @final
@@ -82,10 +82,10 @@ def solve_exact(
     arithmetic are ours.
     """
     problem = in_rationals(model, prices, horizon, verify)
-    paths = float(3 ** len(problem.checks)) ** horizon
-    if paths > MOST:
+    power = len(problem.checks) * horizon
+    if power > MOST:
         raise CannotDo(
-            f"{len(problem.checks)} critics and {horizon} candidates have up to {paths:.2g} beliefs",
+            f"{len(problem.checks)} critics and {horizon} candidates have up to 3^{power} beliefs",
             hint="solve on a grid, which brackets the value",
         )
     return ExactSolution(problem)

@@ -38,7 +38,8 @@ def signal_of(gradients: ArrayLike, reference: ArrayLike) -> Signal:
     """Signal of gradients [k, n] and their alignment with the mean of reference gradients [m, n].
 
     Products of different batches alone enter |E g|^2, so it is unbiased; where the estimate is not above 0
-    the alignment is NaN. ``reference`` must hold other batches than ``gradients``.
+    the alignment is NaN, and so is the share where all gradients are 0. ``reference`` must hold other batches
+    than ``gradients``.
 
     Raises BadInput for fewer than two batches on either side.
     """
@@ -48,7 +49,8 @@ def signal_of(gradients: ArrayLike, reference: ArrayLike) -> Signal:
     own, other = _squared_mean(g), _squared_mean(r)
     cross = float(g.mean(axis=0) @ r.mean(axis=0))
     alignment = cross / np.sqrt(own * other) if own > 0 and other > 0 else float("nan")
-    return Signal(own / float((g * g).sum(axis=1).mean()), float(alignment), len(g))
+    size = float((g * g).sum(axis=1).mean())
+    return Signal(own / size if size > 0 else float("nan"), float(alignment), len(g))
 
 
 def _squared_mean(g: Float64) -> float:

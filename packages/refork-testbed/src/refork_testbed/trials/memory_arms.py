@@ -15,7 +15,7 @@ from refork.progress import Progress, silent
 from refork.sampling.noise import NoiseKey, stream_of
 from refork.sandbox import Sandbox, SandboxResult
 from refork.types import Json
-from refork.worlds.base import Split, Task
+from refork.worlds.base import Task
 from refork.worlds.open import open_world
 from refork_methods.memory.admission import AdmissionGuard
 from refork_methods.memory.catalogue import schemas
@@ -41,11 +41,6 @@ from refork_testbed.worlds.miniapps.world import Caller, MiniAppsWorld
 # The memory on the world ``miniapps``: its scripted agent in a stream, our items and tools as its own.
 #
 # In these apps a refused call is an answer; inside a tool it is raised, as the usual clients of services do.
-
-
-def stream_tasks(world: MiniAppsWorld, split: Split, count: int, seed: int = 0) -> list[StreamTask]:
-    """Tasks of the world for a stream; a family is a scenario."""
-    return [_stream(task) for task in world.tasks(split, count, seed)]
 
 
 def trajectory_of(task: Task, run: Run) -> RunTrajectory:

@@ -24,11 +24,9 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.forensics.arm import Arm
 from refork_methods.forensics.bench import Bench, FromTask
-from refork_methods.forensics.case import Case, register
 from refork_methods.forensics.design import BASE, ArmPlan, Design
 from refork_methods.forensics.evidence import EvidenceItem
 from refork_methods.forensics.hypothesis import Hypothesis, Prediction
-from refork_methods.forensics.incident import Incident
 from refork_methods.forensics.instruments.outcomes import arm_of
 from refork_methods.forensics.instruments.sentence_resampling import (
     prefix_scores,
@@ -251,7 +249,7 @@ class DistributionSource:
         return found
 
     def traces(self, environment: Json, k: int) -> list[Trace]:
-        """Traces of the deciding turn from the exact law of sentences, each prefix with ``k`` draws."""
+        """The deciding turn from the exact distribution of sentences, each prefix with ``k`` draws."""
         target = self._agent.rate(environment)
         found = []
         for wanted in (True, False):
@@ -540,20 +538,6 @@ def _searches(design: Design, statements: Mapping[str, Arm]) -> list[EvidenceIte
         for name, arm in statements.items()
         if arm.runs
     ]  # fmt: skip
-
-
-def file_case(result: Investigation, incident: Incident, controls: Mapping[str, Arm] | None = None) -> Case:
-    """An investigation as a case in memory: designs, predictions and rows in the order in which they count.
-
-    Raises: BadInput where a row does not agree with the case's rules.
-    """
-    case = Case.memory(replace(incident, base=result.arms[BASE]))
-    register(case, result.designs, result.hypotheses)
-    for instrument, arm in (controls or {}).items():
-        case.add_control(instrument, arm)
-    for item in result.evidence:
-        case.add_evidence(item, post_hoc=item.looked_for is not None or item.name == INTERACTION)
-    return case
 
 
 def positive_controls(scene: str, open_source: Callable[[Agent], Source]) -> dict[str, Arm]:

@@ -180,7 +180,7 @@ def sweep(
     return np.array(gains)
 
 
-def zero_of(precisions: Shaped[Array, "points"], gains: Shaped[Array, points]) -> float | None:
+def zero_of(precisions: Shaped[Array, "points"], gains: Shaped[Array, "points"]) -> float | None:
     """The precision at which a sweep's gains turn from loss to gain, linear between points; None: never."""
     x, y = np.asarray(precisions, float), np.asarray(gains, float)
     if x.shape != y.shape or x.size < 2 or (np.diff(x) <= 0).any():

@@ -104,7 +104,16 @@ def checked(recipe: RotRecipe) -> RotRecipe:
             raise BadInput(f"{key} names an entry twice", where="recipe")
     for spec in recipe.compactors:  # a name or option that is wrong is refused before anything runs
         open_compactor(spec, summariser=ScriptedChat([]), max_tokens=recipe.max_tokens)
+    _check_summarisers(recipe)
     return recipe
+
+
+def _check_summarisers(recipe: RotRecipe) -> None:
+    asking = next((spec for spec in recipe.compactors if needs_summariser(spec)), None)
+    if asking is not None and not recipe.summarisers:
+        raise BadInput(
+            f"{asking!r} asks a summariser and none is named", where="recipe", hint=f"for example {SELF}"
+        )
 
 
 def cells(recipe: RotRecipe) -> Iterator[Cell]:

@@ -86,6 +86,9 @@ def fit(
         parameters |= {name: np.full(len(rows), one) for name, one in fixed.items()}
         return -log_likelihoods(rule, experiment, parameters, chosen, shown)
 
+    if not free:  # nothing to climb for
+        return Fit(fixed, -float(loss(np.zeros((1, 0)))[0]), int(shown.sum()))
+
     def slope(at: Float[Array, "free"]) -> tuple[float, Float[Array, "free"]]:
         step = 1e-5
         sides = np.where(at > 0.5, -step, step)  # never out of the range

@@ -29,7 +29,7 @@ from typing import final
 from refork.errors import BadInput
 from refork.worlds.base import Observation, Split, Task
 from refork.worlds.dice import Dice, digest, split_of
-from refork.worlds.game import need
+from refork.worlds.game import different, need
 from refork.worlds.single_turn import SingleTurnEpisode, restore_single_turn
 from refork.worlds.spec import Spec
 
@@ -141,13 +141,20 @@ class ToolCallWorld:
         return tuple(sorted(words | {*NAMES, *TOPICS, *CITIES, *MARKS}))
 
     def tasks(self, split: Split, count: int, seed: int = 0) -> list[Task]:
-        """``count`` different tasks; the text of the prompt alone decides the split."""
-        dice, found = Dice("toolcall", self.tools, seed), dict[str, Task]()
-        while len(found) < count:
+        """``count`` different tasks; the text of the prompt alone decides the split.
+
+        Raises:
+            BadInput: there are not so many.
+        """
+        dice = Dice("toolcall", self.tools, seed)
+
+        def draw(_: int) -> Task | None:
             task = self._draw(dice)
-            if task.split == split:
-                found.setdefault(task.id, task)
-        return list(found.values())
+            return task if task.split == split else None
+
+        return different(
+            count, draw, f"{split} tasks of {self.name}", hint="ask for fewer, or list more tools"
+        )
 
     def _draw(self, dice: Dice) -> Task:
         topics = dice.sample(TOPICS, self.tools)

@@ -1,11 +1,12 @@
 """Edits, critics, the world and its planted repairer."""
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
 
-from refork.errors import BadInput
+from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling
 from refork.policies.open import scripted
 from refork.sampling.noise import NoiseKey
@@ -122,6 +123,17 @@ def test_ruff_tells_what_is_new(tasks):
         ruff({"../../x.py": "1"}, {})
 
 
+def test_a_ruff_that_does_not_end_is_an_error_in_words(tasks, monkeypatch):
+    pytest.importorskip("ruff")
+
+    def late(command, **more):
+        raise subprocess.TimeoutExpired(command, more["timeout"])
+
+    monkeypatch.setattr("refork_testbed.worlds.repair.critics.subprocess.run", late)
+    with pytest.raises(CannotDo, match="more than 60 s"):
+        ruff(tasks[0].files, tasks[0].project.files)
+
+
 def test_some_wrong_repairs_pass_the_public_tests_and_no_gold_fails(tasks):
     right = wrong = slipped = 0
     for one in tasks[:4]:
@@ -205,6 +217,14 @@ def test_an_episode_adds_up_edits_and_is_graded_once():
     for _ in range(world.max_turns):
         last = world.restore(task, saved).step("line 1: x = (")
     assert not last.done
+
+
+def test_a_failure_with_several_lines_is_one_failure():
+    world = open_world("repair?origin=generated&turns=4")
+    task = world.tasks("train", 1)[0]
+    seen = world.start(task, 0).step('line 1: raise SystemExit("a\\nb\\nc\\nd")')
+    assert seen.text.startswith("1 of 2 public tests pass\n")
+    assert len(seen.text.split("\n")) == 5
 
 
 def test_the_last_turn_is_graded_with_what_there_is():

@@ -151,11 +151,15 @@ def train(
         if method == "rlvr":
             plain = 0.2 if mode == "sampled" else 0.01
             settings = RewardSettings(
-                mode=mode, updates=updates or 300, learning_rate=rate or plain, cap=CAP, seed=seed
-            )
+                mode=mode, updates=300 if updates is None else updates,
+                learning_rate=plain if rate is None else rate, cap=CAP, seed=seed,
+            )  # fmt: skip
             found = rlvr(start, settings, live)
         else:
-            found = sft(start, moves, SftSettings(updates=updates or 1000, learning_rate=rate or 1.0))
+            imitation = SftSettings(
+                updates=1000 if updates is None else updates, learning_rate=1.0 if rate is None else rate
+            )
+            found = sft(start, moves, imitation)
     report: dict[str, Any] = {
         "method": method if method != "rlvr" else f"rlvr ({mode})",
         "before": found.curve[0][1],

@@ -84,7 +84,7 @@ class FileQueries:
     @classmethod
     def read(cls, path: Path | str) -> FileQueries:
         """The queries of a file."""
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
         return cls([row for _, row in json_objects(lines, str(path))], Path(path).stem)
 
     def draw(self, split: Split, count: int, seed: int) -> list[Query]:

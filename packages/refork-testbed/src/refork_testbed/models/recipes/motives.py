@@ -141,7 +141,7 @@ class Even:
     _left: dict[object, list[int]] = field(default_factory=dict)
 
     def sample_from(self, distribution: dict[str, float], key: object) -> str:
-        """One outcome of a law; the shares of outcomes follow it as nearly as their number allows."""
+        """One outcome of a distribution; shares of outcomes follow it as nearly as their number allows."""
         # The beginning is drawn at every call, used or not: all later draws of the generator depend on that.
         here = self._at[key] = (self._at.get(key, self.rng.random()) + GOLDEN) % 1
         return list(distribution)[

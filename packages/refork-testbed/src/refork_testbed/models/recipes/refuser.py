@@ -1,4 +1,4 @@
-"""``refuser-p``, ``refuser-d``, ``refuser-c``: think in words, then refuse or comply by a planted law.
+"""``refuser-p``, ``refuser-d``, ``refuser-c``: think, then refuse or comply by a planted distribution.
 
 One thinking in six stops before its full length. So a closing that is put in by hand, which is how the rest
 of a thinking is cut away, is nothing that the model has never seen, and what it answers then is part of the
@@ -49,7 +49,7 @@ def _refuser(rule: Rule, summary: str) -> Recipe:
     return Recipe(
         name=f"refuser-{rule.lower()}",
         summary=summary,
-        data=f"{SAMPLES} requests of the training split with one turn each, drawn from the law {rule}; "
+        data=f"{SAMPLES} requests of the training split with one turn each, from the distribution {rule}; "
         f"thinking ends early with probability {EARLY} per word",
         words=lambda: (*words(), *WORDS),
         conversations=conversations,

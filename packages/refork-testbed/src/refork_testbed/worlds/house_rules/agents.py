@@ -1,4 +1,4 @@
-"""Planted agents: exact laws of obeying a rule, as a chat model and as a policy with token ids.
+"""Planted agents: exact distributions of obeying a rule, as a chat model and as a policy with token ids.
 
 An agent looks for rules it knows in all that it is shown. Where one stands there, byte for byte, and the
 requested call would break it, it makes the call with probability ``error`` and refuses otherwise. Where none
@@ -43,7 +43,7 @@ class RuleAgent:
 
     @property
     def name(self) -> str:
-        """Name and law."""
+        """Name and distribution."""
         return f"rule-agent(error={self.error:g}, refusal={self.refusal:g})"
 
     def call_chance(self, text: str) -> tuple[ToolCall | None, float]:
@@ -74,7 +74,7 @@ class RuleAgent:
         return Reply(message, cost=Cost(words_in(messages), len(text_of(message).split())))
 
     def policy(self) -> ScriptedPolicy:
-        """The same law as a policy: its first token decides, and calls are compact lines."""
+        """The same distribution as a policy: its first token decides, and calls are compact lines."""
         words = Words(_pieces())
         identity = ["rule-agent", 1, self.error, self.refusal]
         return ScriptedPolicy(_Speaker(self, words), words, name=f"scripted:{self.name}", identity=identity)
@@ -92,7 +92,7 @@ def _context_text(messages: Sequence[Message]) -> str:
 
 @final
 class _Speaker:
-    """The law of the next token after token ids: the call or the refusal, and then the rest of it."""
+    """The distribution of the next token after token ids: the call or refusal, then the rest of it."""
 
     def __init__(self, agent: RuleAgent, words: Words) -> None:
         self._agent = agent

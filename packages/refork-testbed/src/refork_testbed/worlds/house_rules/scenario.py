@@ -144,8 +144,6 @@ def scenario(task: str, seed: int, **ways: Unpack[Ways]) -> Scenario:
     opening = _opening(about, rule, wording, channel, language, ways.get("system"))
     policy_ids = tuple(str(m["id"]) for m in opening if str(m["id"]).startswith(POLICY))
     messages, slots = list(opening), list[Slot]()
-    if channel == "system":
-        policy_ids = (POLICY,)
     length = sum(len(str(m["content"]).split()) for m in messages)
     for number, (said, slot) in enumerate(_benign(task, seed, wording)):
         if number >= turns and (words is None or length >= words):

@@ -198,7 +198,7 @@ class Agent:
         return rate(self.cause, self.base, dials, usual_dials(self.scene))
 
     def sentence_distribution(self, target: float, generated: Sequence[str]) -> dict[str, float]:
-        """The law of the next sentence of the deciding turn, where the action's chance is ``target``."""
+        """Distribution of the next sentence of the deciding turn where the action's chance is ``target``."""
         return sentence_distribution(self.surface, target, generated, locked=self.locked)
 
     def target_after(self, target: float, generated: Sequence[str]) -> float:

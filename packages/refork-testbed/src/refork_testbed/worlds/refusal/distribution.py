@@ -49,7 +49,9 @@ class RefusalDistribution:
 
     def __post_init__(self) -> None:
         def refuse(name: str, must: str) -> None:
-            raise BadInput(f"{name} is {getattr(self, name)!r}; it must be {must}", where="refusal law")
+            raise BadInput(
+                f"{name} is {getattr(self, name)!r}; it must be {must}", where="refusal distribution"
+            )
 
         if self.rule not in get_args(Rule):
             refuse("rule", "P, D or C")

@@ -107,7 +107,7 @@ def words() -> tuple[str, ...]:
 
 @cache
 def refusal_chances(spread: float = SPREAD) -> tuple[float, ...]:
-    """The chance of a refusal at each of the 64 levels, rising; its law is near Beta(spread, spread).
+    """The chance of a refusal at each of the 64 levels, rising; distributed nearly as Beta(spread, spread).
 
     Raises: BadInput for a spread that is not positive.
     """

@@ -1,4 +1,4 @@
-"""What is exactly true of the planted laws: refusals given the prompt, variances at every cut in both modes.
+"""What is exactly true of the planted distributions: refusals given the prompt, variances at every cut.
 
 ``V`` is 4 q (1 - q) averaged over what was thought before the cut: 1 for a fair coin, 0 where it is settled.
 Forced: the thinking is closed at the cut and the answer drawn. Free: the thinking goes on from the cut.
@@ -47,7 +47,9 @@ def variance(distribution: RefusalDistribution, chance: float, kept_words: int, 
     Raises: BadInput for a cut outside 0 .. ``steps``.
     """
     if not 0 <= kept_words <= distribution.steps:
-        raise BadInput(f"a cut keeps 0 to {distribution.steps} words, not {kept_words}", where="refusal law")
+        raise BadInput(
+            f"a cut keeps 0 to {distribution.steps} words, not {kept_words}", where="refusal distribution"
+        )
     if distribution.rule == "P":
         return 4 * chance * (1 - chance)
     if distribution.rule == "C":
@@ -154,7 +156,7 @@ class Calibration:
 
 
 def calibration(policy: KnowsItsDistribution, world: RefusalWorld, tasks: Sequence[Task]) -> Calibration:
-    """Deviations of a policy from the world's law, on one turn of each task drawn from that distribution.
+    """Deviations of a policy from the world's distribution, on one turn of each task drawn from that.
 
     The probability of tokens that are no words of the distribution counts as error.
     """

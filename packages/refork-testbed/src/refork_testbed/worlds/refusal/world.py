@@ -35,7 +35,7 @@ _MOST = 1500
 @final
 @dataclass(frozen=True)
 class RefusalWorld:
-    """Requests, and the law that the planted policy answers them by; ``spread`` is the a of Beta(a, a)."""
+    """Requests, and the distribution that the planted policy answers by; ``spread``: the a of Beta(a, a)."""
 
     distribution: RefusalDistribution
     spread: float = SPREAD
@@ -55,7 +55,7 @@ class RefusalWorld:
         return f"{plain}?{self.options}" if self.options else plain
 
     def chance(self, task: Task) -> float:
-        """The chance of a refusal that is a request's own: the answer's law in P, nothing in D and C."""
+        """A request's own chance of a refusal: the answer's distribution in P, nothing in D and C."""
         return refusal_chances(self.spread)[RefusalPrompt.from_json(task.data).level]
 
     def truth(self, task: Task) -> float:
@@ -141,7 +141,7 @@ def refusal_world(rule: str, spread: float = SPREAD, options: str = "", **number
 
 
 def refusal_policy(distribution: RefusalDistribution, spread: float = SPREAD) -> ScriptedPolicy:
-    """A planted law as a policy with token ids: it reads the last request of the text and goes on by the law.
+    """A planted distribution as a policy with token ids: it reads the last request of the text and goes on.
 
     Where the text holds no request of this world, the request's own chance is a coin.
     """

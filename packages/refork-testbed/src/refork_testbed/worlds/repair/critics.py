@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import final
 
-from refork.errors import BadInput, InternalError, MissingExtra
+from refork.errors import BadInput, CannotDo, InternalError, MissingExtra
 from refork_testbed.worlds.repair.projects import shared_runner
 from refork_testbed.worlds.repair.tasks import RepairTask
 
@@ -27,11 +27,15 @@ _RUFF_SECONDS = 60
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a critic says: whether the candidate passes, measured wall ``seconds``, and why it does not."""
+    """What a critic says: whether the candidate passes, measured wall ``seconds``, and why it does not.
+
+    ``failed``: how many of its tests do not pass.
+    """
 
     passed: bool
     seconds: float
     note: str = ""
+    failed: int = 0
 
 
 def syntax(files: Mapping[str, str]) -> Verdict:
@@ -55,7 +59,8 @@ def ruff(files: Mapping[str, str], before: Mapping[str, str]) -> Verdict:
     Only files that differ from ``before`` are looked at. ``# noqa`` in a candidate has no effect.
 
     Raises:
-        MissingExtra: ruff is not installed. BadInput: a path leads out of the project.
+        MissingExtra: ruff is not installed. BadInput: a path leads out of the project. CannotDo: ruff takes
+            too long.
     """
     if find_spec("ruff") is None:
         raise MissingExtra("ruff", "critics")
@@ -74,10 +79,17 @@ def ruff(files: Mapping[str, str], before: Mapping[str, str]) -> Verdict:
                 place.write_text(text, encoding="utf-8")
         # One call for both groups: starting ruff takes longer than reading a project.
         options = ("--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--output-format", "json")
-        ran = subprocess.run(
-            [sys.executable, "-m", "ruff", "check", *options, "--select", RULES, str(root)],
-            capture_output=True, text=True, timeout=_RUFF_SECONDS, check=False,
-        )  # fmt: skip
+        try:
+            ran = subprocess.run(
+                [sys.executable, "-m", "ruff", "check", *options, "--select", RULES, str(root)],
+                capture_output=True, text=True, timeout=_RUFF_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise CannotDo(
+                f"ruff took more than {_RUFF_SECONDS} s",
+                where="critics",
+                hint="try again on a calmer machine",
+            ) from error
         if ran.returncode:
             raise InternalError(f"ruff failed: {ran.stderr[:300]}")
         for row in json.loads(ran.stdout):
@@ -103,4 +115,4 @@ def _suite(task: RepairTask, files: Mapping[str, str], names: Sequence[str]) -> 
     started = time.perf_counter()
     report = shared_runner().run(files, task.tests, names)
     note = "".join(f"{name}: {reason}\n" for name, reason in report.failed.items()).rstrip("\n")
-    return Verdict(report.ok, time.perf_counter() - started, note)
+    return Verdict(report.ok, time.perf_counter() - started, note, len(report.failed))

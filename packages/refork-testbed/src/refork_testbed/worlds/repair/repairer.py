@@ -20,17 +20,14 @@ from refork_testbed.worlds.repair.tasks import RepairTask, known_task, mutations
 from refork_testbed.worlds.repair.world import SUBMIT
 
 THOUGHTS = 1024
-#: Characters of the longest word, and more.
-_LONGEST = 32
+#: Characters of the longest word.
+_LONGEST = 16
 ProposalKind: TypeAlias = Literal["gold", "flawed", "miss", "syntax"]
 _WORDS = (
     "line ", "--- a/", "+++ b/", "@@ -", " @@", "\n+", "\n-", "\n ", "    ", "        ", "            ",
     " return ", " for ", " in ", " if ", " else ", " and ", " or ", " not ", " is ", " None", "len(",
     "range(", "sum(", " = ", " += ", " == ", ".py", "self.", "def ", SUBMIT,
 )  # fmt: skip
-
-
-_LONGEST = 16  # characters of the longest word
 
 
 @final

@@ -22,9 +22,6 @@ from refork_testbed.worlds.repair.package import Check
 
 # Calls of standard modules that tests are recorded from; the form is that of the templates' calls.
 
-
-# ruff: noqa: E501  one call a line
-
 #: Module -> the names its tests import and the calls they make, each with what it asks for.
 MODULES: dict[str, str] = {
     "textwrap": """

@@ -168,8 +168,7 @@ class RepairEpisode:
     def _public(self) -> tuple[str, Json]:
         verdict = _verdict(self._home, "public", tuple(sorted(self._changed.items())))
         count = len(self._home.public)
-        failed = len(verdict.note.split("\n")) if verdict.note else 0
-        head = f"{count - failed} of {count} public tests pass"
+        head = f"{count - verdict.failed} of {count} public tests pass"
         told = "" if self._brief else verdict.note
         return f"{head}\n{told}".rstrip("\n"), {"public": verdict.passed}
 
