@@ -91,8 +91,8 @@ MUTATIONS = [
     ),
     Mutation(
         "refork/forking/arm.py",
-        "or world.max_turns) - len(answers), 1)",
-        "or world.max_turns), 1)",
+        "else max_turns) - len(used), 1)",
+        "else max_turns), 1)",
         "packages/refork/tests/forking/test_limits.py::test_turns_already_used_are_subtracted_through_nested_forks",
     ),
     Mutation(

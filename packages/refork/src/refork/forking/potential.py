@@ -263,7 +263,7 @@ class SweepPlan:
     asked: Json
 
     @property
-    def told(self) -> Json:
+    def terms(self) -> Json:
         """What the values hang on, beside policy, seed and draws."""
         on = self.arms.on
         return self.asked | {
@@ -401,7 +401,7 @@ def run_sweep(
         paired=pair_up(passage, asked, values, plan.outcome),
         simulated=sum(f.simulated * len(f.draws) for f in forks) / max(sum(len(f.draws) for f in forks), 1),
         binary=bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all()),
-        asked=plan.told,
+        asked=plan.terms,
     )
 
 

@@ -139,7 +139,7 @@ def _trace(trace: str, runs: Sequence[Json], policy: Policy | None) -> Iterator[
         )
     yield from trajectory.new_nodes
     for run in runs:
-        yield from _scores(run, trajectory.place(_key(run), _id(run)), f"trace {trace}")
+        yield from _scores(run, trajectory.scored_node(_key(run), _id(run)), f"trace {trace}")
 
 
 def _key(run: Mapping[str, Any]) -> str:

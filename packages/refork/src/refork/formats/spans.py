@@ -120,7 +120,7 @@ class TracePath:
         ended = replace(self._end, extra=self._end.extra | {"trace": trace}, error=self._end.error or error)
         self.new_nodes[at] = self._end = ended
 
-    def place(self, key: str, part: str) -> str:
+    def scored_node(self, key: str, part: str) -> str:
         """The node that a score of a part is for: a call's answer, what a run of a tool gave, or the end."""
         if key in self.main:
             return draft_id(self.main[key])

@@ -119,7 +119,7 @@ def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator
         trajectory.last(told.of_trace(agents), _failed(agents, by_id))
     yield from trajectory.new_nodes
     for span in spans:
-        yield from _scores(span, trajectory.place(_key(span), span.id))
+        yield from _scores(span, trajectory.scored_node(_key(span), span.id))
 
 
 def operation(span: Span) -> str | None:
