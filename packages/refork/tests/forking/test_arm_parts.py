@@ -192,6 +192,21 @@ def rewrite(tree, policy, messages, account=None):
     return tree.node(_rewrite(tree, plan, messages, "", "why").at)
 
 
+@pytest.mark.parametrize(
+    ("pending", "complete", "begins"),
+    [("", False, (False, False, 0)), (" think", False, (True, False, 1)), (" think", True, (False, True, 0))],
+)
+def test_a_whole_turn_stays_whole_when_its_context_is_written_anew(
+    tree, policy, start, pending, complete, begins
+):
+    """Inside a turn, whether it is over, and the tokens of it that count against its limit."""
+    begin = tree.at(next(tree.tasks()))
+    plan = Plan(begin, tree.path(begin), policy, PLAIN)
+    found = _rewrite(tree, plan, [{"role": "user", "content": "Now?"}], pending, "why", complete=complete)
+    assert (found.mid_turn, found.complete, found.generated) == begins
+    assert found.pending == pending
+
+
 def test_one_edit_is_one_node_in_whatever_order_its_messages_are_written(tree, policy, start):
     """The key is a digest, and trees on disk have it: 16 hex digits of the sorted JSON."""
     one = rewrite(tree, policy, [{"role": "user", "content": "Now?"}])
@@ -321,6 +336,19 @@ NOTHING = _Start("", None, token_array([]), (), "", mid_turn=False, complete=Fal
 def test_an_older_arm_of_another_policy_does_not_go_on(tree, before, now, then, goes_on):
     old, new = records(before, now, then=then)
     assert _as_now(tree, old, new, NOTHING, _Limits(None, None)) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("complete", "settings", "goes_on"),
+    [(True, {"forced": [1]}, False), (True, {}, True), (False, {"forced": [1]}, True)],
+)
+def test_an_older_arm_that_dropped_what_was_forced_behind_an_answer_does_not_go_on(
+    tree, complete, settings, goes_on
+):
+    old, new = records({}, {})
+    new = replace(new, settings=settings)
+    start = replace(NOTHING, complete=complete)
+    assert _as_now(tree, old, new, start, _Limits(None, None)) is goes_on
 
 
 @pytest.fixture
