@@ -16,12 +16,13 @@ from refork.tree.tree import Tree
 from refork.worlds.environment import Environment, EnvTrajectory
 from refork.worlds.open import open_world
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
+from refork_methods.simulate.control.parse import parse_control
 from refork_methods.simulate.data import read_source, refuse_overlap
 from refork_methods.simulate.evaluate import Chosen, Evaluation, Predictor, evaluate
 from refork_methods.simulate.fidelity import Comparison, compare_simulators
 from refork_methods.simulate.on_tree import on_tree, write_scores
 from refork_methods.simulate.run import open_judge
-from refork_methods.simulate.world import GREEDY, SimulatedWorld, WorldModel
+from refork_methods.simulate.world import GREEDY, LearnedSimulator, SimulatedWorld, WorldModel
 
 BASELINES = ("copy", "common", "nearest")
 
@@ -201,3 +202,9 @@ def _is_tree(path: Path) -> bool:
         raise BadInput("there is no such file", where=str(path))
     with path.open("rb") as file:
         return file.read(16).startswith(b"SQLite format 3")
+
+
+def simulator_under(spec: str, control: str | None, live: Progress) -> LearnedSimulator:
+    """The simulator that a command names, under its control."""
+    steered = parse_control(control) if control else None
+    return LearnedSimulator(open_simulator(spec, progress=live)[0], steered)
