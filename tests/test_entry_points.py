@@ -1,4 +1,4 @@
-"""Every name that the packages register can be loaded: nothing else says that a function behind one is used."""
+"""Every name that the packages register can be loaded: else nothing says that what is behind it is used."""
 
 from __future__ import annotations
 
