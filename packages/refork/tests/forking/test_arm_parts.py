@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork.forking import EditMessage, Insert, fork
+from refork.forking import EditMessage, Insert, SwapPolicy, fork
 from refork.forking import arm as arm_module
 from refork.forking.arm import (
     Used,
@@ -21,26 +21,32 @@ from refork.forking.arm import (
     _attempt,
     _begin,
     _calls,
+    _first_id,
     _Limits,
     _rewrite,
     _same_limits,
     _Start,
+    _turns_left,
+    _within_limit,
     graded,
     prepare,
     recorded_settings,
     run_jobs,
 )
 from refork.forking.change import Plan
+from refork.forking.episodes import TURNS
 from refork.forking.run_on import Branch
 from refork.formats import import_file, reader_for
 from refork.growing.plant import plant_prompt
 from refork.judge import Verdict
 from refork.policies.base import Sampling
+from refork.policies.scripted import ScriptedPolicy
 from refork.policies.sent import REQUEST
 from refork.sampling.noise import NoiseKey
 from refork.tree.node import NewNode
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.types import token_array
+from refork.worlds.open import open_world
 from support.chain import PLAIN
 from support.tool_talks import ALL, ASKED, ONE, TOOL, put
 from support.tool_talks import policy as tiny
@@ -532,3 +538,91 @@ def test_a_judge_is_asked_once_of_a_draw_and_never_of_one_that_failed(tree, star
     for _ in range(2):
         fork(start, policy, 4, settings=PLAIN, judge=sure)
     assert len(sure.asked) == 9, "what it has graded already it is not asked again"
+
+
+def test_arms_of_two_policies_are_two_batches_and_each_counts_its_own(tree, start, policy):
+    """Tokens and ties are of the arm's own draws in this call; the second call draws nothing."""
+    other = ScriptedPolicy.from_chain({"": {" guess": 1.0}, " guess": {"": 1.0}}, name="other")
+    greedy = PLAIN.but(temperature=0.0)
+    for settings in (PLAIN, greedy):
+        jobs = [
+            prepare(start, one, 3, settings=settings, any_weights=True, change=change)
+            for one, change in ((policy, None), (other, SwapPolicy(other)))
+        ]
+        first, second = run_jobs(jobs)
+        assert {leaf.leaf.text for leaf in second.leaves()} == {" guess"}
+        for arm in (first, second):
+            assert arm.tokens == sum(leaf.leaf.length for leaf in arm.leaves())
+        assert (first.ties > 0, second.ties) == (settings is greedy, 0), "the chain's first choice is even"
+        again = run_jobs([prepare(start, policy, 3, settings=settings, any_weights=True)])[0]
+        assert (again.tokens, again.ties) == (0, 0)
+
+
+@pytest.mark.parametrize("backend", [None, "elsewhere"])
+@pytest.mark.parametrize("draws", [(1,), (3, 1)])
+def test_the_time_of_a_call_is_shared_by_its_draws(start, policy, monkeypatch, backend, draws):
+    """Eight seconds pass between any two looks at the clock, or between the first and the last."""
+    clock = itertools.count(100.0, 8.0)
+    monkeypatch.setattr("refork.forking.arm.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    jobs = [prepare(start, policy, count, settings=PLAIN, seed=number) for number, count in enumerate(draws)]
+    # A backend here draws through run_jobs itself, which asks the clock for every job.
+    given = None if backend is None else SimpleNamespace(
+        run=lambda jobs, **_: {job.record.id: Used() for job in jobs if _draw_all(job)}
+    )  # fmt: skip
+    arms = run_jobs(jobs, backend=given)
+    assert [arm.seconds for arm in arms] == [8.0 * count / sum(draws) for count in draws]
+
+
+def _draw_all(job):
+    tree = job.point.tree
+    tree.finish_draws(
+        [DrawRecord(job.record.id, b.noise.draw, job.point.node.id, "done") for b in job.branches]
+    )
+    return True
+
+
+@pytest.mark.parametrize("change", [None, Insert(text=" think")])
+@pytest.mark.parametrize("named", [None, "household:1"])
+def test_the_id_of_an_arm_before_identities_had_a_version(tree, start, policy, change, named):
+    """As trees on disk have it: the digest of these seven, in this order."""
+    world = None if named is None else open_world(named)
+    card = policy.card
+    plan = Plan(start, tree.path(start), policy, PLAIN, world)
+    record = ForkRecord("", start.node.id, None, None, {}, {"max_tokens": 8}, None, 7, 0)
+    body = [
+        start.address, None if change is None else change.to_json(), [card.weights, card.tokenizer],
+        {"max_tokens": 8}, None if world is None else [world.name, world.version], 7, {"stream": 3},
+    ]  # fmt: skip
+    expected = hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+    assert _first_id(record, plan, change, {"stream": 3}) == expected
+
+
+def test_turns_that_a_simulator_may_answer(tree, start):
+    trajectory = tree.path(start)
+    assert _turns_left(trajectory, None, None) is None
+    assert _turns_left(trajectory, None, None, simulated=True) == TURNS
+    assert _turns_left(trajectory, None, 1, simulated=True) == 1
+    said = NewNode(kind="action", parent=start.node.id, text="ls")
+    turned = tree.append([said])[0]
+    seen = NewNode(kind="observation", parent=turned.id, text="a", origin="simulated")
+    again = tree.path(tree.append([seen])[0])
+    assert _turns_left(again, None, 3, simulated=True) == 2
+    assert _turns_left(again, None, 1, simulated=True) == 1, "there is always one"
+
+
+@pytest.mark.parametrize(
+    ("complete", "generated", "room", "left"),
+    [
+        (True, 0, 5, None),
+        (True, 0, None, None),
+        (False, 0, None, None),
+        (False, 0, 5, 5),
+        (False, 0, 50, 8),
+        (False, 3, None, 5),
+        (False, 3, 4, 4),
+    ],
+)
+def test_the_room_of_a_draws_first_turn(tree, start, policy, complete, generated, room, left):
+    plan = Plan(start, tree.path(start), policy, PLAIN)
+    begin = replace(NOTHING, complete=complete, generated=generated)
+    assert _within_limit(plan, begin, room) == (begin, left)
