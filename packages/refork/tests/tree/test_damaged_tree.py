@@ -52,6 +52,8 @@ def test_no_damaged_file_crashes_a_command(source, tmp_path, number):
         ("UPDATE forks SET policy = '7'", "forks"),
         ("UPDATE forks SET world = x'ff'", "forks"),
         ("UPDATE producers SET reads = '{}'", "producers"),
+        ("UPDATE producers SET retired_at = 9e999", "retired_at is no time"),
+        ("UPDATE nodes SET created = 9e999 WHERE row = 2", "created is no time"),
     ],
 )
 def test_damage_is_named_with_its_place(source, tmp_path, damage, said):

@@ -81,8 +81,10 @@ def _kinds(db: Database, table: str) -> Iterator[tuple[str, str]]:  # noqa: C901
     if table == "nodes":
         for (row,) in db.rows("SELECT row FROM nodes WHERE length(id) != 16 ORDER BY row LIMIT 20"):
             yield "nodes.id is no id", f"row {row} of nodes"
-        for (row,) in db.rows("SELECT row FROM nodes WHERE abs(created) > 1e11 ORDER BY row LIMIT 20"):
-            yield "nodes.created is no time", f"row {row} of nodes"
+    time = {"nodes": "created", "producers": "retired_at"}.get(table)
+    if time is not None:
+        for (row,) in db.rows(f"SELECT row FROM {table} WHERE abs({time}) > 1e11 ORDER BY row LIMIT 20"):
+            yield f"{table}.{time} is no time", f"row {row} of {table}"
     if table == "forks":
         for row, *told in db.rows("SELECT row, CAST(seed AS BLOB), CAST(stream AS BLOB) FROM forks"):
             if not all(_whole(bytes(one or b"")) for one in told):
