@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from refork.policies.base import Sampling
 from refork.policies.local import LocalPolicy
+from refork.stats import Interval
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task
@@ -121,18 +122,22 @@ def conductor(quick: bool) -> Json:
         rows.append(found)
     return {
         "conductor_min": min(row.expected or 0.0 for row in rows),
-        "conductor_sampled_min": min(row.accuracy.estimate for row in rows if row.accuracy is not None),
+        "conductor_sampled_min": min(_accuracy(row).estimate for row in rows),
         "parse_min": min(row.run.estimate for row in rows),
         "conductor_seeds": len(rows),
         "conductor_start": start.expected,
     }
 
 
+def _accuracy(found: Evaluation) -> Interval:
+    assert found.accuracy is not None, "nothing was graded"
+    return found.accuracy
+
+
 def _row(name: str, found: Evaluation) -> str:
-    assert found.accuracy is not None
-    low, high = found.accuracy.low, found.accuracy.high
+    low, high = _accuracy(found).low, _accuracy(found).high
     return (
-        f"{name:<12} expected {found.expected:.4f}   sampled {found.accuracy.estimate:.4f} "
+        f"{name:<12} expected {found.expected:.4f}   sampled {_accuracy(found).estimate:.4f} "
         f"[{low:.4f}, {high:.4f}]   plans that run {found.run.estimate:.4f}   calls {found.calls:.2f}   "
         f"tokens {found.tokens or 0:.1f}   n {found.plans}"
     )

@@ -247,6 +247,13 @@ def test_nonsense_is_refused(text):
         parse_change([text], never, never)
 
 
+@pytest.mark.parametrize("text", ["stop=abc", "stop=7", "banned=7"])
+def test_what_should_be_a_list_is_shown_as_one_that_is_taken(text):
+    with pytest.raises(BadChange) as refused:
+        parse_change([f"set:{text}"], never, never)
+    assert parse_change([refused.value.hint], never, never).values
+
+
 class Told(EditMessage):
     """An edit that says how it came about."""
 

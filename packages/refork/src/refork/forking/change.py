@@ -393,7 +393,10 @@ class Set:
                 # As JSON, in which lists stand for tuples; what is recorded stays as it was written.
                 TypeAdapter(get_type_hints(Sampling)[name]).validate_json(json.dumps(parsed), strict=True)
         except (ValueError, BadInput) as error:
-            hint = f"it is: {kinds[name]}; a list is written as JSON"
+            kind = str(kinds[name])
+            listed = kind.startswith("tuple") and not isinstance(parsed, list)
+            one = value if "str" in kind else parsed
+            hint = f"set:{name}={json.dumps([one])}" if listed else f"its values: {kind}"
             raise BadChange(f"{value!r} is no value of {name}", hint=hint) from error
         return cls({name: parsed})
 
