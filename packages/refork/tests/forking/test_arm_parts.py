@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from refork.errors import BadInput
+from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking import EditMessage, Insert, SwapPolicy, fork
 from refork.forking import arm as arm_module
 from refork.forking.arm import (
@@ -20,6 +20,7 @@ from refork.forking.arm import (
     _as_offered,
     _attempt,
     _begin,
+    _begins_behind,
     _calls,
     _first_id,
     _Limits,
@@ -45,6 +46,7 @@ from refork.policies.sent import REQUEST
 from refork.sampling.noise import NoiseKey
 from refork.tree.node import NewNode
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
+from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.open import open_world
 from support.chain import PLAIN
@@ -300,6 +302,13 @@ def test_a_turn_of_a_log_that_stands_whole_waits_for_its_answer(tmp_path, tree):
     assert start.messages[1] == ASKED
 
 
+def test_a_turn_of_a_log_that_nobody_will_answer_is_not_over(tmp_path, tree):
+    trajectory, agent = untokenised(tmp_path, tree)
+    point = tree.at(next(step.node for step in trajectory if step.node.kind == "action"))
+    with pytest.raises(CannotDo, match="nothing can go on inside it or behind it"):
+        _begin(tree, Plan(point, tree.path(point), agent, Sampling()))
+
+
 def test_what_is_put_where_a_turn_begins_is_its_beginning(tmp_path, tree):
     trajectory, agent = untokenised(tmp_path, tree)
     point = tree.at(trajectory.root)
@@ -355,6 +364,24 @@ def test_an_older_arm_that_dropped_what_was_forced_behind_an_answer_does_not_go_
     new = replace(new, settings=settings)
     start = replace(NOTHING, complete=complete)
     assert _as_now(tree, old, new, start, _Limits(None, None)) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("asked", "keep", "generated", "complete", "expected"),
+    [
+        ({}, None, 0, True, False),
+        ({"forced": (1,)}, None, 0, True, True),
+        ({"banned_first": (1,)}, None, 0, True, True),
+        ({}, 2, 0, True, True),
+        ({"frequency_penalty": 0.5}, None, 3, True, True),
+        ({"frequency_penalty": 0.5}, None, 0, True, False),
+        ({}, None, 3, True, False),
+        ({"forced": (1,)}, 2, 3, False, False),
+    ],
+)
+def test_what_draws_behind_an_answer_were_once_not_given(asked, keep, generated, complete, expected):
+    start = replace(NOTHING, keep=keep, generated=generated, complete=complete)
+    assert _begins_behind(start, Sampling(**asked)) is expected
 
 
 @pytest.fixture
@@ -427,6 +454,44 @@ def test_an_older_draw_that_met_a_limit_met_todays(drawn, reason, turns, goes_on
 def test_an_older_draw_that_failed_is_the_same_under_any_limit(drawn):
     draw, trajectory = drawn(action(9), end="error")
     assert _same_limits(draw, trajectory, _Limits(1, 2))
+
+
+# What an arm's record says
+
+
+def test_a_record_says_what_was_asked(tree, start, policy):
+    said = fork(start, policy, 1, settings=PLAIN).draws[0].leaf
+    inside = tree.at(said, 1)
+    plain = prepare(start, policy, 1, settings=PLAIN).record
+    assert (plain.node, plain.token, plain.change) == (start.node.id, None, None)
+    assert plain.extra == {"identity": plain.extra["identity"]}
+    change = Insert(text=" think")
+    other = prepare(inside, policy, 1, settings=PLAIN, change=change, exclude_first=4, stream=9, room=3)
+    found = other.record
+    assert (found.node, found.token, found.change) == (said, 1, change.to_json())
+    assert found.stream == 9
+    assert found.extra == {"identity": plain.extra["identity"], "exclude_first": 4, "stream": 9, "room": 3}
+
+
+@pytest.mark.parametrize("change", [None, Insert(text=" think")])
+def test_an_arm_of_before_identities_had_a_version_is_gone_on_with(tree, start, policy, change):
+    now = prepare(start, policy, 1, settings=PLAIN, change=change).record
+    plan = Plan(start, tree.path(start), policy, PLAIN)
+    old = tree.begin_fork(replace(now, id=_first_id(now, plan, change, {}), extra={}))
+    with Tree.memory() as other:
+        again = plant_prompt(other, policy, "Well?")
+        other.begin_fork(old)
+        assert prepare(again, policy, 1, settings=PLAIN, change=change).record == old
+
+
+def test_a_draw_of_a_policy_that_repeats_itself_needs_no_other_name(tree, start, policy):
+    """What a crash left of it is the same draw, so it is not tried under another name."""
+    arm = fork(start, policy, 2, settings=PLAIN)
+    (branch,) = prepare(start, policy, [2], settings=PLAIN).branches
+    key = f"{arm.record.id}/2/0a"
+    tree.append([NewNode(kind="action", parent=start.node.id, keep=branch.keep, key=key, text="x")])
+    (branch,) = prepare(start, policy, [2], settings=PLAIN).branches
+    assert branch.attempt == ""
 
 
 # Draws that are tried again, and who does and judges them
@@ -626,3 +691,17 @@ def test_the_room_of_a_draws_first_turn(tree, start, policy, complete, generated
     plan = Plan(start, tree.path(start), policy, PLAIN)
     begin = replace(NOTHING, complete=complete, generated=generated)
     assert _within_limit(plan, begin, room) == (begin, left)
+
+
+def test_a_turn_that_has_said_all_it_may_is_over(tree, start, policy):
+    plan = Plan(start, tree.path(start), policy, PLAIN)
+    begin = replace(NOTHING, mid_turn=True, generated=PLAIN.max_tokens)
+    assert _within_limit(plan, begin, None) == (replace(begin, mid_turn=False, complete=True), None)
+
+
+def test_as_many_tokens_may_be_forced_as_a_turn_may_still_say(tree, start, policy):
+    plan = Plan(start, tree.path(start), policy, replace(PLAIN, forced=(1, 2, 3)))
+    begin = replace(NOTHING, mid_turn=True, generated=PLAIN.max_tokens - 3)
+    assert _within_limit(plan, begin, None) == (begin, 3)
+    with pytest.raises(BadChange, match="3 tokens are forced, and the turn may say 2 more"):
+        _within_limit(plan, replace(begin, generated=PLAIN.max_tokens - 2), None)

@@ -90,7 +90,8 @@ def test_swap_policy_with_another_tokenizer_retokenises(tree, start, policy, jud
     other = ScriptedPolicy.from_replies(["always right"])
     arm = fork(start, policy, 3, SwapPolicy(other), settings=PLAIN, judge=judge)
     assert texts(arm) == ["always right"] * 3
-    assert arm.leaves()[0].context[0].node.kind == "rewrite"
+    written = arm.leaves()[0].context[0].node
+    assert (written.kind, written.extra["reason"]) == ("rewrite", "handed over to another tokenizer")
 
 
 def test_after_a_swap_the_ids_are_the_other_tokenizers(tree, start, policy):

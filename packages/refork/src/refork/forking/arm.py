@@ -304,7 +304,7 @@ def _begin(tree: Tree, plan: Plan, *, answered: bool = False) -> _Start:
     """
     point = plan.point
     keep = point.keep - plan.drop
-    cut = Point(point.node, keep if (plan.drop or point.mid_node) else None, tree)
+    cut = Point(point.node, keep if (plan.drop or point.mid_node) else None)
     trajectory = tree.path(cut)
     talk = conversation(trajectory)
     if answered and talk.pending is not None and said_whole(trajectory):
