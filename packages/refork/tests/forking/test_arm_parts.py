@@ -41,15 +41,16 @@ from refork.formats import import_file, reader_for
 from refork.growing.plant import plant_prompt
 from refork.judge import Verdict
 from refork.policies.base import Sampling
+from refork.policies.renderable import ends_of
 from refork.policies.scripted import ScriptedPolicy
 from refork.policies.sent import REQUEST
 from refork.sampling.noise import NoiseKey
-from refork.tree.node import NewNode
+from refork.tree.node import NewNode, Point
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import token_array
 from refork.worlds.open import open_world
-from support.chain import PLAIN
+from support.chain import PLAIN, TABLE
 from support.tool_talks import ALL, ASKED, ONE, TOOL, put
 from support.tool_talks import policy as tiny
 
@@ -231,6 +232,103 @@ def test_the_account_of_an_edit_stands_beside_the_messages(tree, policy, start):
     assert node.extra["account"] == {"reason": "pinned", "kept": 3}
     assert node.extra["messages"] == messages
     assert rewrite(tree, policy, messages, account={"kept": 3}).extra["reason"] == "why"
+
+
+def said_at(tree, policy, text=" think right", finish=None):
+    """A prompt, and a turn under it."""
+    begin = plant_prompt(tree, policy, "Well?")
+    ids = policy.encode(text)
+    said = NewNode(
+        kind="action", parent=begin.node.id, text=text, tokens=ids, offsets=ends_of(policy, ids, text),
+        finish=finish,
+    )  # fmt: skip
+    return tree.append([said])[0]
+
+
+def test_what_is_put_behind_a_swap_is_part_of_what_was_begun(tree, policy):
+    """Two changes at once: the words of the other tokenizer stand behind what was said."""
+    other = ScriptedPolicy.from_chain(TABLE | {" aaa": {"": 1.0}}, name="other")
+    point = tree.at(said_at(tree, policy), 1)
+    plan = SwapPolicy(other).apply(Plan(point, tree.path(point), policy, PLAIN))
+    start = _begin(tree, Insert(text=" right").apply(plan))
+    assert start.pending == tree.node(start.at).extra["pending"] == " think right"
+    assert start.generated == len(other.encode(" think right"))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_turn_begun_behind_an_edit_counts_from_its_first_token(tree, policy, counted):
+    """Trees on disk have edits that do not say how many tokens of a turn they carry."""
+    point = tree.at(said_at(tree, policy), 1)
+    edited = _begin(tree, EditMessage(0, "Now?").apply(Plan(point, tree.path(point), policy, PLAIN)))
+    node = tree.node(edited.at)
+    if not counted:
+        extra = {name: value for name, value in node.extra.items() if name != "pending_tokens"}
+        old = NewNode(
+            kind="rewrite", parent=node.parent, keep=node.keep, key="old", text=node.text, tokens=node.tokens,
+            policy=node.policy, extra=extra,
+        )  # fmt: skip
+        node = tree.append([old])[0]
+    again = tree.at(node)
+    start = _begin(tree, Plan(again, tree.path(again), policy, PLAIN))
+    assert (start.pending, start.mid_turn, start.generated) == (" think", True, 1)
+
+
+def test_nothing_of_the_next_turn_is_said_where_a_turn_is_over(tree, policy):
+    point = tree.at(said_at(tree, policy, finish="stop"))
+    start = _begin(tree, Plan(point, tree.path(point), policy, PLAIN))
+    assert (start.mid_turn, start.complete, start.generated) == (False, True, 0)
+
+
+class Chat:
+    """A policy that takes messages only."""
+
+    def __init__(self, policy):
+        self.card = replace(policy.card, capabilities=("paired",), name="chat")
+        self.encode, self.decode = policy.encode, policy.decode
+
+
+def test_a_policy_that_takes_messages_begins_at_a_place_between_them(tree, policy):
+    said = said_at(tree, policy, finish="stop")
+    prompt = tree.at(next(tree.tasks()))
+    agent = Chat(policy)
+    assert not agent.card.can("tokens")
+    start = _begin(tree, Plan(prompt, tree.path(prompt), agent, PLAIN))
+    asked = {"role": "user", "content": "Well?"}
+    assert start == _Start(prompt.node.id, None, start.tokens, (asked,), "", False, False)
+    over = tree.at(said)
+    start = _begin(tree, Plan(over, tree.path(over), agent, PLAIN))
+    assert start == _Start(said.id, None, start.tokens, (asked,), " think right", False, True)
+    assert start.tokens.tolist() == []
+
+
+def test_a_policy_that_takes_messages_begins_inside_a_prompt_where_it_is_cut(tree, policy):
+    prompt = plant_prompt(tree, policy, "Well?").node
+    point = Point(prompt, 1, tree)
+    start = _begin(tree, Plan(point, tree.path(point), Chat(policy), PLAIN))
+    assert (start.at, start.keep, start.mid_turn) == (prompt.id, 1, False)
+
+
+def test_what_is_inserted_is_one_node_of_its_tokens(tree, policy, start):
+    """The key is a digest, and trees on disk have it: 16 hex digits of the ids."""
+    plan = Insert(text=" think right").apply(Plan(start, tree.path(start), policy, PLAIN))
+    begun = _begin(tree, plan)
+    assert (begun.mid_turn, begun.complete, begun.pending) == (True, False, " think right")
+    node = tree.node(begun.at)
+    assert node.key == f"edit/{hashlib.blake2b(plan.insert.tobytes(), digest_size=8).hexdigest()}"
+    np.testing.assert_array_equal(node.offsets, ends_of(policy, plan.insert, " think right"))
+    assert (node.text, node.extra) == (" think right", {"edit": "insert"})
+
+
+@pytest.mark.parametrize("token", [None, 1])
+def test_a_policy_that_takes_messages_goes_on_inside_no_turn(tree, policy, token):
+    """Neither inside one that was said nor behind a beginning that is put there."""
+    said = said_at(tree, policy)
+    point = tree.at(next(tree.tasks())) if token is None else tree.at(said, token)
+    plan = Plan(point, tree.path(point), Chat(policy), PLAIN)
+    if token is None:
+        plan = replace(plan, insert=policy.encode(" think"))
+    with pytest.raises(CannotDo, match="cannot go on inside a turn"):
+        _begin(tree, plan)
 
 
 # What a log's agent was offered
