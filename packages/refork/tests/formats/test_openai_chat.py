@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from refork.errors import BadInput
 from refork.forking import fork
 from refork.formats import import_file
+from refork.formats.conversation import message_of
 from refork.formats.openai_chat import OpenAIChat
 from refork.judge import MatchJudge
 from refork.policies.scripted import ScriptedPolicy
@@ -82,3 +84,14 @@ def test_tool_calls_that_are_none_are_skipped_and_said(calls, tmp_path):
     assert [(note.kind, note.what) for note in found.remarks if note.kind == "skipped"] == [
         ("skipped", "the tool calls of a message are no list of objects")
     ]
+
+
+@pytest.mark.parametrize(("said", "kept"), [("developer", "system"), ("text", "user"), ("tool", "tool")])
+def test_a_developers_instructions_are_the_systems(said, kept):
+    assert message_of({"role": said, "content": "Be brief."}, "here")["role"] == kept
+
+
+@pytest.mark.parametrize("role", ["oracle", None, ["user"]])
+def test_a_role_that_nobody_knows_is_refused(role):
+    with pytest.raises(BadInput, match="a message has the role"):
+        message_of({"role": role, "content": "Be brief."}, "here")

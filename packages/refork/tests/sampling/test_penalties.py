@@ -239,6 +239,9 @@ def test_a_script_follows_what_was_said():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("temperature", -0.1),
+        ("temperature", 1e-38),
+        ("temperature", math.inf),
         ("min_p", -0.1),
         ("min_p", 1.1),
         ("min_p", math.nan),

@@ -79,8 +79,8 @@ def message_of(raw: Any, where: str) -> Message:
     if not isinstance(raw, Mapping):
         raise BadInput("a message is not an object", where=where)
     role = raw.get("role")
-    # A completion endpoint's text has no role of its own.
-    role = "user" if role in ("text", "developer") else role
+    # A completion endpoint's text has no role of its own; "developer" is a newer word for the system's.
+    role = {"text": "user", "developer": "system"}.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
         raise BadInput(f"a message has the role {role!r}", where=where, hint="roles: " + ", ".join(ROLES))
     content = raw.get("content")

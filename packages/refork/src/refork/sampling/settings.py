@@ -51,8 +51,9 @@ class Sampling:
         def refuse(name: str, rule: str) -> None:
             raise BadInput(f"{name} is {getattr(self, name)!r}; it must be {rule}", where="sampling")
 
-        if not math.isfinite(self.temperature) or self.temperature < 0:
-            refuse("temperature", "a finite number, 0 (greedy) or more")
+        # A logit over less than that is infinite in float32, and infinities of two tokens have no order.
+        if not math.isfinite(self.temperature) or not (self.temperature == 0 or self.temperature >= 1e-30):
+            refuse("temperature", "0 (greedy), or a finite number of 1e-30 or more")
         if self.top_k is not None and self.top_k < 1:
             refuse("top_k", "at least 1, or None")
         if self.top_p is not None and not 0 < self.top_p <= 1:
