@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from types import new_class
 from typing import Any, ClassVar, TypeVar, cast, final, overload
 
 from pydantic import PrivateAttr
@@ -135,25 +136,19 @@ def _pinned_class(kind: type[M], buffer: PinnedBuffer) -> type[M]:
 
     # Only what the class has itself: langchain asks by that whether a model streams.
     own = {name: pinning(getattr(kind, name)) for name in _CALLS if _has(kind, name)}
-    made = cast(
-        "type[M]",
-        type(kind)(
-            kind.__name__,
-            (kind,),
-            {
-                **own,
-                "_convert_input": _convert_input,
-                "generate": generate,
-                "agenerate": agenerate,
-                "_get_llm_string": _get_llm_string,
-                "_refork_unpinned": kind,
-                "__annotations__": {"_refork_unpinned": ClassVar[type]},
-                "__module__": kind.__module__,
-                "__qualname__": kind.__qualname__,
-                "__doc__": kind.__doc__,
-            },
-        ),
-    )
+    body: dict[str, Any] = {
+        **own,
+        "_convert_input": _convert_input,
+        "generate": generate,
+        "agenerate": agenerate,
+        "_get_llm_string": _get_llm_string,
+        "_refork_unpinned": kind,
+        "__annotations__": {"_refork_unpinned": ClassVar[type]},
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    made = cast("type[M]", new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(body)))
     return made
 
 
@@ -175,17 +170,20 @@ class PinnedInput(RunnableSequence[Any, Any]):
         def insert_pins(given: Any) -> list[BaseMessage]:
             return pinned_messages(_messages(given), buffer)
 
-        made = cls(RunnableLambda(insert_pins), model)
+        make: Any = cls  # its own __init__ takes steps, which a type checker does not see
+        made: PinnedInput = make(RunnableLambda(insert_pins), model)
         made._buffer = buffer
         return made
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, Any]:
         """The runnable with tools, pinned."""
-        return pinned_model(cast("Any", self.last).bind_tools(tools, **kwargs), self._buffer)
+        bound: Runnable[Any, Any] = cast("Any", self.last).bind_tools(tools, **kwargs)
+        return pinned_model(bound, self._buffer)
 
     def with_structured_output(self, schema: Any, **kwargs: Any) -> Runnable[Any, Any]:
         """The runnable with an answer of a schema, pinned."""
-        return pinned_model(cast("Any", self.last).with_structured_output(schema, **kwargs), self._buffer)
+        structured: Runnable[Any, Any] = cast("Any", self.last).with_structured_output(schema, **kwargs)
+        return pinned_model(structured, self._buffer)
 
 
 def _messages(given: Any) -> list[BaseMessage]:
