@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 READY := .venv/.ready-$(firstword $(shell printf '%s' '$(TORCH)' | cksum))
 PEERS := .venv/.peers
 MUTATE := .venv/.mutate
+AGENTS := .venv/agents
 CODE := packages tests benchmarks tools examples conftest.py
 PACKAGES := $(wildcard packages/*/pyproject.toml)
 # The numbers of the house that hold; the others are on their way (make house).
@@ -20,7 +21,7 @@ HOLDS := top_level_names product_commands single_importer_same_folder duplicate_
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py
 
-.PHONY: help setup demo test mutate check format lint types imports surface docs-run notebooks docs wheel bench reference house clean
+.PHONY: help setup demo test test-agents mutate check format lint types imports surface docs-run notebooks docs wheel bench reference house clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -66,6 +67,18 @@ else
 	  --durations=20 --durations-min=3 $(ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
 endif
+
+$(AGENTS)/.ready: $(READY)
+	@echo "test-agents: deepagents and the newest of the LangChain family, in an environment of their own"
+	@$(PYTHON) -m venv --without-pip $(AGENTS)
+	@$(BIN)/python -c 'import pathlib, sysconfig; own = next(pathlib.Path("$(AGENTS)").glob("lib/*/site-packages")); \
+	  (own / "zz_setup.pth").write_text("import site; site.addsitedir(%r)\n" % sysconfig.get_path("purelib"))'
+	@PIP_PYTHON=$(AGENTS)/bin/python $(PIP) --group agents
+	@touch $@
+
+test-agents: $(AGENTS)/.ready ## The tests of rules in agent frameworks, with deepagents and the newest packages
+	@OMP_NUM_THREADS=1 $(AGENTS)/bin/python tools/scratch.py $(AGENTS)/bin/python -m pytest --no-cov -p no:xdist -rs $(ARGS) \
+	  packages/refork-methods/tests/rot packages/refork-methods/tests/pin/frameworks
 
 $(MUTATE): $(READY)
 	@echo "mutate: mutmut"

@@ -1,10 +1,11 @@
 """Rules under compaction: are they lost as predicted, and does a pin keep them, byte for byte?
 
 Exact part, against the installed packages with a scripted model: what each shows its agent and its
-summariser, message by message, against closed forms; pins over twenty rounds under adversaries, in
-compactors and in the packages' own agents; what a pin costs; planted agents whose every outcome is known; the
-identities and the grader's traps. Nothing in it has a tolerance. Without ``--quick`` also the statistical
-part: transformers that were trained to obey rules they see, and summarisers trained on task facts alone.
+summariser, message by message, against closed forms; pins over twenty rounds under adversaries, in compactors
+and in the packages' own agents; what a pin costs; planted agents whose every outcome is known; the identities
+and the grader's traps; audits of the logs of real agents against what was really sent. Nothing in it has a
+tolerance. Without ``--quick`` also the statistical part: transformers that were trained to obey rules they
+see, and summarisers trained on task facts alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from parts.constraint_rot_audits import Audited, audits
 from parts.constraint_rot_histories import Tally
 from parts.constraint_rot_pins import (
     ONE,
@@ -129,6 +131,15 @@ def tables(every: list[Found]) -> None:
     print(f"conditions: {', '.join(SHOWN)}; hard rules are refused in each, so 56 % is every soft one")
 
 
+def audit_table(found: Audited) -> None:
+    """What is printed of the audits."""
+    print("\naudits of logs of eleven calls against what was sent: calls, the call of a loss, who lost it")
+    for name, (count, wrong) in found.by_harness.items():
+        print(f"  {name:22s} {count:5d} audits {wrong:5d} false")
+    for name in found.absent:
+        print(f"  {name:22s} not installed: make test-agents installs it")
+
+
 def told(stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None) -> None:
     """Progress of the statistical part: a line for each cell, and for each organism that must be built."""
     del tokens, waiting
@@ -178,17 +189,23 @@ def main() -> None:
         "grader traps": grader(),
     }
     distributions = pin_laws()
+    blamed = audits(options.quick)
     tables(every)
+    audit_table(blamed)
     for label, tally in (general | {"distributions of the pinned buffer": distributions}).items():
         print(f"{label}: {tally.checks} comparisons, {tally.failures} failures")
     wrong = [fault for one in every for fault in one.exact] + [f for t in general.values() for f in t.faults]
     broken = [fault for one in every for fault in one.pins] + distributions.faults
-    for fault in [*wrong, *broken][:40]:
+    for fault in [*wrong, *broken, *blamed.faults][:40]:
         print(f"FAILED {fault}")
     figures: dict[str, Any] = {
         "exact_failures": len(wrong),
         "pin_mismatches": len(broken),
         "harnesses": names,
+        "audits": blamed.audits,
+        "audited_losses": blamed.losses,
+        "audited_harnesses": list(blamed.by_harness),
+        "audit_false_blame": len(blamed.faults),
     }
     if not options.quick:
         figures |= trained(options.n, options.seed)

@@ -19,8 +19,8 @@ HEAD = """\
 # Exact versions of all that `make setup`, `bench` and `mutate` install but PyTorch (TORCH in the Makefile).
 # Written by tools/constraints.py; do not edit.
 """
-#: Pinned by TORCH=; a CUDA build's own packages come with it and are pinned by it.
-LEFT_OUT = {"torch", "triton"}
+#: Pinned by TORCH=, whose CUDA builds bring and pin their own packages; and by the group agents.
+LEFT_OUT = {"torch", "triton", "deepagents"}
 
 
 def roots(project: dict[str, object], groups: dict[str, list[str]]) -> list[Requirement]:
@@ -56,6 +56,7 @@ def closure(asked: list[Requirement]) -> dict[str, str]:
 def main() -> None:
     """Rewrite constraints.txt in the repository's root."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    del groups["agents"]  # it has an environment of its own, and exact versions
     asked = [Requirement("pip")]
     for file in sorted((ROOT / "packages").glob("*/pyproject.toml")):
         asked += roots(tomllib.loads(file.read_text())["project"], groups)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import json
+from xml.sax.saxutils import escape
+
 import pytest
 
-from refork.compaction import SummaryCall, account, checked_ids, fate, untouched, with_ids
+from refork.compaction import SummaryCall, account, checked_ids, fate, quotes, spellings, untouched, with_ids
 from refork.errors import BadInput
 
 BEFORE = [{"role": "user", "content": f"text {i}.", "id": f"m{i}"} for i in range(4)]
@@ -39,3 +43,43 @@ def test_ids() -> None:
         checked_ids(bare)
     with pytest.raises(BadInput, match="'mine'"):
         checked_ids([bare[1], bare[1]])
+
+
+AWKWARD = [
+    "a < b & c > d",
+    'say "no"',
+    "O'Brien's \"files\"",
+    "one\ntwo\n- x < 5",
+    "über 100 €",
+    "C:\\new\tx",
+    "keep &lt; as is",
+]
+WRITTEN = {
+    "as it stands": str,
+    "XML": escape,
+    "XML with quotes": html.escape,
+    "Jinja": lambda text: html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+    "JSON": lambda text: json.dumps([{"content": text}]),
+    "JSON as it is": lambda text: json.dumps([{"content": text}], ensure_ascii=False),
+    "JSON in JSON": lambda text: json.dumps(json.dumps({"content": text})),
+    "Python": lambda text: str([{"content": text}]),
+    "JSON in XML": lambda text: escape(json.dumps({"content": text}, ensure_ascii=False)),
+}
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_text_is_found_however_a_harness_writes_it(text, form):
+    prompt = f"Summarise: {WRITTEN[form](text)} The end."
+    assert quotes(prompt, text)
+    others = [other for other in AWKWARD if other != text]
+    assert not any(quotes(prompt, other) for other in others)
+    before = [{"role": "user", "content": text, "id": "a"}]
+    after = [{"role": "user", "content": "Nothing.", "id": "s"}]
+    asked = SummaryCall(({"role": "user", "content": prompt},), "Nothing.")
+    assert fate(text, before, account(before, after, calls=[asked])) == "omitted"
+
+
+def test_a_plain_text_has_one_spelling():
+    assert spellings("Never buy for more than 100 USD.") == ("Never buy for more than 100 USD.",)
+    assert spellings("a < b")[:2] == ("a < b", "a &lt; b")

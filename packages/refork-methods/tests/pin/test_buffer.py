@@ -227,3 +227,14 @@ def test_hostile_texts_cost_no_more_than_their_length(text: str) -> None:
     after = BUFFER.apply([SYSTEM, {"role": "user", "content": text}])
     assert BUFFER.check(after).ok
     BUFFER.check_texts([text])
+
+
+def test_a_block_at_the_tail_stands_in_the_user_role_unless_another_is_named():
+    roles = [
+        PinnedBuffer(RULES, **settings).role
+        for settings in ({}, {"placement": "tail"}, {"placement": "tail", "role": "system"}, {"role": "user"})
+    ]
+    assert roles == ["system", "user", "system", "user"]
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]
+    shown = PinnedBuffer(RULES, placement="tail").apply(messages)
+    assert [m["role"] for m in shown] == ["system", "user", "user"]

@@ -188,7 +188,8 @@ def test_a_thread_whose_node_pins_is_never_silently_a_loss(tmp_path):
     from refork.chat import ScriptedChat
     from refork_methods.pin import Constraint, PinnedBuffer
     from refork_methods.pin.frameworks.langchain_messages import LangChainChat
-    from refork_methods.pin.frameworks.langgraph import pinned_model, summary_graph
+    from refork_methods.pin.frameworks.langchain_model import pinned_model
+    from refork_methods.pin.frameworks.langgraph import summary_graph
     from refork_methods.rot.audit import audit
 
     rule = Constraint("spend", "Never buy above 100 USD.")

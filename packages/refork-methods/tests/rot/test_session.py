@@ -98,3 +98,59 @@ def test_a_recorded_compaction_is_kept_and_survives_json():
     assert again == done
     with pytest.raises(BadInput, match="no account"):
         compaction_from_json({"seen": []}, after)
+
+
+def quoting(history, ask="Summarise this."):
+    return [user(ask + "\n" + "\n".join(f"{m['role']}: {m['content']}" for m in history))]
+
+
+def rolling(answers, summary, keep):
+    """An agent that answers turn by turn, its history summarised over three messages: calls, and whose."""
+    calls, mine, history = [], [], []
+    for number, answer in enumerate(answers):
+        history.append(user(f"Note {number}: the parcel is in room {number}."))
+        if len(history) > 3:
+            old, history = history[:-keep], history[-keep:]
+            calls.append((quoting(old), said(summary(number))))
+            mine.append(False)
+            history.insert(0, user(f"What happened before: {summary(number)}"))
+        calls.append((list(history), said(answer)))
+        mine.append(True)
+        history.append(said(answer))
+    return calls, mine
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("answer", ["Noted.", "I have put down note {}.", "Parcels lie in rooms {}."])
+@pytest.mark.parametrize("summary", ["Parcels lie in rooms.", "Noted. So far {} parcels.", "Notes up to {}."])
+def test_an_answer_that_a_summarisers_prompt_quotes_is_no_summary(keep, answer, summary):
+    calls, mine = rolling([answer.format(i) for i in range(11)], summary.format, keep)
+    log = session_of(calls)
+    assert mine.count(False) > 3
+    assert [call.context[-1]["content"] for call in log.calls] == [
+        shown[-1]["content"] for (shown, _), own in zip(calls, mine, strict=True) if own
+    ]
+    assert sum(len(c.compaction.calls) for c in log.calls if c.compaction) == mine.count(False)
+
+
+def test_a_summary_of_summaries_is_found_with_its_parts():
+    parts = [quoting(FIRST, "Summarise part one."), quoting(SECOND[2:], "Summarise part two.")]
+    both = [user("Join these:\nPaper was asked for.\nInk was asked for.")]
+    log = session_of(
+        [
+            (FIRST, said("Paper is ordered.")),
+            (SECOND, said("Done.")),
+            (parts[0], said("Paper was asked for.")),
+            (parts[1], said("Ink was asked for.")),
+            (both, said("paper was ordered.")),
+            (SHORT, said("ok")),
+        ]
+    )
+    assert len(log.calls) == 3
+    assert len(log.calls[2].compaction.calls) == 3
+
+
+def test_an_answer_that_calls_tools_is_the_agents():
+    acts = said("paper was ordered.") | {"tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]}
+    log = session_of([(FIRST, said("Fine.")), (SECOND, acts), (SHORT, said("ok"))])
+    assert len(log.calls) == 3

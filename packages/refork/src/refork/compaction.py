@@ -8,10 +8,14 @@ framework, and the adapters of real ones, are in :mod:`refork_methods.pin`.
 
 from __future__ import annotations
 
+import html
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from xml.sax.saxutils import escape
 
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
@@ -133,16 +137,50 @@ def holds(messages: Sequence[Message], text: str) -> bool:
     return any(text in text_of(message) for message in messages)
 
 
+def spellings(text: str) -> tuple[str, ...]:
+    """A text as it stands, and as harnesses write it into a prompt: escaped as XML, JSON or a Python literal.
+
+    A text without quotes, line breaks, ``<``, ``>``, ``&`` or letters beyond ASCII has only itself.
+    """
+    return _spellings(text)
+
+
+_QUOTES = (
+    {"'": "&apos;"},
+    {'"': "&quot;", "'": "&apos;"},
+    {'"': "&#34;", "'": "&#39;"},
+    {'"': "&quot;", "'": "&#39;"},
+)
+
+
+@lru_cache(maxsize=512)
+def _spellings(text: str) -> tuple[str, ...]:
+    literals = (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+    once = dict.fromkeys(literals)
+    # Arguments of tool calls are JSON inside whatever the prompt is.
+    marked = [form(one) for one in once for form in (escape, html.escape)]
+    marked += [escape(one, quotes) for one in once for quotes in _QUOTES]
+    twice = [json.dumps(one, ensure_ascii=wide)[1:-1] for one in (*once, *marked) for wide in (True, False)]
+    return tuple(dict.fromkeys([*once, *marked, *twice]))
+
+
+def quotes(prompt: str, text: str) -> bool:
+    """Whether a prompt holds a text in any of its :func:`spellings`."""
+    return any(one in prompt for one in spellings(text))
+
+
 def fate(text: str, before: Sequence[Message], result: CompactionResult) -> Fate:
     """What a compaction did with a text: an exact, mechanical account without a judge.
 
-    ``omitted`` needs a summariser that was shown the text itself: the message that held it may have been cut.
+    ``omitted`` needs a summariser that was shown the text itself, in any of its :func:`spellings`: the
+    message that held it may have been cut.
     """
     if holds(result.messages, text):
         return "visible"
     if not holds(before, text):
         return "absent"
-    return "omitted" if any(holds(call.prompt, text) for call in result.calls) else "trimmed"
+    shown = any(quotes(text_of(m), text) for call in result.calls for m in call.prompt)
+    return "omitted" if shown else "trimmed"
 
 
 def account(

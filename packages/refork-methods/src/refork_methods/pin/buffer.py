@@ -127,16 +127,18 @@ class PinnedBuffer:
     """Rules and how they are shown; immutable.
 
     ``placement``: "head" stands right after the first system message, the hard place for a model since much
-    follows; "tail" stands last. ``role``: of the message that carries the block. ``provenance``: say who
-    pinned the rules and that the conversation cannot change them. ``last``: the highest version that any
-    rule's id ever had, removed ones included, so that an old signed change cannot be played again.
+    follows; "tail" stands last. ``role``: of the message that carries the block. None named is "system" at
+    the head and "user" at the tail, for some providers refuse a system message behind other turns.
+    ``provenance``: say who pinned the rules and that the conversation cannot change them. ``last``: the
+    highest version that any rule's id ever had, removed ones included, so that an old signed change cannot be
+    played again.
 
     Raises: BadInput for no rules at all, ids given twice, or a rule whose bytes stand inside another's.
     """
 
     constraints: tuple[Constraint, ...]
     placement: Placement = "head"
-    role: str = "system"
+    role: str = ""
     provenance: bool = True
     last: Mapping[str, int] = field(default_factory=dict)
 
@@ -148,6 +150,8 @@ class PinnedBuffer:
             raise BadInput(f"two rules have the id {twice!r}", hint="a changed rule keeps its id, once")
         if self.placement not in ("head", "tail"):
             raise BadInput(f"placement is {self.placement!r}; it must be 'head' or 'tail'")
+        if not self.role:
+            object.__setattr__(self, "role", "system" if self.placement == "head" else "user")
         entries = [c.entry for c in self.constraints]
         for entry in entries:
             # Each stands in itself, hence more than 1. Every check would count a rule inside another twice.

@@ -1,8 +1,9 @@
 """Audit of a user's own session: for every rule, the call at which it went out of view, and who broke it.
 
-Visibility is exact: the rule's own bytes stand in a message of the call's context, or they do not. A rule may
-be lost and come back; the first call without it is named. Where the log says, or lets infer, what the
-summariser was shown, a loss is a trim (never shown) or an omission (shown and left out).
+Visibility is mechanical: the rule stands in a message of the call's context, word for word or escaped as XML,
+JSON or a Python literal (:func:`refork.compaction.spellings`), or it does not. A rule may be lost and come
+back; the first call without it is named. Where the log says, or lets infer, what the summariser was shown, a
+loss is a trim (never shown) or an omission (shown and left out).
 
 Source: arXiv:2606.22528 defines survival and violation; the audit of foreign logs is ours.
 """
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from refork.compaction import fate
+from refork.compaction import quotes
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.plain import to_json
@@ -34,10 +35,11 @@ Loss: TypeAlias = Literal["trimmed", "omitted", "unrecorded"]
 class RuleAtCall:
     """One rule at one call, calls counted from 1.
 
-    ``visible``: its bytes are in the context; ``copies``: how often; ``pinned``: how many of them in a pinned
-    block; ``protected``: whether one stands in a system or developer message. ``shown``: whether a summariser
-    saw it on the way to this call, None where no compaction came before or nobody knows. ``violated`` None:
-    the rule was not stated yet or has no checker, there was no answer, or the answer cannot be read.
+    ``visible``: it is in the context; ``copies``: how often byte for byte, 0 where only an escaped copy
+    stands there; ``pinned``: how many of them in a pinned block; ``protected``: whether one stands in a
+    system or developer message. ``shown``: whether a summariser saw it on the way to this call, None where no
+    compaction came before or nobody knows. ``violated`` None: the rule was not stated yet or has no checker,
+    there was no answer, or the answer cannot be read.
     """
 
     rule: str
@@ -169,7 +171,7 @@ def audit(log: SessionLog, rules: Sequence[Constraint]) -> Audit:
 
 def _holding(rule: Constraint, call: ModelCall) -> list[tuple[Message, str]]:
     """The messages of a call's context that hold a rule, with their texts."""
-    return [(m, text) for m in call.context if rule.text in (text := text_of(m))]
+    return [(m, text) for m in call.context if quotes(text := text_of(m), rule.text)]
 
 
 def _row(
@@ -197,10 +199,10 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall], stated: bool)
     if done is not None and done.fired:
         # An inferred compaction whose summariser's calls are not in the log does not tell what was shown.
         known = call.prompted or bool(done.calls)
-        shown = any(rule.text in text_of(m) for c in done.calls for m in c.prompt) if known else None
+        shown = any(quotes(text_of(m), rule.text) for c in done.calls for m in c.prompt) if known else None
     before = calls[number - 1].context if number else ()
-    if not holding and any(rule.text in text_of(m) for m in before):
-        lost = _loss(rule, call, before)
+    if not holding and any(quotes(text_of(m), rule.text) for m in before):
+        lost = _loss(rule, call)
     outcome, reason = _outcome(rule, call, number) if stated else (None, "")
     return RuleAtCall(
         rule=rule.id,
@@ -216,11 +218,12 @@ def _at(rule: Constraint, number: int, calls: Sequence[ModelCall], stated: bool)
     )
 
 
-def _loss(rule: Constraint, call: ModelCall, before: Sequence[Message]) -> Loss:
+def _loss(rule: Constraint, call: ModelCall) -> Loss:
     done = call.compaction
     if done is None or not done.fired or not (call.prompted or done.calls):
         return "unrecorded"
-    return "omitted" if fate(rule.text, before, done) == "omitted" else "trimmed"
+    shown = any(quotes(text_of(m), rule.text) for c in done.calls for m in c.prompt)
+    return "omitted" if shown else "trimmed"
 
 
 def _outcome(rule: Constraint, call: ModelCall, number: int) -> tuple[str | None, str]:
@@ -274,8 +277,7 @@ def _warnings(
         unread = sum(one.outcome == "unparseable" for one in seen)
         if unread:
             told.append(f"{rule.id}: {unread} answers call tools in a way that cannot be read")
-        if any(one.pinned > 1 for one in seen):
-            told.append(f"{rule.id}: a context holds its pinned copy more than once")
+        told += _copies(rule, seen)
     told += _rebuilt(verdicts)
     if not any(row.compacted for row in rows):
         told.append("no compaction fired in this session: nothing could be lost by one")
@@ -283,6 +285,16 @@ def _warnings(
         asked = call.compaction.calls if call.compaction is not None else ()
         if any(c.answer is not None and not c.answer.strip() for c in asked):
             told.append(f"call {number}: the summariser answered with an empty text")
+    return told
+
+
+def _copies(rule: Constraint, seen: Sequence[RuleAtCall]) -> list[str]:
+    told = []
+    escaped = next((n for n, one in enumerate(seen, 1) if one.visible and not one.copies), None)
+    if escaped is not None:
+        told.append(f"{rule.id}: at call {escaped} the context holds it only in an escaped spelling")
+    if any(one.pinned > 1 for one in seen):
+        told.append(f"{rule.id}: a context holds its pinned copy more than once")
     return told
 
 
@@ -307,7 +319,7 @@ def audit_file(path: Path | str, rules: Sequence[Constraint]) -> Json:
     told: list[Json] = []
     skipped: list[str] = []
     for log in read_sessions(path):
-        if not any(rule.text in text_of(m) for rule in rules for call in log.calls for m in call.context):
+        if not any(_holding(rule, call) for rule in rules for call in log.calls):
             skipped.append(log.name)
             continue
         diffs = [to_json(diff) for diff in context_diffs(log, rules)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from refork.compaction import quotes
 from refork.formats.openai_chat import text_of
 from refork.types import Message
 from refork_methods.pin.constraint import Constraint
@@ -90,5 +91,5 @@ def _same(message: Message, answer: Message | None) -> bool:
 
 def _line(message: Message, state: State, rules: Sequence[Constraint]) -> Line:
     text = text_of(message)
-    held = tuple(rule.id for rule in rules if rule.text in text)
+    held = tuple(rule.id for rule in rules if quotes(text, rule.text))
     return Line(str(message["id"]), str(message.get("role", "")), text, state, held)

@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from refork.compaction import CompactionResult, SummaryCall, account, checked_ids
+from refork.compaction import CompactionResult, SummaryCall, account, checked_ids, quotes
 from refork.errors import BadInput
 from refork.formats.openai_chat import text_of
 from refork.plain import from_json, to_json
@@ -109,9 +110,10 @@ def _shortened(before: ModelCall, now: ModelCall) -> bool:
 def _inferred(calls: Sequence[ModelCall]) -> list[ModelCall]:
     """The agent's own calls, with the compactions that their contexts show."""
     kept: list[ModelCall] = []
-    held: list[ModelCall] = []  # calls since the last kept one that may be a summariser's
+    held: list[ModelCall] = []  # calls since the last kept one that are a summariser's
+    summaries = _summaries(calls)
     for number, call in enumerate(calls):
-        if call.summariser or (call.compaction is None and _is_summary(number, calls)):
+        if number in summaries:
             held.append(call)
             continue
         if call.compaction is None and kept and _shortened(kept[-1], call):
@@ -123,26 +125,87 @@ def _inferred(calls: Sequence[ModelCall]) -> list[ModelCall]:
     return kept
 
 
-def _is_summary(number: int, calls: Sequence[ModelCall]) -> bool:
-    """Whether a call's answer stands inside a new message, not a turn of its own, of the next other context.
+def _summaries(calls: Sequence[ModelCall]) -> set[int]:
+    """Which calls are a summariser's: so marked, or known by what became of their answers."""
+    # From the last: what stands in a summary is the summariser's, so it must be known before the agent's.
+    found: set[int] = set()
+    for number in reversed(range(len(calls))):
+        call = calls[number]
+        if call.summariser or (call.compaction is None and _is_summary(number, calls, found)):
+            found.add(number)
+    return found
 
-    Its beginning is enough, for harnesses cut long summaries. Tool results are left out: a sub-agent's answer
-    arrives in one.
+
+def _is_summary(number: int, calls: Sequence[ModelCall], known: set[int]) -> bool:
+    """Whether a call's answer stands inside a new message, no turn of its own, of a later, shorter context.
+
+    Its beginning is enough, for harnesses cut long summaries. It is none where it calls tools, where a tool's
+    result carries it (a sub-agent's), where a summariser's prompt quotes it together with the question that
+    it answers, and where the words are those of a summary known already.
     """
     call = calls[number]
-    said = text_of(call.answer).split() if call.answer is not None else []
-    if not said or number == 0:
+    if number == 0 or call.answer is None or call.answer.get("tool_calls"):
         return False
-    before = calls[number - 1]
-    begins = " ".join(said[:_BEGINNING])
-    for later in calls[number + 1 :]:
-        fresh = [m for m in later.context if m["id"] not in _ids(before.context)]
+    said = text_of(call.answer).split()
+    if not said:
+        return False
+    own = _ids(call.context)
+    turns = _turns(call, said)
+    talk = any(m.get("role") in ("assistant", "tool") for m in call.context)
+    for place in range(number + 1, len(calls)):
+        later = calls[place]
+        fresh = [m for m in later.context if m["id"] not in own]
         # The next context carries it on as the agent's own turn, so it is no summary.
-        if any(m.get("role") == "assistant" and text_of(m).split() == said for m in fresh):
+        if _turns(later, said) > turns or any(_is_turn(m, said) for m in fresh):
             return False
-        if any(m.get("role") != "tool" and begins in " ".join(text_of(m).split()) for m in fresh):
-            return _shortened(before, later)
+        if place in known and talk:  # a history quoted from its middle: the question may have been cut off
+            continue
+        others = [text_of(calls[i].answer or {}) for i in sorted(known) if number < i < place]
+        found = {_carried(text_of(m), call, others) for m in fresh if m.get("role") != "tool"}
+        if "in a transcript" in found:
+            return False
+        if "alone" in found:
+            return _shortened(_earlier(number, later, calls), later)
     return False
+
+
+def _is_turn(message: Message, words: list[str]) -> bool:
+    return message.get("role") == "assistant" and text_of(message).split() == words
+
+
+def _turns(call: ModelCall, words: list[str]) -> int:
+    return sum(_is_turn(m, words) for m in call.context)
+
+
+def _carried(text: str, call: ModelCall, others: Sequence[str]) -> Literal["alone", "in a transcript"] | None:
+    """Whether a text holds a call's answer, other summaries apart, and whether its question is beside it."""
+    text = " ".join(text.split())
+    for other in others:
+        text = _without(text, other.split())
+    rest = _without(text, text_of(call.answer or {}).split())
+    if rest == text:
+        return None
+    asked = next((words for m in reversed(call.context) if (words := " ".join(text_of(m).split()))), "")
+    return "in a transcript" if asked and quotes(rest, asked) else "alone"
+
+
+def _without(text: str, words: list[str]) -> str:
+    """A text without the longest beginning of some words that stands in it, their first dozen at least."""
+    if not words:
+        return text
+    at = text.find(" ".join(words[:_BEGINNING]))
+    if at < 0:
+        return text
+    count = min(len(words), _BEGINNING)
+    while count < len(words) and text.startswith(" ".join(words[: count + 1]), at):
+        count += 1
+    return f"{text[:at]} {text[at + len(' '.join(words[:count])) :]}"
+
+
+def _earlier(number: int, later: ModelCall, calls: Sequence[ModelCall]) -> ModelCall:
+    """The last call before one that shares a message with a later call; where none does, the one before."""
+    ids = _ids(later.context)
+    return next((c for c in reversed(calls[:number]) if ids & _ids(c.context)), calls[number - 1])
 
 
 def _between(before: ModelCall, now: ModelCall, asked: tuple[SummaryCall, ...]) -> CompactionResult:
@@ -157,7 +220,7 @@ def _between(before: ModelCall, now: ModelCall, asked: tuple[SummaryCall, ...]) 
     shown = {text_of(m) for c in asked for m in c.prompt}
     # Harnesses put a whole history into one prompt: a message is looked for inside it, not beside it.
     everything = "\n".join(shown)
-    seen = [str(m["id"]) for m in history if text_of(m) and text_of(m) in everything]
+    seen = [str(m["id"]) for m in history if text_of(m) and quotes(everything, text_of(m))]
     return account(
         history, now.context, seen=seen, calls=asked, reason="inferred from two contexts of the log"
     )

@@ -22,11 +22,11 @@ from refork_methods.pin.frameworks.langchain_messages import (
     pinned_messages,
     to_langchain,
 )
+from refork_methods.pin.frameworks.langchain_model import pinned_model
 from refork_methods.pin.frameworks.langgraph import (
     LangGraphNodeCompactor,
     checkpoint_calls,
     pinned_hook,
-    pinned_model,
     summary_context,
     summary_graph,
 )

@@ -10,21 +10,21 @@ inside the state does not. The rules are in
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, final
-from xml.sax.saxutils import unescape
+from typing import Any, Literal, final
 
 from refork.chat import ChatModel
 from refork.compaction import (
     CompactionResult,
     Counter,
-    SummaryCall,
     account,
     checked_ids,
     untouched,
 )
-from refork.errors import BadInput, InternalError, MissingExtra
+from refork.errors import BadInput, InternalError, MissingExtra, PinBroken
 from refork.types import Message
 from refork_methods.pin.buffer import PinnedBuffer
 from refork_methods.pin.frameworks.langchain_messages import (
@@ -44,8 +44,10 @@ from refork_methods.pin.frameworks.turns import placed
 try:
     from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
     from langchain.agents.middleware.summarization import DEFAULT_SUMMARY_PROMPT
-    from langchain.agents.middleware.types import ModelRequest, ModelResponse
+    from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
+    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.messages import BaseMessage, SystemMessage, get_buffer_string
+    from langchain_core.tracers.context import register_configure_hook
     from langgraph.graph.message import add_messages
     from langgraph.runtime import Runtime
 except ImportError as error:
@@ -95,7 +97,7 @@ class LangChainMiddlewareCompactor:
                 made.id = summary_id(_PACKAGE, [str(m.id) for m in span], made.text)
         after = [*slot, *from_langchain(add_messages(list(state), update["messages"]))]  # type: ignore[arg-type, arg-type]
         seen = _quoted_ids(span, chat.asked[-1]) if chat.asked else []
-        calls = [_call(question) for question in chat.asked]
+        calls = [question.call() for question in chat.asked]
         return account(messages, after, seen=seen, calls=calls, reason=_reason(span, seen, bool(chat.asked)))
 
     def _middleware(self, chat: LangChainChat) -> SummarizationMiddleware[Any, Any]:
@@ -128,12 +130,6 @@ def _reason(span: Sequence[BaseMessage], seen: Sequence[str], asked: bool) -> st
     return f"langchain summarised {len(seen)} messages" + (
         f"; {cut} others were cut off before the summariser" if cut else ""
     )
-
-
-def _call(question: Question) -> SummaryCall:
-    """The question, with the XML escapes of the history that it quotes resolved."""
-    prompt = tuple({**m, "content": unescape(str(m["content"]))} for m in from_langchain(question.messages))
-    return SummaryCall(prompt, question.answer)
 
 
 def _quoted_ids(span: Sequence[BaseMessage], question: Question) -> list[str]:
@@ -173,11 +169,19 @@ class PinningMiddleware(AgentMiddleware[Any, Any, Any]):
 
     The state never holds them, so no summary can. Put it last in ``middleware``: the last is the innermost,
     and what stands inside it may still edit messages.
+
+    A middleware is its own agent's, and deepagents gives none to sub-agents. So the model calls of an agent
+    that a tool starts are checked too: with ``subagents`` "refuse" (the default) one that would not be shown
+    the rules is stopped before its first model call, with "ignore" it runs as it is. A model that a tool asks
+    by itself is no agent, and a middleware's own call, as for a summary, has no use for the rules.
     """
 
-    def __init__(self, buffer: PinnedBuffer) -> None:
+    def __init__(self, buffer: PinnedBuffer, subagents: Literal["refuse", "ignore"] = "refuse") -> None:
         super().__init__()
+        if subagents not in ("refuse", "ignore"):
+            raise BadInput(f"subagents is {subagents!r}; it must be 'refuse' or 'ignore'")
         self.buffer = buffer
+        self.subagents = subagents
         self._shape = LangChainShape(buffer.role)
 
     def wrap_model_call(
@@ -194,9 +198,104 @@ class PinningMiddleware(AgentMiddleware[Any, Any, Any]):
         """The same for an asynchronous agent."""
         return await handler(self._placed(request))
 
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        """Call a tool. Raises PinBroken if it starts an agent whose model is not shown the rules."""
+        with self._guarded(request):
+            return handler(request)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """The same for an asynchronous agent."""
+        with self._guarded(request):
+            return await handler(request)
+
     def _placed(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         prompt = [request.system_message] if request.system_message is not None else []
         shown = placed([*prompt, *request.messages], self.buffer, self._shape)
         first = shown[0] if prompt and isinstance(shown[0], SystemMessage) else None
         rest: list[Any] = shown[1:] if first is not None else shown
         return request.override(system_message=first, messages=rest)
+
+    @contextmanager
+    def _guarded(self, request: ToolCallRequest) -> Iterator[None]:
+        if self.subagents == "ignore" or not self.buffer.constraints:
+            yield
+            return
+        home = getattr(getattr(request.tool, "func", None), "__module__", "")
+        if home.endswith(".async_subagents") and request.tool_call["name"] in _REMOTE:
+            raise _unpinned("a sub-agent on another server, whose messages cannot be seen from here,")
+        token = _guard.set(_Guard(self.buffer, _graph(request.runtime.config.get("metadata"))))
+        try:
+            yield
+        finally:
+            _guard.reset(token)
+
+
+#: deepagents' tools that start or steer an agent elsewhere.
+_REMOTE = ("start_async_task", "update_async_task")
+
+
+def _graph(metadata: Mapping[str, Any] | None) -> str:
+    return str((metadata or {}).get("langgraph_checkpoint_ns", ""))
+
+
+def _unpinned(who: str, rules: Sequence[str] = ()) -> PinBroken:
+    return PinBroken(
+        f"{who} would run without the pinned rules" + (f" {', '.join(rules)}" if rules else ""),
+        hint="give it a PinningMiddleware of its own (deepagents: subagents=pinned_subagents(buffer, [...])) "
+        "or say PinningMiddleware(buffer, subagents='ignore')",
+    )
+
+
+@final
+class _Guard(BaseCallbackHandler):
+    """Looks at the model calls inside one tool call, before they are made."""
+
+    raise_error = True
+    run_inline = True
+
+    def __init__(self, buffer: PinnedBuffer, graph: str) -> None:
+        self._buffer = buffer
+        self._graph = graph
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Raise PinBroken for a sub-agent's model input without the rules."""
+        shape = LangChainShape(self._buffer.role)
+        for one in messages:
+            self._check([shape.text(message) for message in one], metadata or {})
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The same for a model that takes a text."""
+        for prompt in prompts:
+            self._check([prompt], metadata or {})
+
+    def _check(self, texts: Sequence[str], metadata: Mapping[str, Any]) -> None:
+        # A graph inside the tool's has a longer path. The last part of a tool's own path is its node's.
+        inner = _graph(metadata).removeprefix(self._graph)
+        if not inner or inner.rpartition("|")[2].startswith("tools:") or metadata.get("lc_source"):
+            return
+        found = self._buffer.check_texts(texts)
+        if not found.ok:
+            name = metadata.get("lc_agent_name")
+            raise _unpinned(f"the sub-agent {name!r}" if name else "a sub-agent", found.missing)
+
+
+# Callbacks given to the agent are fixed when it starts; what langchain looks up here may change at every
+# tool.
+_guard: ContextVar[_Guard | None] = ContextVar("refork_pin_guard", default=None)
+register_configure_hook(_guard, inheritable=True)

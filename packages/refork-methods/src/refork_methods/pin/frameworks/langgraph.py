@@ -193,20 +193,6 @@ def _split(messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
     return (texts[-1] if texts else None), [m for m in messages if not _is_summary(m)]
 
 
-def pinned_model(model: Runnable[Any, Any], buffer: PinnedBuffer) -> Runnable[Any, Any]:
-    """A model whose every input holds the pinned rules: for nodes that call ``model.invoke(messages)``.
-
-    Bind tools first. Give the summary node the bare model, for a summary has no use for the rules.
-    """
-
-    def insert_pins(given: Any) -> list[BaseMessage]:
-        texts = given.to_messages() if hasattr(given, "to_messages") else list(given)
-        return pinned_messages(texts, buffer)
-
-    pinned: Runnable[Any, Any] = RunnableLambda(insert_pins) | model
-    return pinned
-
-
 def pinned_hook(
     buffer: PinnedBuffer, hook: Hook | None = None, *, overwrite: bool = False
 ) -> Runnable[Any, Any]:
@@ -254,21 +240,20 @@ def checkpoint_calls(
 ) -> list[tuple[list[Message], Message | None]]:
     """The model calls up to a thread's checkpoint, oldest first: what was shown, and the answer.
 
-    ``config`` names the thread, or one checkpoint of it: its own branch is read, where a thread was forked.
-    A call is a task that wrote an assistant message. ``context`` says what the graph's model node makes of
-    the state. By default it is ``llm_input_messages`` or ``summarized_messages`` where the state has them,
-    else the summary of the documented recipe if there is one, and ``messages``. What a prompt or a middleware
-    adds inside the node is not in a checkpoint: give ``context`` for it.
+    ``config`` names the thread, or one checkpoint of it: its own branch is read, where a thread was forked. A
+    call is a task that wrote an assistant message. ``context`` says what the graph's model node makes of the
+    state. By default it is ``llm_input_messages`` or ``summarized_messages`` where the state has them, else
+    the summary of the documented recipe or of deepagents if there is one, and ``messages``. What a prompt or
+    a middleware adds inside the node is not in a checkpoint: give ``context`` for it.
 
     Raises: BadInput where the thread has no checkpoint with a model call.
     """
-    read = context or _model_input
     calls: list[tuple[list[Message], Message | None]] = []
     line = _line(graph, config)
     for snapshot, after in zip(line, [*line[1:], None], strict=True):
         answers = _answers(snapshot, after)
         if answers:
-            shown = from_langchain(read(snapshot.values))
+            shown = from_langchain(context(snapshot.values) if context else _model_input(snapshot, after))
             calls.extend((shown, answer) for answer in from_langchain(answers))
     if not calls:
         raise BadInput(
@@ -279,7 +264,13 @@ def checkpoint_calls(
     return calls
 
 
-def _model_input(values: Mapping[str, Any]) -> Sequence[BaseMessage]:
+def _model_input(snapshot: StateSnapshot, after: StateSnapshot | None) -> Sequence[BaseMessage]:
+    values = snapshot.values
+    # deepagents compacts inside the model's node and keeps the whole history in the state: what it made of it
+    # is written together with the answer.
+    event = (values if after is None else after.values).get("_summarization_event")
+    if isinstance(event, Mapping):
+        return [event["summary_message"], *values.get("messages", [])[event["cutoff_index"] :]]
     for key in ("llm_input_messages", "summarized_messages"):
         if values.get(key):
             found: Sequence[BaseMessage] = values[key]
