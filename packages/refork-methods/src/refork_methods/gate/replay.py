@@ -230,10 +230,15 @@ class _Rules:
     def cost(self, action: str, record: Record) -> float:
         if self.costs == "recorded":
             if action not in record.costs:
+                kinds = sorted(record.amounts.get(action, ()))
                 raise BadInput(
-                    f"what {action!r} cost here was not recorded, and unknown is not 0",
+                    f"what {action!r} cost here was "
+                    + (f"recorded in {', '.join(kinds)} only" if kinds else "not recorded")
+                    + ", and unknown is not 0",
                     where=record.location,
-                    hint="replay with prices instead",
+                    hint=f"give --rate {kinds[0]}=..., or replay with prices"
+                    if kinds
+                    else "replay with prices instead",
                 )
             return record.costs[action]
         if action in (VERIFY, GENERATE):
