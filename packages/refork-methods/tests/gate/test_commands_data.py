@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gate.gate_problems import HARD_AND_EASY
 from refork.errors import BadInput
 from refork.plain import to_json
 from refork_methods.gate.commands import app
@@ -196,7 +197,7 @@ def test_the_seconds_of_test_reports_are_kept(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             failure = "" if ok else "<failure/>"
             path.write_text(
-                f'<testsuite name="s" tests="1"><testcase name="{check}" time="2.5">{failure}</testcase></testsuite>'
+                f'<testsuite name="s"><testcase name="{check}" time="2.5">{failure}</testcase></testsuite>'
             )
     gate(
         "fit", tmp_path / "reports", "--price", "public=1", "--share", 0.5, "--test", tmp_path / "h.jsonl",
@@ -204,6 +205,32 @@ def test_the_seconds_of_test_reports_are_kept(tmp_path):
     )  # fmt: skip
     kept = [json.loads(line)["costs"] for line in (tmp_path / "h.jsonl").read_text().splitlines()]
     assert kept == [{"public": {"seconds": 2.5}, "verify": {"seconds": 2.5}}] * 4
+
+
+def test_fit_warns_of_hard_and_easy_instances_and_classes_hold_them(tmp_path):
+    for name, seed in (("fit", 1), ("held", 2)):
+        write_jsonl(
+            tmp_path / f"{name}.jsonl",
+            planted_records(HARD_AND_EASY, 100, draws=3, steps=1, seed=seed, prefix=name),
+        )
+    asked = ["fit", tmp_path / "fit.jsonl", "--reward", 100]
+    for price in ("test=2", "review=5", "verify=45", "generate=5"):
+        asked += ["--price", price]
+    assert "warning: rounds of one instance depend on each other" in gate(*asked)
+    said = gate(*asked, "--classes", "auto", "--out", tmp_path / "two.json")
+    assert "rounds of one instance" not in said
+    assert "class 2:" in said
+    assert "class 3:" not in said
+    told = json.loads(
+        gate("replay", tmp_path / "two.json", tmp_path / "held.jsonl", "--verify", "retry", "--json")
+    )
+    plan = next(row for row in told["policies"] if row["policy"] == "dp")
+    assert abs(plan["z"]) < 3
+    acted = json.loads(gate("act", tmp_path / "two.json", "--verdict", "test=fail", "--json"))
+    assert sum(acted["state"]["classes"]) == pytest.approx(1)
+    for wrong in ("0", "two"):
+        with pytest.raises(BadInput, match="classes of difficulty"):
+            gate(*asked, "--classes", wrong)
 
 
 def test_no_prices_no_replay(folder, tmp_path):

@@ -148,6 +148,14 @@ def completed(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(replace(r, verdicts=dict.fromkeys(names, False)) if r.empty else r for r in found)
 
 
+def chains(records: Iterable[Record]) -> list[tuple[Record, ...]]:
+    """The candidates of every draw, by step; draws in the order in which they first appear."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        found.setdefault((record.instance, record.candidate), []).append(record)
+    return [tuple(sorted(chain, key=lambda r: r.step or 0)) for chain in found.values()]
+
+
 def joined(records: Sequence[Record], outcomes: Iterable[Record]) -> tuple[Record, ...]:
     """The records with the outcomes of another report on the same candidates.
 
