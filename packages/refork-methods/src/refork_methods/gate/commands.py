@@ -371,9 +371,9 @@ def fit_policy(
     errors_fail: ErrorsFail = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit prior, critics and refine kernel on recorded candidates, and test what the model takes for granted.
+    """Fit prior, critics and refine kernel on recorded candidates, and warn of what the model does not hold.
 
-    Tested are the critics' independence given the outcome, and that of the rounds of one instance.
+    Critics may depend on each other given the outcome, and rounds of one instance as of easy and hard ones.
 
     Example: refork gate fit candidates.jsonl --price test=2 --price review=5 --out policy.json
     """

@@ -252,7 +252,7 @@ class _ReplayPath:
 
     def __init__(self, rules: _Rules, episode: Episode) -> None:
         self.rules, self.episode = rules, episode
-        self.state, self.seen = start_of(rules.policy, rules.model), fresh(rules.model)
+        self.state, self.tracked = start_of(rules.policy, rules.model), fresh(rules.model)
         self.number, self.spent, self.failed = 0, 0.0, 0
         self.taken: Counter[str] = Counter()
         self.visits: list[tuple[float, bool]] = []
@@ -287,14 +287,14 @@ class _ReplayPath:
             if self.record.right or rules.verify == "terminal":
                 return False
             self._leave()
-            self.state, self.seen = rejected(self.state), rejected(self.seen)
+            self.state, self.tracked = rejected(self.state), rejected(self.tracked)
         elif action == GENERATE:
             if self.number + 1 >= rules.horizon:  # paid for, and nothing left to act on
                 return False
             self._leave()
             self.number += 1
             self.state = rules.policy.refine(self.state)
-            self.seen = regenerated(self.seen, rules.model.kernel)
+            self.tracked = regenerated(self.tracked, rules.model.kernel)
         else:
             self._ask(action)
         return True
@@ -310,7 +310,7 @@ class _ReplayPath:
     def _leave(self) -> None:
         """Note what was believed of the candidate, unless the verifier has told."""
         if not self.state.rejected:
-            self.visits.append((self.seen.belief, bool(self.record.right)))
+            self.visits.append((self.tracked.belief, bool(self.record.right)))
 
     def _ask(self, name: str) -> None:
         critic = self.rules.model.critic(name)
@@ -325,8 +325,8 @@ class _ReplayPath:
             self.state = policy.update(self.state, name, True) if blind else _used(self.state, name)
             return
         # A policy may ask twice; the same verdict on the same candidate is evidence once.
-        if name not in self.state.used | self.seen.used:
-            self.seen = observed(self.seen, critic, verdict)
+        if name not in self.state.used | self.tracked.used:
+            self.tracked = observed(self.tracked, critic, verdict)
         self.state = policy.update(self.state, name, verdict)
 
 

@@ -99,8 +99,8 @@ class _Table:
     """Candidates with an outcome; arrays [candidates] but for ``grid``.
 
     ``grid`` [draws, steps] places them, -1 where none is, ``home`` [draws] says whose a draw is and ``owner``
-    whose a candidate is. ``outcome`` and ``said`` [candidates, critics] are residuals in standard deviations,
-    ``pairs`` [parts] the pairs of trials of one instance.
+    whose a candidate is. ``outcome`` and ``verdict`` [candidates, critics] are residuals in standard
+    deviations, ``pairs`` [parts] the pairs of trials of one instance.
     """
 
     grid: Int[np.ndarray, "draws steps"]
@@ -109,7 +109,7 @@ class _Table:
     right: Int[np.ndarray, "candidates"]
     step: Int[np.ndarray, "candidates"]
     outcome: Float[np.ndarray, "candidates"]
-    said: Float[np.ndarray, "candidates critics"]
+    verdict: Float[np.ndarray, "candidates critics"]
     pairs: Float[np.ndarray, "parts"]
 
     @classmethod
@@ -155,7 +155,7 @@ class _Table:
 
         of_critics = [
             sum(squared(judged[self.right == y], column[self.right == y]) for y in (0, 1))
-            for column in self.said.T
+            for column in self.verdict.T
         ]
         return np.array([squared(owner, self.outcome), *of_critics])
 

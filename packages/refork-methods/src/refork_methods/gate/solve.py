@@ -309,7 +309,7 @@ class ClassSolution:
             return np.zeros(len(weights))
         wrong = weights.copy()
         wrong[:, len(self.problems) :] = 0
-        return np.maximum(0.0, self._generated(wrong, candidate))
+        return np.asarray(np.maximum(0.0, self._generated(wrong, candidate)))
 
     def _best(
         self, weights: Weights, checks: tuple[int, ...], candidate: int
