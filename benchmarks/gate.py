@@ -4,7 +4,9 @@ The anchors and the table of regimes are solved in rationals and by the grid sol
 works on packages whose critics (syntax, ruff, two public tests) and oracle (the hidden suite) really run:
 rates are fitted on tasks of ten projects and used on tasks of ten others, live by the planned controller and
 replayed by every simple rule on the same candidates. The prediction-rejection ratio of the beliefs is put
-beside lm-polygraph's on the same scores. Without --quick also a trained organism writes the repairs.
+beside lm-polygraph's on the same scores. Draws of one task that depend on each other, as easy and hard tasks
+make them, are warned of at fit and planned with classes of difficulty; on planted tasks, and on what a
+mechanical repairer makes of real modules. Without --quick also a trained organism writes the repairs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from parts.gate_live import PRICES, Live, cell_of, episodes_of, fitted, records_of
+from parts.gate_within import within_part
 from refork.plain import to_json
 from refork.types import Json
 from refork_methods.gate import BayesController, Critic, CriticModel, Kernel, Prices
@@ -212,6 +215,7 @@ def main() -> None:
     told: Json = {"anchors_ok": anchors()}
     told |= regimes()
     told |= released()
+    told |= within_part(args.quick)
     told |= live(args.quick)
     if not args.quick:
         from parts.gate_organism import organism_part

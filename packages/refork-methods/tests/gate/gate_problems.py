@@ -32,3 +32,18 @@ def problems(draw, most_critics=2):
     loss = draw(st.one_of(st.none(), st.integers(0, 150)))
     prices = Prices(100, draw(st.integers(0, 80)), draw(st.integers(0, 10)), loss)
     return CriticModel(draw(chances), critics, kernel), prices
+
+
+def mixed(priors, shares, test=(0.9, 0.45), sticky=None):
+    """Draws of their own; a task has one of the ``priors``. ``sticky``: the test's rates in each class."""
+    prior = sum(share * p for share, p in zip(shares, priors, strict=True))
+    by = sticky or (test,) * len(priors)
+    critics = (
+        Critic("test", *test, 2, tuple((a, b) for a, b in by)),
+        Critic("review", 0.8, 0.35, 5, ((0.8, 0.35),) * len(priors)),
+    )
+    kernel = Kernel(prior, 1 - prior, tuple((p, 1 - p) for p in priors))
+    return CriticModel(prior, critics, kernel, {}, tuple(zip(shares, priors, strict=True)))
+
+
+HARD_AND_EASY = mixed((0.9, 0.1), (0.5, 0.5))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gate.gate_problems import HARD_AND_EASY
 from refork.errors import BadInput
 from refork.plain import to_json
 from refork_methods.gate.commands import app
@@ -145,6 +146,91 @@ def test_a_policy_keeps_its_unit(folder, tmp_path):
     always = next(row for row in told["policies"] if row["policy"] == "always_verify")
     assert always["spent"] == pytest.approx(6)
     gate("score", *held)  # costs do not matter to a score
+
+
+def _with_seconds(number, candidate, **more):
+    costs = {"test": {"seconds": 4, "tokens": 10}, "verify": {"seconds": 600}, "generate": {"seconds": 30}}
+    return {
+        "instance": f"i{number}", "candidate": str(candidate), "right": (number + candidate) % 2 == 0,
+        "verdicts": {"test": (number + candidate) % 3 == 0}, "costs": costs | more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rates", [[], ["--rate", "seconds=0.01", "--rate", "tokens=0.001"]])
+def test_the_instances_held_out_keep_their_amounts(tmp_path, rates):
+    rows = [_with_seconds(n, k) for n in range(20) for k in range(3)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prices = ["--price", "test=1", "--price", "verify=6", "--price", "generate=1", "--reward", 20]
+    held = tmp_path / "held.jsonl"
+    gate(
+        "fit", tmp_path / "r.jsonl", "--share", 0.5, "--test", held, "--out", tmp_path / "p.json",
+        *prices, *rates,
+    )  # fmt: skip
+    assert json.loads(held.read_text().splitlines()[0])["costs"] == rows[0]["costs"]
+    replayed = ["replay", tmp_path / "p.json", held, "--recorded"]
+    with pytest.raises(BadInput, match="recorded in seconds"):
+        gate(*replayed)
+    asked = [*replayed, "--rate", "seconds=0.01", "--rate", "tokens=0.001", "--json"]
+    always = next(r for r in json.loads(gate(*asked))["policies"] if r["policy"] == "always_verify")
+    assert always["spent"] == pytest.approx(6)
+
+
+def test_a_price_is_not_the_mean_of_the_calls_that_happen_to_be_in_its_unit(tmp_path):
+    rows = [_with_seconds(n, 0, **({"test": 2} if n < 3 else {})) for n in range(20)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BadInput, match="price of 'test' is unknown"):
+        gate("fit", tmp_path / "r.jsonl")
+
+
+@pytest.mark.parametrize("cost", [{"hours": 2}, {"seconds": -1}, {"seconds": True}, {"seconds": "4"}, {}])
+def test_amounts_are_checked_with_and_without_rates(tmp_path, cost):
+    (tmp_path / "r.jsonl").write_text(json.dumps(_with_seconds(0, 0, test=cost)) + "\n")
+    for rates in ([], ["--rate", "seconds=1", "--rate", "tokens=1"]):
+        with pytest.raises(BadInput):
+            gate("fit", tmp_path / "r.jsonl", "--price", "test=1", *rates)
+
+
+def test_the_seconds_of_test_reports_are_kept(tmp_path):
+    for n in range(8):
+        for check, ok in (("public", n % 3 > 0), ("verify", n % 2 > 0)):
+            path = tmp_path / "reports" / f"t{n}" / "0" / f"{check}.xml"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            failure = "" if ok else "<failure/>"
+            path.write_text(
+                f'<testsuite name="s"><testcase name="{check}" time="2.5">{failure}</testcase></testsuite>'
+            )
+    gate(
+        "fit", tmp_path / "reports", "--price", "public=1", "--share", 0.5, "--test", tmp_path / "h.jsonl",
+        "--seed", 1,
+    )  # fmt: skip
+    kept = [json.loads(line)["costs"] for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    assert kept == [{"public": {"seconds": 2.5}, "verify": {"seconds": 2.5}}] * 4
+
+
+def test_fit_warns_of_hard_and_easy_instances_and_classes_hold_them(tmp_path):
+    for name, seed in (("fit", 1), ("held", 2)):
+        write_jsonl(
+            tmp_path / f"{name}.jsonl",
+            planted_records(HARD_AND_EASY, 100, draws=3, steps=1, seed=seed, prefix=name),
+        )
+    asked = ["fit", tmp_path / "fit.jsonl", "--reward", 100]
+    for price in ("test=2", "review=5", "verify=45", "generate=5"):
+        asked += ["--price", price]
+    assert "warning: rounds of one instance depend on each other" in gate(*asked)
+    said = gate(*asked, "--classes", "auto", "--out", tmp_path / "two.json")
+    assert "rounds of one instance" not in said
+    assert "class 2:" in said
+    assert "class 3:" not in said
+    told = json.loads(
+        gate("replay", tmp_path / "two.json", tmp_path / "held.jsonl", "--verify", "retry", "--json")
+    )
+    plan = next(row for row in told["policies"] if row["policy"] == "dp")
+    assert abs(plan["z"]) < 3
+    acted = json.loads(gate("act", tmp_path / "two.json", "--verdict", "test=fail", "--json"))
+    assert sum(acted["state"]["classes"]) == pytest.approx(1)
+    for wrong in ("0", "two"):
+        with pytest.raises(BadInput, match="classes of difficulty"):
+            gate(*asked, "--classes", wrong)
 
 
 def test_no_prices_no_replay(folder, tmp_path):

@@ -78,7 +78,7 @@ def _policy(change):
         ("{", "cannot be read"),
         ("[]", "no gate policy"),
         (_policy(lambda d: d.update(kind="other")), "no gate policy"),
-        (_policy(lambda d: d.update(version=2)), "version 2"),
+        (_policy(lambda d: d.update(version=3)), "version 3"),
         (_policy(lambda d: d["critics"][1].pop("beta")), r"critics\.1\.beta"),
         (_policy(lambda d: d["critics"][1].update(alpha=None)), r"critics\.1\.alpha"),
         (_policy(lambda d: d["critics"][1].update(alpha="high")), r"critics\.1\.alpha"),

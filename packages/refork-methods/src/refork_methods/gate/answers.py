@@ -24,7 +24,7 @@ from refork_methods.gate.model import (
     present,
     read_policy,
 )
-from refork_methods.gate.policy import Choice, State, Verify, observed, rejected
+from refork_methods.gate.policy import Choice, State, Verify, at_belief, fresh, observed, rejected
 from refork_methods.gate.regimes import (
     BAYES,
     Comparison,
@@ -83,6 +83,11 @@ def setting(
         model = CriticModel(prior, (), Kernel.resample(prior))
     elif prior is not None:
         model = replace(model, prior=prior)
+    if model.classes and (prior is not None or critics or fix is not None or breaks is not None):
+        raise BadInput(
+            "every class of difficulty of this policy has numbers of its own, so none can be given for all",
+            hint="only prices can; or fit with --classes 1",
+        )
     if critics:
         given = {critic.name: critic for critic in map(critic_from, critics)}
         if len(given) < len(critics):
@@ -138,7 +143,8 @@ def state_from(
     """
     for name in used:
         model.critic(name)
-    state = State(model.start if belief is None else belief, frozenset(used), candidate)
+    begun = replace(fresh(model), used=frozenset(used), candidate=candidate)
+    state = begun if belief is None else at_belief(begun, belief)
     for text in verdicts:
         name, _, said = text.partition("=")
         if said not in ("pass", "fail"):
@@ -192,6 +198,7 @@ def answer_json(controller: BayesController, state: State, choice: Choice) -> Js
         "state": {
             "belief": state.belief, "used": sorted(state.used), "passed": sorted(state.passed),
             "candidate": state.candidate, "refused": state.rejected,
+            "classes": [wrong + right for wrong, right in state.hidden],
         },
         "horizon": controller.horizon, "verify": controller.verify, "method": controller.method,
         "thresholds": {

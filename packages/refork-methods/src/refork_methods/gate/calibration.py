@@ -14,6 +14,7 @@ from refork.plain import to_json
 from refork.stats import newcombe, wilson
 from refork.types import Json
 from refork_methods.gate.controller import BayesController
+from refork_methods.gate.difficulty import choose_classes
 from refork_methods.gate.fit import CriticFit, Fit, fit, refuse_fitted
 from refork_methods.gate.independence import MOST, IndependenceReport, independence
 from refork_methods.gate.model import CriticModel, Prices, Rate, chance, read_policy
@@ -40,6 +41,7 @@ from refork_methods.gate.replay import (
     cross_replay,
     replay,
 )
+from refork_methods.gate.rounds import RoundsReport, rounds
 from refork_methods.gate.rules import every_rule
 from refork_methods.gate.score import Scores
 
@@ -54,8 +56,13 @@ def rate_json(rate: Rate) -> Json:
     return {"mean": chance(rate), "low": found.low, "high": found.high}
 
 
-def fit_json(fit: Fit, prices: Prices | None, tested: IndependenceReport | None) -> Json:
-    """A fit with its counts, its intervals, and the test of independence where there are two critics."""
+def fit_json(
+    fit: Fit, prices: Prices | None, tested: IndependenceReport | None, within: RoundsReport | None = None
+) -> Json:
+    """A fit with its counts, its intervals, and the tests: of the critics where there are two, of the rounds.
+
+    Where the model has classes of difficulty it is no warning that rounds of an instance depend.
+    """
     draws = fit.model.meta["draws"]
     return {
         "candidates": fit.right + fit.wrong,
@@ -76,8 +83,20 @@ def fit_json(fit: Fit, prices: Prices | None, tested: IndependenceReport | None)
         },
         "prices": to_json(prices),
         "independence": to_json(tested),
-        "warnings": [*fit.warnings, *(() if tested is None else tested.warnings)],
+        "rounds": to_json(within),
+        "classes": [_class(fit.model, number) for number in range(len(fit.model.classes))],
+        "warnings": [
+            *fit.warnings,
+            *(() if tested is None else tested.warnings),
+            *(() if within is None or fit.model.classes else within.warnings),
+        ],
     }
+
+
+def _class(model: CriticModel, number: int) -> Json:
+    (share, prior), (fix, breaks) = model.classes[number], model.kernel.classes[number]
+    critics = {c.name: {"alpha": c.classes[number][0], "beta": c.classes[number][1]} for c in model.critics}
+    return {"share": share, "prior": prior, "fix": fix, "breaks": breaks, "critics": critics}
 
 
 def _critic(one: CriticFit) -> Json:
@@ -196,6 +215,15 @@ def unit_of(policy: Path, unit: str | None) -> str:
     return kept.unit if kept is not None else unit or "utility"
 
 
+def classes_from(text: str) -> int | None:
+    """A number of classes of difficulty, None for ``auto``. Raises BadInput."""
+    if text == "auto":
+        return None
+    if not text.isdecimal() or not int(text):
+        raise BadInput(f"{text!r} classes of difficulty", hint="1, 2, 3 or auto")
+    return int(text)
+
+
 def held_out(
     records: Sequence[Record], share: float | None, seed: int, test: Path | None
 ) -> tuple[Record, ...]:
@@ -221,12 +249,16 @@ def fit_records(
     reward: float | None = None,
     ship_loss: float | None = None,
     unit: str = "utility",
-) -> tuple[Fit, Prices | None, IndependenceReport | None]:
-    """A fit, the prices where the reward is given, and the test of independence where it can be made.
+    classes: int | None = 1,
+) -> tuple[Fit, Prices | None, IndependenceReport | None, RoundsReport]:
+    """A fit, the prices where the reward is given, the test of critics where it can be made, that of rounds.
+
+    ``classes`` of difficulty, None: as many as tell most of instances held out, up to three.
 
     Raises: BadInput as their parts, and for a price of what is not there.
     """
-    fitted = fit(records, given, critics=critics, changed_only=changed_only)
+    count = choose_classes(records, critics, changed_only=changed_only) if classes is None else classes
+    fitted = fit(records, given, critics=critics, changed_only=changed_only, classes=count)
     names = fitted.model.names
     strange = sorted(set(given) - {*names, "verify", "generate"})
     if strange:
@@ -240,7 +272,7 @@ def fit_records(
         r.right is not None and all(r.verdicts.get(n) is not None for n in names) for r in records
     ):
         tested = independence(records, names)
-    return fitted, prices, tested
+    return fitted, prices, tested, rounds(records, names)
 
 
 def replay_all(
@@ -274,7 +306,8 @@ def replay_all(
         ends, promised = cross_replay(
             lambda fitted: all_policies(fitted, prices, horizon, way), records,
             {critic.name: critic.price for critic in model.critics}, prices, folds=folds, seed=seed,
-            changed_only=bool(model.meta.get("kernel", {}).get("changed_only")), **settings,
+            changed_only=bool(model.meta.get("kernel", {}).get("changed_only")),
+            classes=max(1, len(model.classes)), **settings,
         )  # fmt: skip
         checks = {name: check_prediction(ends[name], value) for name, value in promised.items()}
     else:

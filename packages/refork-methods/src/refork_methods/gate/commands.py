@@ -44,6 +44,14 @@ def print_fit(report: dict[str, Any]) -> None:
         f"refining: P(fix) {kernel['fix']['mean']:.3f}, P(break) {kernel['breaks']['mean']:.3f}, "
         f"from {kernel['from']}"
     )
+    for number, one in enumerate(report["classes"], 1):
+        critics = "".join(
+            f", {name} {of['alpha']:.2f} and {of['beta']:.2f}" for name, of in one["critics"].items()
+        )
+        typer.echo(
+            f"class {number}: {one['share']:.3f} of the instances, prior {one['prior']:.3f}, P(fix) "
+            f"{one['fix']:.3f}, P(break) {one['breaks']:.3f}{critics}"
+        )
     for warning in report["warnings"]:
         typer.echo(f"warning: {warning}")
 
@@ -348,6 +356,9 @@ def fit_policy(
     changed_only: Annotated[
         bool, typer.Option("--changed-only", help="Kernel from refinements that changed the candidate.")
     ] = False,
+    classes: Annotated[
+        str, typer.Option(help="Classes of difficulty of instances: 1, 2, 3, or auto by instances held out.")
+    ] = "1",
     reward: Annotated[float | None, typer.Option(help="Worth of a right candidate; prices need it.")] = None,
     ship_loss: Annotated[float | None, typer.Option(help="Loss of shipping a wrong candidate.")] = None,
     price: CallPrice = None,
@@ -360,11 +371,13 @@ def fit_policy(
     errors_fail: ErrorsFail = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit prior, critics and refine kernel on recorded candidates, and test the critics' independence.
+    """Fit prior, critics and refine kernel on recorded candidates, and warn of what the model does not hold.
+
+    Critics may depend on each other given the outcome, and rounds of one instance as of easy and hard ones.
 
     Example: refork gate fit candidates.jsonl --price test=2 --price review=5 --out policy.json
     """
-    from refork_methods.gate.calibration import fit_json, fit_records, held_out
+    from refork_methods.gate.calibration import classes_from, fit_json, fit_records, held_out
     from refork_methods.gate.model import write_policy
     from refork_methods.gate.readers import amounts
 
@@ -372,12 +385,13 @@ def fit_policy(
     found = _load(records, outcomes, threshold, unit, rate, pattern, oracle, errors_fail)
     mine = held_out(found, share, seed, test)
     names = critics.split(",") if critics else None
-    fitted, prices, tested = fit_records(
-        mine, given, names, changed_only=changed_only, reward=reward, ship_loss=ship_loss, unit=unit
-    )
+    fitted, prices, tested, within = fit_records(
+        mine, given, names, changed_only=changed_only, reward=reward, ship_loss=ship_loss, unit=unit,
+        classes=classes_from(classes),
+    )  # fmt: skip
     if out is not None:
         write_policy(out, fitted.model, prices)
-    told = fit_json(fitted, prices, tested)
+    told = fit_json(fitted, prices, tested, within)
     if as_json:
         print_json(told)
         return

@@ -12,13 +12,12 @@ from refork_methods.gate.policy import (
     Choice,
     State,
     Verify,
-    after,
+    fresh,
     observed,
     pass_chance,
-    refined,
     regenerated,
 )
-from refork_methods.gate.solve import GridSolution, greedy_q, solve_grid
+from refork_methods.gate.solve import ClassSolution, GridSolution, greedy_q, solve_classes, solve_grid
 
 # One sentence that says why an action was chosen.
 
@@ -48,11 +47,16 @@ def reason_for(action: str, q: Mapping[str, float], state: State, model: CriticM
     if action == GENERATE:
         return (
             f"a new candidate for {prices.generate:g} moves the belief from {state.belief:.3f} "
-            f"to {refined(state.belief, model.kernel):.3f}: {lead}"
+            f"to {regenerated(state, model.kernel).belief:.3f}: {lead}"
         )
     critic = model.critic(action)
-    up, down = (after(state.belief, critic, passed) for passed in (True, False))
+    up, down = (observed(state, critic, passed).belief for passed in (True, False))
     share = pass_chance(state.belief, critic.right, critic.wrong)
+    if state.hidden:
+        passes = zip(state.hidden, critic.classes, strict=True)
+        share = sum(
+            pass_chance(1.0, right * alpha, 0.0) + wrong * beta for (wrong, right), (alpha, beta) in passes
+        )
     return (
         f"for {critic.price:g}, {action} moves the belief from {state.belief:.3f} to {up:.3f} "
         f"if it passes (chance {share:.2f}) and to {down:.3f} if not: {lead}"
@@ -87,11 +91,19 @@ class BayesController:
     verify: Verify = "terminal"
     method: Method = "dp"
     lookahead: int | None = None
-    solution: GridSolution = field(init=False, repr=False, compare=False)
+    solution: GridSolution | ClassSolution = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         method_from(self.method)
-        solved = solve_grid(self.model, self.prices, self.horizon, self.verify, lookahead=self.lookahead)
+        solved: GridSolution | ClassSolution
+        if self.model.classes:
+            if self.lookahead is not None:
+                raise BadInput(
+                    "with classes of difficulty all critics are planned ahead; leave lookahead out"
+                )
+            solved = solve_classes(self.model, self.prices, self.horizon, self.verify)
+        else:
+            solved = solve_grid(self.model, self.prices, self.horizon, self.verify, lookahead=self.lookahead)
         object.__setattr__(self, "solution", solved)
 
     @property
@@ -111,7 +123,7 @@ class BayesController:
 
     def start(self) -> State:
         """The state of a fresh first candidate."""
-        return State(self.model.start)
+        return fresh(self.model)
 
     def value(self) -> tuple[float, float]:
         """The bracket of the best expected utility from a fresh first candidate on, its cost spent."""
@@ -120,7 +132,16 @@ class BayesController:
     def act(self, state: State) -> Choice:
         """The next action. Raises BadInput for a candidate beyond the horizon or an unknown critic."""
         self._known(state)
-        if self.method == "greedy":
+        if isinstance(self.solution, ClassSolution):
+            if not state.hidden:
+                raise BadInput(
+                    "this state says nothing of the difficulty, and the policy plans with classes of it",
+                    hint="begin with the policy's start()",
+                )
+            by = self.solution.greedy if self.method == "greedy" else self.solution.q
+            worths = by(state.hidden, state.used, state.candidate)
+            table = {action: (value, value) for action, value in worths.items()}
+        elif self.method == "greedy":
             q = greedy_q(self.solution.problem, state.belief, state.used, state.candidate)
             table = {action: (value, value) for action, value in q.items()}
         else:

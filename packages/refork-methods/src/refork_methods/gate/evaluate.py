@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Generic, final
 
 from refork.errors import BadInput
-from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY
-from refork_methods.gate.policy import Number, Policy, State, rejected
-from refork_methods.gate.solve import Check, Problem
+from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices
+from refork_methods.gate.policy import Number, Policy, State, Verify, rejected, start_of
+from refork_methods.gate.solve import Check, Problem, in_floats
 
 #: Actions after which an episode is stopped; only the policies of the release can run into it.
 CAP = 64
@@ -20,16 +20,33 @@ def worth(policy: Policy, problem: Problem[Number]) -> Number:
     return (1 - problem.prior) * wrong + problem.prior * right
 
 
-def worth_line(policy: Policy, problem: Problem[Number]) -> tuple[Number, Number]:
+def promised(
+    policy: Policy, model: CriticModel, prices: Prices, horizon: int = 3, verify: Verify = "terminal"
+) -> float:
+    """What a model promises of a policy, over its classes of difficulty if any; exact but for rounding.
+
+    Raises: BadInput as :func:`worth`, and for bad settings.
+    """
+    start = start_of(policy, model)
+    total = 0.0
+    for share, part in model.parts:
+        problem = in_floats(part, prices, horizon, verify)
+        wrong, right = worth_line(policy, problem, start)
+        total += share * ((1 - problem.prior) * wrong + problem.prior * right)
+    return total
+
+
+def worth_line(policy: Policy, problem: Problem[Number], start: State | None = None) -> tuple[Number, Number]:
     """The expected utility given that the first candidate is wrong, and given that it is right.
 
-    What happens is drawn from the problem, whatever the policy believes: a policy may hold a wrong model, or
+    ``start`` is the state the policy starts in; None: at the problem's prior. What happens is drawn from the
+    problem, whatever the policy believes: a policy may hold a wrong model, or
     run a critic again, which then says the same.
 
     Raises: BadInput for an action that is not open.
     """
     trajectory = _PathState(policy, problem, {check.name: check for check in problem.checks})
-    return trajectory.from_(State(float(problem.prior)), 0)
+    return trajectory.from_(State(float(problem.prior)) if start is None else start, 0)
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, final
@@ -15,11 +15,13 @@ from refork.errors import BadInput
 from refork.plain import content_hash, to_json
 from refork.types import Json
 from refork_methods.decide import BetaRate
-from refork_methods.gate.model import Critic, CriticModel, Kernel
-from refork_methods.gate.policy import after, refined
+from refork_methods.gate.difficulty import BROKEN, FIRST, FIXED, count_trials, fit_classes
+from refork_methods.gate.model import Critic, CriticModel, Kernel, chance
+from refork_methods.gate.policy import State, at_belief, fresh, observed, regenerated
 from refork_methods.gate.records import (
     Labelled,
     Record,
+    chains,
     completed,
     critic_names,
     labelled,
@@ -92,14 +94,6 @@ def count_steps(records: Iterable[Record], *, changed_only: bool = False) -> Ste
     return StepCounts(**found, unchanged=unchanged, lost=lost)
 
 
-def chains(records: Iterable[Record]) -> list[tuple[Record, ...]]:
-    """The candidates of every draw, by step; draws in the order in which they first appear."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        found.setdefault((record.instance, record.candidate), []).append(record)
-    return [tuple(sorted(chain, key=lambda r: r.step or 0)) for chain in found.values()]
-
-
 # A critic model from calibration records: Beta posteriors of every rate, and what to distrust in it.
 
 #: Below this many records of a stratum, a rate from it is widened and warned about.
@@ -137,9 +131,11 @@ def fit_critics(
     critics: Sequence[str] | None = None,
     kernel: Kernel | None = None,
     changed_only: bool = False,
+    classes: int = 1,
 ) -> CriticModel:
     """The model of :func:`fit`, whose ``meta`` holds its warnings."""
-    return fit(records, prices, critics=critics, kernel=kernel, changed_only=changed_only).model
+    made = fit(records, prices, critics=critics, kernel=kernel, changed_only=changed_only, classes=classes)
+    return made.model
 
 
 def fit(
@@ -149,13 +145,15 @@ def fit(
     critics: Sequence[str] | None = None,
     kernel: Kernel | None = None,
     changed_only: bool = False,
+    classes: int = 1,
 ) -> Fit:
     """Fit prior, critics and kernel on records; each rate is a Beta posterior under the uniform prior.
 
     Candidates without an outcome are dropped and counted; a critic's failed calls say nothing of it. The
     prior is the rate of right among draws, refinements left out. ``prices`` stand in for measured costs. A
     rate from fewer than five records keeps its mean and gets half the evidence, so a wider interval. The
-    kernel is ``kernel``, else fitted on the refinement steps, else (there are none) drawing anew.
+    kernel is ``kernel``, else fitted on the refinement steps, else (there are none) drawing anew. ``classes``
+    of difficulty have chances of their own beside those of all instances together, fitted by EM.
 
     Raises: BadInput for no record with an outcome, only right or only wrong ones, a critic judged in one of
         the two only, an unknown critic, an unknown price.
@@ -194,7 +192,33 @@ def fit(
         "kernel": {"from": source, **to_json(steps), "changed_only": changed_only},
     }
     model = CriticModel(prior, tuple(one.critic for one in fits), kernel, meta)
+    if classes != 1:
+        model = _with_classes(model, everything, classes, source, changed_only=changed_only)
+        fits = tuple(replace(f, critic=c) for f, c in zip(fits, model.critics, strict=True))
     return Fit(model, fits, len(right), len(wrong), kept.dropped, warnings)
+
+
+def _with_classes(
+    model: CriticModel, records: Sequence[Record], count: int, kernel: str, *, changed_only: bool
+) -> CriticModel:
+    """The model with classes of difficulty; ``kernel`` says where its kernel is from."""
+    found = fit_classes(count_trials(records, model.names, changed_only=changed_only), count)
+    chances = found.chances.tolist()
+    moves = {
+        "steps": [(c[FIXED], c[BROKEN]) for c in chances],
+        "resample": [(c[FIRST], 1 - c[FIRST]) for c in chances],
+        "given": [(chance(model.kernel.fix), chance(model.kernel.breaks))] * count,
+    }[kernel]
+    critics = tuple(
+        replace(critic, classes=tuple((c[3 + 2 * i], c[4 + 2 * i]) for c in chances))
+        for i, critic in enumerate(model.critics)
+    )
+    return replace(
+        model,
+        critics=critics,
+        kernel=replace(model.kernel, classes=tuple(moves)),
+        classes=tuple(zip(found.shares.tolist(), (c[FIRST] for c in chances), strict=True)),
+    )
 
 
 def _meta(kept: Labelled, fits: Sequence[CriticFit], warnings: Sequence[str]) -> Json:
@@ -237,31 +261,39 @@ def refuse_instances(model: CriticModel, instances: Iterable[str], of: str) -> N
 
 def belief_in(model: CriticModel, record: Record, start: float | None = None) -> float:
     """The belief in a candidate after all that its critics said, from ``start`` or the prior."""
-    belief = model.start if start is None else start
+    state = fresh(model)
+    return _judged(model, record, state if start is None else at_belief(state, start)).belief
+
+
+def _judged(model: CriticModel, record: Record, state: State) -> State:
     for critic in model.critics:
         passed = record.verdicts.get(critic.name)
         if passed is not None:
-            belief = after(belief, critic, passed)
-    return belief
+            state = observed(state, critic, passed)
+    return state
 
 
 def beliefs(model: CriticModel, records: Iterable[Record]) -> dict[tuple[str, str, int | None], float]:
     """The belief in every candidate; a refinement's starts from the belief in what it refined."""
     found: dict[tuple[str, str, int | None], float] = {}
     for chain in chains(records):
-        belief, at = model.start, 0
+        state, at = fresh(model), 0
         for record in chain:
             # A step that was not recorded still refined the candidate.
             for _ in range((record.step or 0) - at):
-                belief = refined(belief, model.kernel)
+                state = regenerated(state, model.kernel)
             at = record.step or 0
-            belief = belief_in(model, record, belief)
-            found[record.instance, record.candidate, record.step] = belief
+            state = _judged(model, record, state)
+            found[record.instance, record.candidate, record.step] = state.belief
     return found
 
 
 def leave_one_out(
-    records: Sequence[Record], *, critics: Sequence[str] | None = None, changed_only: bool = False
+    records: Sequence[Record],
+    *,
+    critics: Sequence[str] | None = None,
+    changed_only: bool = False,
+    classes: int = 1,
 ) -> tuple[tuple[Record, ...], Float[np.ndarray, "cases"]]:
     """Beliefs in candidates by models that were fitted without their instance, in the order of the records.
 
@@ -279,7 +311,7 @@ def leave_one_out(
         groups.setdefault(record.instance, []).append(record)
     for name in dict.fromkeys(record.instance for record in kept):
         mine, rest = groups[name], [r for r in everything if r.instance != name]
-        model = fit_critics(rest, free, critics=critics, changed_only=changed_only)
+        model = fit_critics(rest, free, critics=critics, changed_only=changed_only, classes=classes)
         by |= beliefs(model, mine)
     return kept, np.array([by[r.instance, r.candidate, r.step] for r in kept])
 

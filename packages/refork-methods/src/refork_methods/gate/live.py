@@ -14,7 +14,7 @@ from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.gate.evaluate import CAP
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, Unit
-from refork_methods.gate.policy import Policy, State, rejected
+from refork_methods.gate.policy import Policy, State, at_belief, rejected, start_of
 from refork_methods.gate.policy import Verify as Ending
 from refork_methods.gate.records import Rates, Record, parse_record, record_line, write_jsonl
 
@@ -158,7 +158,7 @@ def run_gate(
         )
     candidate, cost = write(None, ())
     first = cost if measured and cost is not None else prices.generate
-    play = _Play(policy, model, prices, candidate, State(model.start), measured, belief=model.start)
+    play = _Play(policy, model, prices, candidate, start_of(policy, model), measured, belief=model.start)
     for _ in range(CAP):
         ended = _step(play, write, critics, verify, horizon, ending, first)
         if watch is not None and play.events:
@@ -226,7 +226,7 @@ def _verified(play: _Play[C], said: Verdict, ending: Ending, why: str, first: fl
     if said.passed is not True:
         play.state = rejected(before) if said.passed is False else before
     else:
-        play.state = replace(before, belief=1.0)
+        play.state = at_belief(before, 1.0)
     play.note(VERIFY, before, (said.price, play.prices.verify), said.passed, said.reason or why)
     if said.passed is None:
         return play.end("unknown", 0.0, None, first)

@@ -30,6 +30,11 @@ STOP, VERIFY, GENERATE, SHIP = "stop", "verify", "generate", "ship"
 ACTIONS = (STOP, SHIP, VERIFY, GENERATE)
 
 KIND, VERSION = "refork gate policy", 1
+#: Of files with classes of difficulty, which a build that plans without them must not read.
+CLASSES_VERSION = 2
+
+#: Two chances for each class of difficulty.
+ByClass: TypeAlias = tuple[tuple[float, float], ...]
 
 
 def chance(rate: Rate) -> float:
@@ -59,6 +64,12 @@ def _checked(rate: Rate | None, what: str) -> None:
         raise BadInput(f"{what} is {rate!r}; it must lie in [0, 1]")
 
 
+def _checked_classes(classes: ByClass, what: str) -> None:
+    for chances in classes:
+        if not all(math.isfinite(one) and 0 <= one <= 1 for one in chances):
+            raise BadInput(f"a class of difficulty of {what} has {chances}; chances lie in [0, 1]")
+
+
 def _amount(amount: float, what: str) -> None:
     if not math.isfinite(amount) or amount < 0:
         raise BadInput(f"the {what} is {amount!r}; it must be a finite amount of 0 or more")
@@ -69,6 +80,8 @@ def _amount(amount: float, what: str) -> None:
 class Critic:
     """A cheap check that passes a right candidate with chance ``alpha`` and a wrong one with ``beta``.
 
+    ``classes``: the two chances in every class of difficulty, where the model has such.
+
     Raises: BadInput for a rate that is missing or outside [0, 1], a negative price, a name of an action.
     """
 
@@ -76,8 +89,10 @@ class Critic:
     alpha: Rate
     beta: Rate
     price: float
+    classes: ByClass = ()
 
     def __post_init__(self) -> None:
+        _checked_classes(self.classes, f"critic {self.name!r}")
         if not self.name or self.name in ACTIONS:
             raise BadInput(
                 f"a critic cannot be called {self.name!r}", hint=f"{', '.join(ACTIONS)} are actions"
@@ -107,13 +122,17 @@ class Critic:
 class Kernel:
     """What a refinement does: ``fix`` is P(right | was wrong), ``breaks`` is P(wrong | was right).
 
+    ``classes``: the two in every class of difficulty, where the model has such.
+
     Raises: BadInput for a rate that is missing or outside [0, 1].
     """
 
     fix: Rate
     breaks: Rate
+    classes: ByClass = ()
 
     def __post_init__(self) -> None:
+        _checked_classes(self.classes, "the kernel")
         _checked(self.fix, "P(fix)")
         _checked(self.breaks, "P(break)")
 
@@ -130,19 +149,31 @@ class CriticModel:
 
     Critics are taken to be independent given right or wrong; the independence test checks that.
 
-    Raises: BadInput for two critics of one name, or a prior that is missing or outside [0, 1].
+    ``classes`` of difficulty are (share of the instances, prior) each; the critics and the kernel then have
+    chances by class too, and an instance stays in its class whatever is drawn. All other numbers are those of
+    the instances together. Without classes all instances are alike.
+
+    Raises: BadInput for two critics of one name, a prior that is missing or outside [0, 1], or classes that
+        are not everywhere as many, or whose shares are not 1 together.
     """
 
     prior: Rate
     critics: tuple[Critic, ...]
     kernel: Kernel
     meta: Json = field(default_factory=dict)
+    classes: ByClass = ()
 
     def __post_init__(self) -> None:
         _checked(self.prior, "the prior chance of a right candidate")
         names = [critic.name for critic in self.critics]
         if len(set(names)) < len(names):
             raise BadInput(f"two critics have one name: {', '.join(sorted(names))}")
+        _checked_classes(self.classes, "the model")
+        counts = {len(self.classes), len(self.kernel.classes), *(len(c.classes) for c in self.critics)}
+        if len(counts) > 1:
+            raise BadInput("the model, its kernel and its critics have different numbers of classes")
+        if self.classes and abs(sum(share for share, _ in self.classes) - 1) > 1e-9:
+            raise BadInput("the shares of the classes of difficulty are not 1 together")
 
     @property
     def start(self) -> float:
@@ -165,17 +196,41 @@ class CriticModel:
         """The same with these critics alone, in the order given. Raises BadInput."""
         return replace(self, critics=tuple(self.critic(name) for name in names))
 
+    @property
+    def parts(self) -> tuple[tuple[float, CriticModel], ...]:
+        """Every class of difficulty as its share and a model of its own; the model itself without classes."""
+        if not self.classes:
+            return ((1.0, self),)
+        made = []
+        for number, (share, prior) in enumerate(self.classes):
+            critics = tuple(Critic(c.name, *c.classes[number], c.price) for c in self.critics)
+            made.append((share, CriticModel(prior, critics, Kernel(*self.kernel.classes[number]))))
+        return tuple(made)
+
+    @property
+    def alike(self) -> CriticModel:
+        """The same without classes of difficulty: all instances by their common numbers."""
+        critics = tuple(replace(critic, classes=()) for critic in self.critics)
+        return replace(self, critics=critics, kernel=replace(self.kernel, classes=()), classes=())
+
     def to_json(self) -> Json:
-        """Plain fields, with the format's kind and version."""
-        return {"kind": KIND, "version": VERSION, **to_json(self)}
+        """Plain fields, with the format's kind and version; classes only where there are any."""
+        body = to_json(self)
+        if not self.classes:
+            for part in (body, body["kernel"], *body["critics"]):
+                del part["classes"]
+        return {"kind": KIND, "version": CLASSES_VERSION if self.classes else VERSION, **body}
 
     @classmethod
     def from_json(cls, data: Json) -> CriticModel:
         """Inverse of :meth:`to_json`. Raises BadInput for another kind or version, or for a bad field."""
         if not isinstance(data, Mapping) or present_mark(data.get("kind")) != KIND:
             raise BadInput("this is no gate policy", hint="write one with: refork gate fit")
-        if data.get("version") != VERSION:
-            raise BadInput(f"gate policy version {data.get('version')!r}; this build reads {VERSION}")
+        if data.get("version") not in (VERSION, CLASSES_VERSION):
+            raise BadInput(
+                f"gate policy version {data.get('version')!r}; this build reads {VERSION} and "
+                f"{CLASSES_VERSION}"
+            )
         return from_json(cls, data)
 
 
@@ -253,9 +308,13 @@ _CRITIC = ("alpha", "beta", "gap", "price")
 
 
 def parameters(model: CriticModel, prices: Prices) -> list[str]:
-    """Every number of a problem by name: ``prior``, ``fix``, ``alpha:test``, ``verify`` and so on."""
-    names = ["prior", *_KERNEL]
-    names += [f"{side}:{critic}" for critic in model.names for side in ("alpha", "beta", "price")]
+    """Every number of a problem by name: ``prior``, ``fix``, ``alpha:test``, ``verify`` and so on.
+
+    With classes of difficulty the prices alone: no other is one number then.
+    """
+    names = [] if model.classes else ["prior", *_KERNEL]
+    sides = ("price",) if model.classes else ("alpha", "beta", "price")
+    names += [f"{side}:{critic}" for critic in model.names for side in sides]
     names += [name for name in _PRICES if getattr(prices, name) is not None]
     return names
 
@@ -284,6 +343,11 @@ def varied(model: CriticModel, prices: Prices, name: str, value: float) -> Setti
     Raises: BadInput for a parameter that is not there, or a value it cannot have.
     """
     kind, _, critic = name.partition(":")
+    if model.classes and not (name in _PRICES or kind == "price"):
+        raise BadInput(
+            f"{name!r} is another number in every class of difficulty, so it cannot be varied as one",
+            hint="vary a price, or fit with --classes 1",
+        )
     if kind in _CRITIC and critic:
         return _with_critic(model, critic, lambda old: _changed(old, kind, value)), prices
     if name == "prior":

@@ -25,14 +25,13 @@ from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
 from refork_methods.gate.controller import METHODS, BayesController
-from refork_methods.gate.evaluate import worth
+from refork_methods.gate.evaluate import promised
 from refork_methods.gate.live import CriticVerdict, Event, LiveEpisode, Opened, Writer, run_gate
 from refork_methods.gate.model import GENERATE, CriticModel, Prices, Unit, read_policy
 from refork_methods.gate.policy import Policy, Verify, verify_from
 from refork_methods.gate.regimes import Comparison, compare_rules
 from refork_methods.gate.replay import mean_interval
 from refork_methods.gate.rules import every_rule
-from refork_methods.gate.solve import in_floats
 
 #: What the policy is told before it refines a candidate, from what its checks said.
 Feedback: TypeAlias = Callable[[Sequence[CriticVerdict]], str]
@@ -416,8 +415,7 @@ def run_live(
     """
     if draws < 1 or not tasks:
         raise BadInput(f"{draws} draws of {len(tasks)} tasks", hint="at least 1 of each")
-    problem = in_floats(setting.model, setting.prices, setting.horizon, setting.ending)
-    promised = compare_rules(setting.model, setting.prices, setting.horizon, setting.ending)
+    compared = compare_rules(setting.model, setting.prices, setting.horizon, setting.ending)
     gate = setting.producer(bench.producers)
     rows: list[LiveRow] = []
     for task in tasks:
@@ -435,8 +433,8 @@ def run_live(
             else:
                 rows.append(_row(task.id, draw, node, recorded=True))
             progress("episodes", len(rows), draws * len(tasks))
-    found = worth(setting.policy, problem)
-    return LiveRun(setting.policy.name, setting.prices.unit, tuple(rows), found, promised)
+    found = promised(setting.policy, setting.model, setting.prices, setting.horizon, setting.ending)
+    return LiveRun(setting.policy.name, setting.prices.unit, tuple(rows), found, compared)
 
 
 def _is_of(write: Writer[Candidate], episode: Node) -> bool:

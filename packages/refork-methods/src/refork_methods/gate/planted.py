@@ -26,7 +26,8 @@ def planted_records(
 ) -> tuple[Record, ...]:
     """Candidates of ``instances``: each draw right with the prior's chance, then refined ``steps - 1`` times.
 
-    Verdicts are independent given the outcome, except for ``copies``, which repeat another critic's (new
+    With classes of difficulty each instance is of one, whose chances hold for all its draws. Verdicts are
+    independent given the outcome, except for ``copies``, which repeat another critic's (new
     name to old name). ``failed`` is the share of critic calls without a verdict. With ``prices``, what every
     call cost is recorded.
 
@@ -37,18 +38,20 @@ def planted_records(
     for old in (copies or {}).values():
         model.critic(old)
     rng = np.random.default_rng(seed)
-    fix, breaks = chance(model.kernel.fix), chance(model.kernel.breaks)
+    shares = [share for share, _ in model.parts]
     costs = {critic.name: critic.price for critic in model.critics}
     costs |= {} if prices is None else {"verify": prices.verify, "generate": prices.generate}
     made = []
     for number in range(instances):
+        mine = model if len(shares) == 1 else model.parts[int(rng.choice(len(shares), p=shares))][1]
+        fix, breaks = chance(mine.kernel.fix), chance(mine.kernel.breaks)
         for draw in range(draws):
-            right = bool(rng.random() < model.start)
+            right = bool(rng.random() < mine.start)
             for step in range(steps):
                 if step:
                     right = bool(rng.random() < (1 - breaks if right else fix))
                 verdicts: dict[str, bool | None] = {}
-                for critic in model.critics:
+                for critic in mine.critics:
                     passed = bool(rng.random() < (critic.right if right else critic.wrong))
                     verdicts[critic.name] = None if rng.random() < failed else passed
                 verdicts |= {new: verdicts[old] for new, old in (copies or {}).items()}

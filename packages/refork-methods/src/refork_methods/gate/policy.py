@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal, Protocol, TypeAlias, TypeVar, final
 
 from refork.errors import BadInput
-from refork_methods.gate.model import Critic, Kernel, chance
+from refork_methods.gate.model import ByClass, Critic, CriticModel, Kernel, chance
 
 # The chance that a candidate is right, moved by what its checks say and by refining it.
 
@@ -58,7 +58,8 @@ def checked(belief: float) -> float:
 class State:
     """Where an episode stands: belief, critics used on this candidate, number of the candidate (from 0).
 
-    ``passed`` are the used critics that passed it; ``rejected`` says that the verifier refused it.
+    ``passed`` are the used critics that passed it; ``rejected`` says that the verifier refused it. ``hidden``
+    are the chances of (wrong, right) in every class of difficulty, which add up to 1; empty without classes.
 
     Raises: BadInput for a belief outside [0, 1], a candidate below 0, or a pass of a critic not used.
     """
@@ -68,6 +69,7 @@ class State:
     candidate: int = 0
     passed: frozenset[str] = frozenset()
     rejected: bool = False
+    hidden: ByClass = ()
 
     def __post_init__(self) -> None:
         checked(self.belief)
@@ -75,6 +77,41 @@ class State:
             raise BadInput(f"candidate {self.candidate}; they are counted from 0")
         if not self.passed <= self.used:
             raise BadInput(f"critics passed without being used: {', '.join(sorted(self.passed - self.used))}")
+
+
+def fresh(model: CriticModel) -> State:
+    """The state of a first candidate: no critic has seen it, and nothing is known of its instance."""
+    hidden = tuple((share * (1 - prior), share * prior) for share, prior in model.classes)
+    return _with_hidden(State(model.start), hidden) if hidden else State(model.start)
+
+
+def _with_hidden(state: State, hidden: ByClass) -> State:
+    """The state at these chances, scaled to add up to 1; as it was where they are all 0."""
+    total = sum(wrong + right for wrong, right in hidden)
+    if total <= 0:
+        return state
+    scaled = tuple((wrong / total, right / total) for wrong, right in hidden)
+    # Rounding may carry a sum of chances a hair beyond 1.
+    return replace(state, belief=min(1.0, sum(right for _, right in scaled)), hidden=scaled)
+
+
+def start_of(policy: object, model: CriticModel) -> State:
+    """The state in which a policy meets a fresh candidate of this model.
+
+    A policy with classes of difficulty of its own, or without where the model has some, starts as it does.
+    """
+    own = getattr(policy, "start", None)
+    mine: State | None = None if own is None else own()
+    return fresh(model) if mine is None or not (mine.hidden or model.classes) else mine
+
+
+def at_belief(state: State, belief: float) -> State:
+    """The state at another belief; what each outcome says of the difficulty stays. Raises BadInput."""
+    sides = [sum(pair[side] for pair in state.hidden) for side in (0, 1)]
+    if not state.hidden or min(sides) <= 0:
+        return replace(state, belief=checked(belief))
+    scale = ((1 - checked(belief)) / sides[0], belief / sides[1])
+    return _with_hidden(state, tuple((w * scale[0], r * scale[1]) for w, r in state.hidden))
 
 
 def observed(state: State, critic: Critic, passed: bool) -> State:
@@ -85,22 +122,35 @@ def observed(state: State, critic: Critic, passed: bool) -> State:
             hint="a critic's verdict on the same candidate counts once",
         )
     name = frozenset((critic.name,))
-    return replace(
-        state,
-        belief=after(state.belief, critic, passed),
-        used=state.used | name,
-        passed=state.passed | (name if passed else frozenset()),
-    )
+    seen = replace(state, used=state.used | name, passed=state.passed | (name if passed else frozenset()))
+    if state.hidden:
+        said = [(b, a) if passed else (1 - b, 1 - a) for a, b in critic.classes]
+        return _with_hidden(
+            seen, tuple((w * x, r * y) for (w, r), (x, y) in zip(state.hidden, said, strict=True))
+        )
+    return replace(seen, belief=after(state.belief, critic, passed))
 
 
 def rejected(state: State) -> State:
     """The state after the verifier refused the candidate: it is wrong for certain."""
-    return replace(state, belief=0.0, rejected=True)
+    refused = replace(state, belief=0.0, rejected=True)
+    if not state.hidden:
+        return refused
+    if sum(wrong for wrong, _ in state.hidden) <= 0:  # the model held it for impossible
+        return _with_hidden(refused, tuple((wrong + right, 0.0) for wrong, right in state.hidden))
+    return _with_hidden(refused, tuple((wrong, 0.0) for wrong, _ in state.hidden))
 
 
 def regenerated(state: State, kernel: Kernel) -> State:
     """The state of the next candidate, refined from this one: no critic has seen it."""
-    return State(refined(state.belief, kernel), candidate=state.candidate + 1)
+    after_it = State(refined(state.belief, kernel), candidate=state.candidate + 1)
+    if not state.hidden:
+        return after_it
+    moved = tuple(
+        (w * (1 - fix) + r * breaks, w * fix + r * (1 - breaks))
+        for (w, r), (fix, breaks) in zip(state.hidden, kernel.classes, strict=True)
+    )
+    return _with_hidden(after_it, moved)
 
 
 # What a policy is: the next action for a state, and how its state moves.

@@ -209,8 +209,8 @@ def read_reports(
     """Records of a folder of reports whose paths follow ``pattern``.
 
     ``{check}`` names the critic, or the ``oracle``; a missing ``{candidate}`` is 0. An oracle's report that
-    does not tell is an oracle error; a critic's, or one that is not there, is unknown. With ``rates``, the
-    seconds that a suite ran are its cost.
+    does not tell is an oracle error; a critic's, or one that is not there, is unknown. The seconds that a
+    suite ran are kept, and are its cost where ``rates`` convert them.
 
     Raises: BadInput where no file fits, a pattern lacks a name, or a critic and the oracle share a test.
     """
@@ -249,11 +249,9 @@ def _record(
     final = checks.get(oracle)
     right = None if final is None else final.verdict(on_error)
     calls = {VERIFY if name == oracle else name: run for name, run in checks.items()}
-    costs = {
-        name: rates.value({"seconds": run.seconds})
-        for name, run in calls.items()
-        if rates is not None and rates.known("seconds") and run.seconds is not None
-    }
+    ran = {name: {"seconds": run.seconds} for name, run in calls.items() if run.seconds is not None}
+    priced = rates is not None and rates.known("seconds")
+    costs = {name: rates.value(parts) for name, parts in ran.items()} if rates and priced else {}
     return Record(
         instance,
         candidate,
@@ -263,6 +261,7 @@ def _record(
         step,
         missing=None if right is not None else (NO_OUTCOME if final is None else ORACLE_ERROR),
         tests={name: run.names for name, run in calls.items()},
+        amounts=ran,
     )
 
 

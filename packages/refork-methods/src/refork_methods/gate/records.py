@@ -17,7 +17,7 @@ import numpy as np
 from refork.errors import BadInput
 from refork.jsonl import json_objects, write_whole
 from refork.types import Json
-from refork_methods.gate.model import UNITS, VERIFY, Prices, Unit
+from refork_methods.gate.model import GENERATE, UNITS, VERIFY, Prices, Unit
 
 # Calibration records: one candidate, what every critic said of it, and whether the oracle found it right.
 
@@ -35,7 +35,8 @@ class Record:
     ``generate`` and ``verify``, in the unit of the prices. ``step``: which refinement of this draw (0: the
     draw itself); None where the candidates are draws of their own. ``artifact``: SHA-256 of the candidate.
     ``tests``: names of the tests behind a critic, and behind the oracle under ``verify``. An ``empty``
-    candidate is wrong and fails every critic.
+    candidate is wrong and fails every critic. ``amounts``: what a cost was measured in, such as seconds and
+    tokens, whether or not rates made a cost of it; it goes with the record into every file.
 
     Raises: BadInput for what is no outcome, verdict or cost, and for a test that a critic shares with the
         oracle: its verdict would leak the outcome.
@@ -51,6 +52,7 @@ class Record:
     missing: str | None = None
     tests: Mapping[str, frozenset[str]] = field(default_factory=dict)
     empty: bool = False
+    amounts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.instance or not self.candidate:
@@ -83,6 +85,19 @@ class Record:
         for name, cost in self.costs.items():
             if not math.isfinite(cost) or cost < 0:
                 raise BadInput(f"the cost of {name!r} is {cost!r}; it must be 0 or more", where=self.location)
+        for name, parts in self.amounts.items():
+            for kind, amount in parts.items():
+                if kind not in UNITS or not math.isfinite(amount) or amount < 0:
+                    raise BadInput(
+                        f"the cost of {name!r} is {amount!r} of {kind!r}",
+                        where=self.location,
+                        hint=f"0 or more of {', '.join(UNITS)}",
+                    )
+
+    @property
+    def unconverted(self) -> frozenset[str]:
+        """Actions whose cost is known in amounts only, which no rate has made a cost of."""
+        return frozenset(self.amounts) - frozenset(self.costs)
 
     @property
     def location(self) -> str:
@@ -133,6 +148,14 @@ def completed(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(replace(r, verdicts=dict.fromkeys(names, False)) if r.empty else r for r in found)
 
 
+def chains(records: Iterable[Record]) -> list[tuple[Record, ...]]:
+    """The candidates of every draw, by step; draws in the order in which they first appear."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        found.setdefault((record.instance, record.candidate), []).append(record)
+    return [tuple(sorted(chain, key=lambda r: r.step or 0)) for chain in found.values()]
+
+
 def joined(records: Sequence[Record], outcomes: Iterable[Record]) -> tuple[Record, ...]:
     """The records with the outcomes of another report on the same candidates.
 
@@ -165,7 +188,8 @@ def _with_outcome(record: Record, other: Record) -> Record:
         right=right,
         missing=None if right is not None else other.missing,
         verdicts={**record.verdicts, **other.verdicts},
-        costs={**record.costs, **other.costs},
+        costs={n: c for n, c in record.costs.items() if n not in other.unconverted} | dict(other.costs),
+        amounts={n: a for n, a in record.amounts.items() if n not in other.costs} | dict(other.amounts),
         tests={**record.tests, **other.tests},
         artifact=record.artifact or other.artifact,
         empty=record.empty or other.empty,
@@ -259,12 +283,22 @@ class Measured:
 
 
 def measured(records: Iterable[Record]) -> dict[str, Measured]:
-    """The mean cost of every action; an action whose cost was never recorded is not there."""
+    """The mean cost of every action.
+
+    An action whose cost was never recorded is not there, nor one of which some calls are known in amounts
+    only: the mean of the others would stand for those as well.
+    """
     found: dict[str, list[float]] = {}
+    unconverted: set[str] = set()
     for record in records:
+        unconverted |= record.unconverted
         for name, cost in record.costs.items():
             found.setdefault(name, []).append(cost)
-    return {name: Measured(math.fsum(costs) / len(costs), len(costs)) for name, costs in found.items()}
+    return {
+        name: Measured(math.fsum(costs) / len(costs), len(costs))
+        for name, costs in found.items()
+        if name not in unconverted
+    }
 
 
 def price_of(name: str, given: Mapping[str, float], measured: Mapping[str, Measured]) -> float:
@@ -324,7 +358,7 @@ def read_jsonl(
     """Records of a file; a critic that gives a score passes where it reaches its threshold.
 
     A cost is a number in the unit of the prices, or amounts of seconds, tokens and money that ``rates``
-    convert; without ``rates`` amounts are left out, as is ``cost_usd`` without a rate of money.
+    convert; without ``rates`` they stay amounts, as does ``cost_usd`` without a rate of money.
 
     Raises: BadInput naming the line, also for a score without a threshold, a cost without a rate, and a
         threshold for a critic that no record has.
@@ -356,6 +390,7 @@ def parse_record(body: Json, thresholds: Mapping[str, float], rates: Rates | Non
     if isinstance(patch, str) and digest is None:
         digest = hashlib.sha256(patch.encode()).hexdigest()
     step = body.get("step")
+    costs, measured_in = _costs(body, rates, where)
     if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
         raise BadInput(f"the step is {step!r}; it must be a whole number", where=where)
     try:
@@ -364,12 +399,13 @@ def parse_record(body: Json, thresholds: Mapping[str, float], rates: Rates | Non
             "0" if candidate is None else str(candidate),
             right,
             {name: _verdict(value, thresholds.get(name), name, where) for name, value in _checks(body)},
-            _costs(body, rates),
+            costs,
             step,
             None if digest is None else str(digest),
             missing,
             {name: frozenset(map(str, names)) for name, names in (body.get("tests") or {}).items()},
             bool(body.get("empty")) or (isinstance(patch, str) and not patch.strip()),
+            measured_in,
         )
     except BadInput as error:
         raise BadInput(error.what, where=error.where or where, hint=error.hint) from error
@@ -419,17 +455,31 @@ def _verdict(value: Any, threshold: float | None, name: str, where: str) -> bool
     )
 
 
-def _costs(body: Json, rates: Rates | None) -> dict[str, float]:
-    made = {}
-    for name, cost in (body.get("costs") or {}).items():
-        if isinstance(cost, Mapping):
-            if rates is not None:
-                made[name] = rates.value(cost)
-        elif cost is not None:
-            made[name] = _amount(cost, name)
-    if body.get("cost_usd") is not None and rates is not None and rates.known("money"):
-        made.setdefault("generate", rates.value({"money": _amount(body["cost_usd"], "cost_usd")}))
-    return made
+def _costs(
+    body: Json, rates: Rates | None, where: str
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Costs in the unit of the prices, and what they were measured in where that is another."""
+    given = body.get("costs") or {}
+    if not isinstance(given, Mapping):
+        raise BadInput(f"the costs are {given!r}; they go by the names of actions", where=where)
+    made: dict[str, float] = {}
+    parts: dict[str, dict[str, float]] = {}
+    try:
+        for name, cost in given.items():
+            if isinstance(cost, Mapping):
+                parts[name] = {kind: _amount(one, f"{name} {kind}") for kind, one in cost.items()}
+                if rates is not None or not cost:
+                    made[name] = (rates or Rates()).value(parts[name])
+            elif cost is not None:
+                made[name] = _amount(cost, name)
+        # Both would be the price of one draw: what is named among the costs goes before.
+        if body.get("cost_usd") is not None and GENERATE not in {*made, *parts}:
+            parts[GENERATE] = {"money": _amount(body["cost_usd"], "cost_usd")}
+            if rates is not None and rates.known("money"):
+                made[GENERATE] = rates.value(parts[GENERATE])
+    except BadInput as error:
+        raise BadInput(error.what, where=error.where or where, hint=error.hint) from error
+    return made, parts
 
 
 def _amount(cost: Any, name: str) -> float:
@@ -441,7 +491,7 @@ def _amount(cost: Any, name: str) -> float:
 def record_json(record: Record) -> Json:
     """A record as an object that :func:`read_jsonl` reads back; what is empty is left out."""
     optional: Json = {
-        "costs": dict(record.costs),
+        "costs": {**record.costs, **{name: dict(parts) for name, parts in record.amounts.items()}},
         "step": record.step,
         "artifact": record.artifact,
         "missing": record.missing,
@@ -462,7 +512,9 @@ def record_line(record: Record, unit: Unit = "utility", source: str | None = Non
     """A record as a line: costs in seconds, tokens or money say so, plain ones are in the prices' unit."""
     body = record_json(record)
     if unit != "utility" and "costs" in body:
-        body["costs"] = {name: {unit: cost} for name, cost in body["costs"].items()}
+        body["costs"] = {
+            name: cost if isinstance(cost, Mapping) else {unit: cost} for name, cost in body["costs"].items()
+        }
     return json.dumps(body if source is None else body | {"source": source}) + "\n"
 
 

@@ -10,11 +10,10 @@ from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.decide import BetaRate
 from refork_methods.gate.controller import BayesController
-from refork_methods.gate.evaluate import worth
+from refork_methods.gate.evaluate import promised
 from refork_methods.gate.model import CriticModel, Prices, Rate, parameters, present, varied
 from refork_methods.gate.policy import Policy, Verify
 from refork_methods.gate.rules import every_rule
-from refork_methods.gate.solve import in_floats
 
 #: The rules to compare with, for a model and a horizon.
 Rules: TypeAlias = Callable[[CriticModel, int], Mapping[str, Policy]]
@@ -69,8 +68,9 @@ def compare_rules(
 ) -> Comparison:
     """The planned value and every rule's, both exact for the model. Raises BadInput for no rules."""
     controller = BayesController(model, prices, horizon, verify)
-    problem = in_floats(model, prices, horizon, verify)
-    values = {name: worth(rule, problem) for name, rule in rules(model, horizon).items()}
+    values = {
+        name: promised(rule, model, prices, horizon, verify) for name, rule in rules(model, horizon).items()
+    }
     if not values:
         raise BadInput("there is no simple rule to compare with")
     low, high = controller.value()
@@ -170,7 +170,7 @@ def sensitivity(
         for other in _moves(model, name, now, rate_step, price_share):
             changed = varied(model, prices, name, other)
             best = compare_rules(*changed, horizon, verify, rules)
-            kept = worth(plan, in_floats(*changed, horizon, verify))
+            kept = promised(plan, *changed, horizon, verify)
             rows.append(Sensitivity(name, now, other, best.value, kept, best.rule, best.rules[best.rule]))
     return sorted(rows, key=lambda row: (-row.regret, row.parameter, row.other))
 

@@ -17,12 +17,11 @@ from refork.stats.power import detectable_difference
 from refork.stats.results import Array, Interval
 from refork_methods.decide import BestRule, against_rules, brier, calibration_error
 from refork_methods.decide.calibrate import Reliability, reliability
-from refork_methods.gate.evaluate import CAP, worth
-from refork_methods.gate.fit import chains, fit_critics
+from refork_methods.gate.evaluate import CAP, promised
+from refork_methods.gate.fit import fit_critics
 from refork_methods.gate.model import GENERATE, SHIP, STOP, VERIFY, CriticModel, Prices, chance
-from refork_methods.gate.policy import Policy, State, Verify, after, refined, rejected
-from refork_methods.gate.records import Record, completed, labelled
-from refork_methods.gate.solve import in_floats
+from refork_methods.gate.policy import Policy, State, Verify, fresh, observed, regenerated, rejected, start_of
+from refork_methods.gate.records import Record, chains, completed, labelled
 
 #: What a call costs: the price of the model, or what this very call cost when it was recorded.
 Costs: TypeAlias = Literal["prices", "recorded"]
@@ -230,10 +229,15 @@ class _Rules:
     def cost(self, action: str, record: Record) -> float:
         if self.costs == "recorded":
             if action not in record.costs:
+                kinds = sorted(record.amounts.get(action, ()))
                 raise BadInput(
-                    f"what {action!r} cost here was not recorded, and unknown is not 0",
+                    f"what {action!r} cost here was "
+                    + (f"recorded in {', '.join(kinds)} only" if kinds else "not recorded")
+                    + ", and unknown is not 0",
                     where=record.location,
-                    hint="replay with prices instead",
+                    hint=f"give --rate {kinds[0]}=..., or replay with prices"
+                    if kinds
+                    else "replay with prices instead",
                 )
             return record.costs[action]
         if action in (VERIFY, GENERATE):
@@ -248,7 +252,7 @@ class _ReplayPath:
 
     def __init__(self, rules: _Rules, episode: Episode) -> None:
         self.rules, self.episode = rules, episode
-        self.state, self.belief = State(rules.model.start), rules.model.start
+        self.state, self.tracked = start_of(rules.policy, rules.model), fresh(rules.model)
         self.number, self.spent, self.failed = 0, 0.0, 0
         self.taken: Counter[str] = Counter()
         self.visits: list[tuple[float, bool]] = []
@@ -283,14 +287,14 @@ class _ReplayPath:
             if self.record.right or rules.verify == "terminal":
                 return False
             self._leave()
-            self.state, self.belief = rejected(self.state), 0.0
+            self.state, self.tracked = rejected(self.state), rejected(self.tracked)
         elif action == GENERATE:
             if self.number + 1 >= rules.horizon:  # paid for, and nothing left to act on
                 return False
             self._leave()
             self.number += 1
             self.state = rules.policy.refine(self.state)
-            self.belief = refined(self.belief, rules.model.kernel)
+            self.tracked = regenerated(self.tracked, rules.model.kernel)
         else:
             self._ask(action)
         return True
@@ -306,7 +310,7 @@ class _ReplayPath:
     def _leave(self) -> None:
         """Note what was believed of the candidate, unless the verifier has told."""
         if not self.state.rejected:
-            self.visits.append((self.belief, bool(self.record.right)))
+            self.visits.append((self.tracked.belief, bool(self.record.right)))
 
     def _ask(self, name: str) -> None:
         critic = self.rules.model.critic(name)
@@ -321,8 +325,8 @@ class _ReplayPath:
             self.state = policy.update(self.state, name, True) if blind else _used(self.state, name)
             return
         # A policy may ask twice; the same verdict on the same candidate is evidence once.
-        if name not in self.state.used:
-            self.belief = after(self.belief, critic, verdict)
+        if name not in self.state.used | self.tracked.used:
+            self.tracked = observed(self.tracked, critic, verdict)
         self.state = policy.update(self.state, name, verdict)
 
 
@@ -349,6 +353,7 @@ def cross_replay(
     verify: Verify = "terminal",
     costs: Costs = "prices",
     changed_only: bool = False,
+    classes: int = 1,
 ) -> tuple[dict[str, Replay], dict[str, float]]:
     """Replays of policies, and what their models promised, averaged over instances.
 
@@ -367,20 +372,22 @@ def cross_replay(
         raise BadInput(f"{count} folds of {len(names)} instances", hint="2 up to one for each instance")
     order = np.random.default_rng(seed).permutation(len(names))
     parts: dict[str, list[_Played]] = {}
-    promised: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for fold in range(count):
         mine = {names[i] for i in order[fold::count]}
         rest = [r for r in everything if r.instance not in mine]
-        model = fit_critics(rest, critic_prices, critics=list(critic_prices), changed_only=changed_only)
+        model = fit_critics(
+            rest, critic_prices, critics=list(critic_prices), changed_only=changed_only, classes=classes
+        )
         held = [r for r in everything if r.instance in mine]
         for name, policy in policies(model).items():
             parts.setdefault(name, []).append(_play(policy, held, model, prices, horizon, verify, costs))
-            value = worth(policy, in_floats(model, prices, horizon, verify))
-            promised[name] = promised.get(name, 0.0) + value * len(mine)
+            value = promised(policy, model, prices, horizon, verify)
+            totals[name] = totals.get(name, 0.0) + value * len(mine)
     # Instances without a long episode are in no fold; the others count their own short ones.
     alone = sum(e.instance not in set(names) for e in found)
     ends = {name: replace(one := _gathered(of), short=one.short + alone) for name, of in parts.items()}
-    return ends, {name: total / len(names) for name, total in promised.items()}
+    return ends, {name: total / len(names) for name, total in totals.items()}
 
 
 # A replayed policy beside every simple rule, and its promises beside what happened.
@@ -468,9 +475,9 @@ def check_calibration(
 ) -> CalibrationCheck:
     """Hold a replay against the value that the model predicts for its policy, by exact enumeration.
 
-    Raises: BadInput as :func:`refork_methods.gate.evaluate.worth`.
+    Raises: BadInput as :func:`refork_methods.gate.evaluate.promised`.
     """
-    return check_prediction(result, worth(policy, in_floats(model, prices, horizon, verify)))
+    return check_prediction(result, promised(policy, model, prices, horizon, verify))
 
 
 def check_prediction(result: Replay, predicted: float) -> CalibrationCheck:

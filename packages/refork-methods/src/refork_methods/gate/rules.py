@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 
 from refork.errors import BadInput
 from refork_methods.gate.model import GENERATE, STOP, VERIFY, CriticModel
-from refork_methods.gate.policy import Choice, State, observed, regenerated
+from refork_methods.gate.policy import Choice, State, fresh, observed, regenerated
 
 #: The action of a state, and why.
 Decide: TypeAlias = Callable[[State], tuple[str, str]]
@@ -28,6 +28,10 @@ class Rule:
     def blind(self) -> bool:
         """It does not act on the belief."""
         return True
+
+    def start(self) -> State:
+        """The state of a fresh first candidate."""
+        return fresh(self.model)
 
     def act(self, state: State) -> Choice:
         """The next action."""

@@ -165,7 +165,7 @@ def score(
     if not kept.records:
         raise BadInput("no candidate has an outcome", hint=f"dropped: {dict(kept.dropped)}")
     if without_own:
-        _, found = leave_one_out(everything, critics=model.names)
+        _, found = leave_one_out(everything, critics=model.names, classes=max(1, len(model.classes)))
     else:
         refuse_fitted(model, kept.records)
         by = beliefs(model, everything)

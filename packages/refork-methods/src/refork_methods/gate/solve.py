@@ -194,6 +194,172 @@ def settled(problem: Problem[float], belief: float) -> dict[str, float]:
     return table
 
 
+# The same over several classes of difficulty, where a belief is no longer one number: by every way in which
+# critics may answer and the verifier refuse, so the values are exact.
+
+#: Ways to answer, over all candidates, beyond which that takes minutes.
+MOST_WAYS = 5_000_000
+#: Ways that are looked at together.
+BLOCK = 200_000
+
+Weights: TypeAlias = Float[np.ndarray, "beliefs hidden"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClassSolution:
+    """What actions are worth where instances are of several classes, by what is believed of both.
+
+    ``hidden`` are chances of (wrong, right) in every class. Values weigh what may happen by its chance, so
+    nothing is divided by it: the value of a belief twice as heavy is twice as high.
+    """
+
+    problems: tuple[Problem[float], ...]
+    shares: tuple[float, ...]
+    _known: dict[tuple[tuple[tuple[float, float], ...], frozenset[str], int], dict[str, float]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def problem(self) -> Problem[float]:
+        """The first class; prices, horizon and names are those of all."""
+        return self.problems[0]
+
+    def q(
+        self, hidden: tuple[tuple[float, float], ...], used: frozenset[str], candidate: int
+    ) -> dict[str, float]:
+        """What every open action is worth."""
+        place = (hidden, used, candidate)
+        if place not in self._known:
+            self._known[place] = self._q(np.array(hidden).T.reshape(1, -1), used, candidate)
+        return self._known[place]
+
+    def value(self) -> tuple[float, float]:
+        """The best value of a fresh first candidate, twice: nothing is left open."""
+        start = tuple(
+            (share * (1 - p.prior), share * p.prior)
+            for share, p in zip(self.shares, self.problems, strict=True)
+        )
+        best = max(self.q(start, frozenset(), 0).values())
+        return best, best
+
+    def greedy(
+        self, hidden: tuple[tuple[float, float], ...], used: frozenset[str], candidate: int
+    ) -> dict[str, float]:
+        """What every open action is worth if stopping, shipping or verifying comes right after it."""
+        p, weights = self.problem, np.array(hidden).T.reshape(1, -1)
+        table = {name: float(value[0]) for name, value in self._ends(weights).items()}
+        if candidate + 1 < p.horizon:
+            table[GENERATE] = float(self._ends(self._refined(weights))[VERIFY][0]) - p.generate
+        for number, check in enumerate(p.checks):
+            if check.name not in used:
+                said = [weights * like for like in self._likely(number)]
+                table[check.name] = sum(float(max(v[0] for v in self._ends(w).values())) for w in said)
+                table[check.name] -= check.price
+        return table
+
+    def _q(self, weights: Weights, used: frozenset[str], candidate: int) -> dict[str, float]:
+        p = self.problem
+        table = {name: float(value[0]) for name, value in self._ends(weights).items()}
+        table[VERIFY] += float(self._refused(weights, candidate)[0])
+        if candidate + 1 < p.horizon:
+            table[GENERATE] = float(self._generated(weights, candidate)[0])
+        for number, check in enumerate(p.checks):
+            if check.name not in used:
+                rest = tuple(n for n, c in enumerate(p.checks) if c.name not in {*used, check.name})
+                said = np.concatenate([weights * like for like in self._likely(number)])
+                table[check.name] = float(self._best(said, rest, candidate).sum()) - check.price
+        return table
+
+    def _likely(self, check: int) -> tuple[Float[np.ndarray, "hidden"], Float[np.ndarray, "hidden"]]:
+        """The chances of a pass and of a fail, by hidden state: all wrong ones, then all right ones."""
+        sides = [
+            [p.checks[check].wrong for p in self.problems],
+            [p.checks[check].right for p in self.problems],
+        ]
+        passing = np.array(sides).reshape(-1)
+        return passing, 1.0 - passing
+
+    def _ends(self, weights: Weights) -> dict[str, Float[np.ndarray, "beliefs"]]:
+        p, half = self.problem, len(self.problems)
+        wrong, right = weights[:, :half].sum(axis=1), weights[:, half:].sum(axis=1)
+        table = {STOP: np.zeros(len(weights))}
+        if p.ship_loss is not None:
+            table[SHIP] = p.reward * right - p.ship_loss * wrong
+        table[VERIFY] = p.reward * right - p.verify * (wrong + right)
+        return table
+
+    def _refined(self, weights: Weights) -> Weights:
+        half = len(self.problems)
+        fix = np.array([p.fix for p in self.problems])
+        breaks = np.array([p.breaks for p in self.problems])
+        wrong, right = weights[:, :half], weights[:, half:]
+        return np.concatenate(
+            [wrong * (1 - fix) + right * breaks, wrong * fix + right * (1 - breaks)], axis=1
+        )
+
+    def _generated(self, weights: Weights, candidate: int) -> Float[np.ndarray, "beliefs"]:
+        every = tuple(range(len(self.problem.checks)))
+        best = self._best(self._refined(weights), every, candidate + 1)
+        return np.asarray(best - self.problem.generate * weights.sum(axis=1))
+
+    def _refused(self, weights: Weights, candidate: int) -> Float[np.ndarray, "beliefs"]:
+        """What is left after the verifier refused the candidate."""
+        if not self.problem.retry or candidate + 1 >= self.problem.horizon:
+            return np.zeros(len(weights))
+        wrong = weights.copy()
+        wrong[:, len(self.problems) :] = 0
+        return np.asarray(np.maximum(0.0, self._generated(wrong, candidate)))
+
+    def _best(
+        self, weights: Weights, checks: tuple[int, ...], candidate: int
+    ) -> Float[np.ndarray, "beliefs"]:
+        """The best value at each belief with these critics unused."""
+        ways = 3 ** len(checks)
+        if len(weights) * ways > BLOCK and len(weights) > 1:
+            blocks = np.array_split(weights, 2)
+            return np.concatenate([self._best(block, checks, candidate) for block in blocks])
+        # Digit i of a way to answer: 0 critic i not asked, 1 passed, 2 failed; so an answer adds 3^i or more.
+        likely = np.ones((1, weights.shape[1]))
+        for check in checks:
+            passing, failing = self._likely(check)
+            likely = np.concatenate([likely, likely * passing, likely * failing])
+        every = (weights[:, None] * likely).reshape(-1, weights.shape[1])
+        ends = self._ends(every)
+        ends[VERIFY] = ends[VERIFY] + self._refused(every, candidate)
+        if candidate + 1 < self.problem.horizon:
+            ends[GENERATE] = self._generated(every, candidate)
+        best = np.max(list(ends.values()), axis=0).reshape(len(weights), ways)
+        total = every.sum(axis=1).reshape(len(weights), ways)
+        for way in range(ways - 1, -1, -1):
+            for place, check in enumerate(checks):
+                if way // 3**place % 3 == 0:
+                    price = self.problem.checks[check].price * total[:, way]
+                    asked = best[:, way + 3**place] + best[:, way + 2 * 3**place] - price
+                    best[:, way] = np.maximum(best[:, way], asked)
+        return np.asarray(best[:, 0])
+
+
+def solve_classes(
+    model: CriticModel, prices: Prices, horizon: int = 3, verify: Verify = "terminal"
+) -> ClassSolution:
+    """Solve a model with classes of difficulty exactly; the belief about the class is carried along.
+
+    Raises: BadInput for bad settings; CannotDo where critics may answer in too many ways.
+    Ours: the model of arXiv:2606.24453 has one class.
+    """
+    problems = tuple(in_floats(part, prices, horizon, verify) for _, part in model.parts)
+    ways = 3 ** len(model.critics)
+    most = ways * ((2 if problems[0].retry else 1) * ways) ** (horizon - 1)
+    if most > MOST_WAYS:
+        raise CannotDo(
+            f"{len(model.critics)} critics of {horizon} candidates may answer in {most:,} ways, too many to "
+            "plan with classes of difficulty",
+            hint="fewer critics, a shorter horizon, or refork gate fit --classes 1",
+        )
+    return ClassSolution(problems, tuple(share for share, _ in model.parts))
+
+
 # Backward induction on a grid of beliefs, with a bracket that the true value lies in.
 
 Grid: TypeAlias = Float[np.ndarray, "points"]
