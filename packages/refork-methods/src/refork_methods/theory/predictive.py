@@ -36,7 +36,7 @@ from refork_methods.theory.trials import Observation
 Claim: TypeAlias = Literal[
     "winner", "not told apart", "too few people", "does not fit", "no better than a coin"
 ]  #: Least share of what a coin leaves to explain that a winner must be shown to explain.
-SHOWN: Final = 0.9
+EXPLAINED: Final = 0.9
 #: The chance that two theories of equal predictions differ by more, in units of the variance that their draws
 #: give a rate, is .001 at most: a weighted sum of squared normals exceeds no quantile so far out more often
 #: than one of them does (Szekely and Bakirov 2003).
@@ -184,7 +184,7 @@ class Scoreboard:
         """What may be said of the nearest theory.
 
         A winner beats a coin, is told apart from every other theory, has an error within the people's noise,
-        and explains ``SHOWN`` or more of what a coin leaves to explain, at the lower end of the interval: a
+        and explains ``EXPLAINED`` or more of what a coin leaves to explain, at the lower end of the interval: a
         theory that few people cannot refute is not yet one that fits. With ``order``, its lag-1 must be the
         people's too. A right theory fails the test of noise in ``1 - level`` of the cases.
         """
@@ -207,7 +207,7 @@ class Scoreboard:
             return Decision("not told apart", names, predicted)
         shown = best.skill.low if best.skill is not None else 0.0
         why = f"{self._error(best)}, skill at least {shown:.2f}"
-        return Decision("winner" if shown >= SHOWN else "too few people", names, why)
+        return Decision("winner" if shown >= EXPLAINED else "too few people", names, why)
 
     def winner(self, order: Sequence[OrderScore] = ()) -> str | None:
         """The theory that :meth:`decide` names; None where it names none."""
