@@ -184,7 +184,7 @@ class Scoreboard:
         """What may be said of the nearest theory.
 
         A winner beats a coin, is told apart from every other theory, has an error within the people's noise,
-        and explains ``EXPLAINED`` or more of what a coin leaves to explain, at the lower end of the interval: a
+        and explains ``EXPLAINED`` or more of what a coin leaves, at the lower end of the interval: a
         theory that few people cannot refute is not yet one that fits. With ``order``, its lag-1 must be the
         people's too. A right theory fails the test of noise in ``1 - level`` of the cases.
         """
