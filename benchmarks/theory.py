@@ -7,8 +7,15 @@ rates on all 120 four-cue pairs. It is recovered where mse_pB is at most 0.01 an
 or with noise .75 below both seeds. Then people who toss coins, people who only follow their last choice,
 gambles, and 247 people's recorded choices, where they lie beside the repository or in REFORK_HUMAN_CHOICES.
 
---quick runs 5 seeds of each family. The long form runs 20 and says how many of them are recovered; the last
-line has the first 5 in both.
+Then winners are counted on generated data sets: the generator is among the theories scored, or none of them
+is it, or people toss coins, or two of the theories predict alike. A winner is false unless it generated them
+and no other theory scored predicts the same. One exception is counted apart, as near_winners: a theory whose
+rates on the pairs shown differ from an unscored generator's by less than a hundredth of a coin's mse_pB.
+coin_rule_false is how many would be false if the nearest won wherever it beats a coin.
+
+--quick runs 5 seeds of each family, and 2 data sets of each generator. The long form runs 20 and 12, and says
+how many are recovered; the last line has the first 5 families in both. --winners N only counts winners, on N
+data sets of each generator.
 """
 
 from __future__ import annotations
@@ -17,9 +24,11 @@ import argparse
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -48,12 +57,17 @@ from refork_methods.theory.search.loop import Outcome
 from refork_methods.theory.search.record import Record
 from refork_methods.theory.search.spec import TheorySpec
 from refork_methods.theory.simulate import predicted_rates, simulate
+from refork_testbed.trials.choice_generators import generated
 from refork_testbed.trials.theory_fit import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 HUMAN = Path(os.environ.get("REFORK_HUMAN_CHOICES") or ROOT.parent / "shared/data/human-choices")
 FAMILIES = ("take-the-best", "tallying", "wadd")
 PAIRS = every_binary_pair((0.9, 0.8, 0.7, 0.6))
+#: People of each observation, and observations: how few, the published setting, and how many.
+SIZES = ((12, 4), (25, 6), (50, 8))
+#: Of a coin's mse_pB: rates this near to an unscored generator's are the generator's.
+NEAR = 0.01
 ONE = {"beta": np.full(1, 3.0), "lapse": np.full(1, 0.1)}
 
 
@@ -275,12 +289,86 @@ def parameters_recovered() -> tuple[bool, list[float]]:
     return min(r) > 0.8, r
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Claims about one generator's data sets. ``false`` and ``near``: the winners that are none, told."""
+
+    kind: str
+    name: str
+    claims: Counter[str]
+    right: Counter[int]
+    false: list[str]
+    near: list[str]
+
+
+def counted(place: int, seeds: int) -> Counted:
+    """What is claimed of ``seeds`` data sets of a generator, sizes taking turns."""
+    case = list(generated())[place]
+    told = Counted(case.kind, case.name, Counter(), Counter(), [], [])
+    for number in range(seeds):
+        people, observations = SIZES[(place + number) % len(SIZES)]
+        seen = case.observations(people, observations, 7_000_000 + number)
+        board = score_theories(case.scored, seen, seed=1, draws=1000, redraws=400)
+        named = [one for one in case.scored if one.name in board.untold()]
+        decision = board.decide(score_order(named, seen, seed=1, redraws=400))
+        told.claims[decision.claim] += 1
+        told.claims[f"at {people}"] += 1
+        wrong = case.kind != "inside" or board.theories[0].name != case.name
+        told.claims["coin rule"] += decision.better and wrong
+        if decision.winner is None:
+            continue
+        if case.kind == "inside" and decision.winner == case.name:
+            told.right[people] += 1
+            continue
+        apart = case.distance(decision.winner, seen)
+        line = f"{people} people, {observations} observations: {decision.words}; "
+        line += f"{apart:.4f} of a coin's distance"
+        (told.near if case.kind == "outside" and apart < NEAR else told.false).append(line)
+    return told
+
+
+def winners(rows: list[Counted]) -> dict[str, object]:
+    """Print what was claimed of the generated data sets; the figures."""
+    print("\nwinners among generated data sets")
+    claims = ("winner", "not told apart", "does not fit", "too few people", "no better than a coin")
+    for one in rows:
+        shown = ", ".join(f"{one.claims[claim]} {claim}" for claim in claims if one.claims[claim])
+        print(f"  {one.kind:8s} {one.name:34s} {shown}")
+        for line in one.false:
+            print(f"    FALSE {line}")
+        for line in one.near:
+            print(f"    near  {line}")
+    own = [one for one in rows if one.kind == "inside"]
+    sets = {people: sum(one.claims[f"at {people}"] for one in own) for people, _ in SIZES}
+    right = {people: sum(one.right[people] for one in own) for people, _ in SIZES}
+    for people, count in SIZES:
+        print(f"  the right one at {people} people, {count} observations: {right[people]} of {sets[people]}")
+    return {
+        "false_winners": sum(len(one.false) for one in rows),
+        "winner_sets": {
+            kind: sum(one.claims[claim] for one in rows if one.kind == kind for claim in claims)
+            for kind in ("inside", "outside", "coins", "alike")
+        },
+        "coin_rule_false": sum(one.claims["coin rule"] for one in rows),
+        "near_winners": sum(len(one.near) for one in rows),
+        "right_winners": sum(right.values()),
+        "right_winner_share": {
+            f"{people}": round(right[people] / sets[people], 3) for people, _ in SIZES if sets[people]
+        },
+    }
+
+
+HUMAN_KEYS = {
+    "human_dial": "dial", "human_bayes": "naive-bayes", "human_ttb": "take-the-best", "human_wadd": "wadd",
+}  # fmt: skip
+
+
 def human() -> dict[str, float | None]:
     """The dial against both seeds of the published binary run; None where the data are not here."""
     file = HUMAN / "binary.jsonl.gz"
     if not file.exists():
         print(f"\npeople: {file} is not here; set REFORK_HUMAN_CHOICES to score the recorded choices")
-        return dict.fromkeys(("human_dial", "human_ttb", "human_wadd", "human_low"))
+        return dict.fromkeys((*HUMAN_KEYS, "human_low", "human_fit_p", "human_strength_share"))
     read = read_human_choices(file)
     board = score_theories(RANKED, read.observations, seed=1, draws=2000, redraws=1000)
     print(
@@ -292,12 +380,17 @@ def human() -> dict[str, float | None]:
         print(
             f"  {one.name:18s} {one.mse_pb.estimate:.4f} [{one.mse_pb.low:.4f}, {one.mse_pb.high:.4f}]  r {r}"
         )
+    print(f"  {board.decide(score_order(RANKED, read.observations, seed=1)).words}")
     gaps = [board.difference("dial", name) for name in ("take-the-best", "wadd")]
-    values = {key: board.of(name).mse_pb.estimate for key, name in
-              (("human_dial", "dial"), ("human_ttb", "take-the-best"), ("human_wadd", "wadd"))}  # fmt: skip
+    bare = board.difference("dial", "take-the-best", at_strength=True)
+    bayes = board.difference("dial", "naive-bayes", at_strength=True)
+    for name, gap in (("Take-the-Best", bare), ("naive Bayes", bayes)):
+        print(f"  {name} less the dial at best strengths {gap.estimate:.4f} [{gap.low:.4f}, {gap.high:.4f}]")
     return {
-        **{key: round(v, 5) for key, v in values.items()},
+        **{key: round(board.of(name).mse_pb.estimate, 5) for key, name in HUMAN_KEYS.items()},
         "human_low": round(min(g.low for g in gaps), 5),
+        "human_fit_p": round(board.of("dial").noise_p, 4),
+        "human_strength_share": round(1 - bare.estimate / gaps[0].estimate, 3),
     }
 
 
@@ -326,7 +419,7 @@ def planned(seeds: int) -> list[Task]:
     return tasks
 
 
-def run_all(seeds: int) -> dict[str, object]:
+def run_all(seeds: int, sets: int) -> dict[str, object]:
     """Everything; the figures. The checks run while the searches do."""
     failures = []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as workers:
@@ -338,6 +431,7 @@ def run_all(seeds: int) -> dict[str, object]:
         low, middle, high = jsd_median()
         fitted, r = parameters_recovered()
         rows = list(searches)
+        named = list(workers.map(counted, range(len(list(generated()))), repeat(sets)))
     print(f"\nsequence divergence over 150: median {middle:.4f}, quartiles {low:.4f} {high:.4f}")
     print("  published: .041 (.018, .068)")
     recovered: dict[str, int] = {}
@@ -359,11 +453,11 @@ def run_all(seeds: int) -> dict[str, object]:
     print(f"  correlations of fitted with true alpha, loss, gamma, delta: {', '.join(f'{x:.3f}' for x in r)}")
     form = domain_named("gambles").grammar.known["prospect-theory"]
     second = fitted and all(one.title.startswith("-".join(form[:3])) for one in gambles)
-    winners = [one.title for one in coins if one.winner is not None]
+    tossed = [one.title for one in coins if one.winner is not None]
     return {
         "exact_failures": len(failures), "jsd_median": round(middle, 4), "recovered": recovered,
-        "noise_winner": winners[0] if winners else None, "lag1_ok": lag_ok, "second_domain_ok": second,
-        **human(),
+        "noise_winner": tossed[0] if tossed else None, "lag1_ok": lag_ok, "second_domain_ok": second,
+        **winners(named), **human(),
     }  # fmt: skip
 
 
@@ -371,9 +465,17 @@ def main() -> None:
     """Run, print, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="5 seeds; ends within 50 s on 2 quiet cores")
-    quick: bool = parser.parse_args().quick
+    parser.add_argument(
+        "--winners", type=int, help="only count winners, on so many data sets of each generator"
+    )
+    asked = parser.parse_args()
     started = time.monotonic()
-    figures = run_all(5 if quick else 20)
+    if asked.winners:
+        with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as workers:
+            rows = list(workers.map(counted, range(len(list(generated()))), repeat(asked.winners)))
+        figures = winners(rows)
+    else:
+        figures = run_all(5, 2) if asked.quick else run_all(20, 12)
     print(f"\n{time.monotonic() - started:.0f} s")
     print(json.dumps(figures))
 

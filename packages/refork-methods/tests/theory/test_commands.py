@@ -15,6 +15,7 @@ from refork_methods.theory.commands import app
 from refork_methods.theory.cues.designs import random_design
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.cues.rules import RULES
+from refork_methods.theory.domains import domain_named
 from refork_methods.theory.simulate import simulate
 
 
@@ -68,6 +69,31 @@ def test_score_ranks_and_draws(people: Path, tmp_path: Path) -> None:
     told = json.loads(said)
     assert {one["name"] for one in told["theories"]} == {"tallying", "wadd"}
     assert told["people"] == 240
+
+
+def test_score_names_no_winner_where_none_fits_and_where_the_first_are_not_told_apart(
+    people: Path, tmp_path: Path
+) -> None:
+    """Wrong theories that beat a coin, one of them twice under two names: an answer, and no winner."""
+    text = "form:personal,identity,none,any,some"
+    code, said = invoke("score", str(people), "--theory", "wadd", "--theory", "dial", "--draws", "300",
+                        "--redraws", "100")  # fmt: skip
+    assert code == 0
+    assert "nearest, does not fit: dial (error 0." in said
+    assert "each at its best strength" in said
+    assert "winner" not in said
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        domain_named("cues").grammar.theory(text.removeprefix("form:").split(","), "mine").to_yaml()
+    )
+    told = json.loads(
+        invoke("score", str(people), "--theory", "wadd", "--theory", str(mine), "--draws", "300", "--redraws",
+               "100", "--json")[1]
+    )  # fmt: skip
+    assert told["winner"] is None
+    assert set(told["decision"]["nearest"]) == {"wadd", "mine"}
+    assert told["decision"]["claim"] == "does not fit"
+    assert set(told["differences_at_strength"]) == set(told["differences"])
 
 
 def test_score_says_where_nothing_is_better_than_a_coin(tmp_path: Path) -> None:

@@ -51,6 +51,29 @@ def test_the_dial_at_one_is_equal_weight_wadd(beta, lapse, seed):
     np.testing.assert_allclose(one, chance(RULES["equal-weight"], e, beta=beta, lapse=lapse), atol=1e-12)
 
 
+@given(st.lists(st.floats(0.5, 0.99), min_size=1, max_size=6), st.integers(0, 1000))
+def test_log_odds_are_bayes_rule_for_independent_cues(validities, seed):
+    """P(B is better | cues) by Bayes' rule: a cue that tells the options apart is right by its validity."""
+    count = len(validities)
+    a, b = np.random.default_rng(seed).integers(0, 2, (2, 5, count))
+    a[0], b[0] = 0, 1
+    e = CueExperiment.of(validities, a.tolist(), b.tolist())
+    found = chance(RULES["naive-bayes"], e, beta=1, lapse=0)
+    for p, row in zip(found, b - a, strict=True):
+        for_b, for_a = (
+            np.prod([v if side == sign else 1 - v for v, side in zip(validities, row, strict=True) if side])
+            for sign in (1, -1)
+        )
+        assert p == pytest.approx(for_b / (for_a + for_b), abs=1e-12)
+
+
+def test_a_cue_that_is_always_right_outweighs_two_good_ones_and_is_finite():
+    e = CueExperiment((1.0, 0.9, 0.9), ((0, 1, 1), (0, 0, 1)), ((1, 0, 0), (0, 1, 0)))
+    found = gap(RULES["naive-bayes"], e)
+    assert found[0] == pytest.approx(np.log(199) - 2 * np.log(9))
+    assert found[1] == 0
+
+
 def agreeing(g):
     """Ordered pairs out of 240 on which the dial and Take-the-Best choose alike."""
     one = np.sign(np.round(gap(RULES["dial"], PAIRS, g=g), 12))

@@ -38,7 +38,7 @@ def test_the_dial_is_as_near_as_published(binary):
     """Published from 100 draws with choices: 0.0097 and .917; 2,000 draws move ours by about 0.0002."""
     dial = binary.of("dial")
     assert binary.theories[0] is dial
-    assert binary.winner() == "dial"
+    assert binary.decide().nearest == ("dial",)
     assert dial.mse_pb.estimate == pytest.approx(0.0097, abs=0.0008)
     assert dial.r.estimate == pytest.approx(0.917, abs=0.006)
 
@@ -46,6 +46,26 @@ def test_the_dial_is_as_near_as_published(binary):
 def test_the_dial_beats_both_seeds(binary):
     for seed in ("take-the-best", "wadd"):
         assert binary.difference("dial", seed).low > 0
+
+
+def test_the_dial_does_not_fit_the_people_it_was_made_for(binary):
+    """Its error is three times the people's noise: it is nearest, and no winner."""
+    assert binary.decide().claim == "does not fit"
+    assert binary.winner() is None
+    assert binary.of("dial").noise_p < 0.01
+
+
+def test_most_of_take_the_best_s_distance_is_how_strongly_its_priors_follow_it(binary):
+    whole = binary.difference("dial", "take-the-best").estimate
+    bare = binary.difference("dial", "take-the-best", at_strength=True)
+    assert 0.6 < 1 - bare.estimate / whole < 0.75
+    assert bare.low > 0
+
+
+def test_the_dial_is_not_told_apart_from_log_odds_once_both_have_their_best_strength(binary):
+    assert binary.difference("dial", "naive-bayes").low > 0
+    bare = binary.difference("dial", "naive-bayes", at_strength=True)
+    assert bare.low < 0 < bare.high
 
 
 def test_people_of_the_cardinal_run_saw_the_round_s_other_experiment():
@@ -60,3 +80,6 @@ def test_people_of_the_cardinal_run_saw_the_round_s_other_experiment():
         board = score_theories(theories, found.observations, seed=1, draws=1000, redraws=200)
         assert board.theories[0].name in ("diminishing-wadd", "wadd", "satisficing-wadd")
         assert board.difference("diminishing-wadd", "tallying").low > 0
+        decision = board.decide()
+        assert decision.claim == "does not fit"
+        assert {"diminishing-wadd", "wadd"} <= set(decision.nearest)

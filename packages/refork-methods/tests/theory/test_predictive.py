@@ -80,14 +80,17 @@ def test_pure_noise_has_no_winner_and_nothing_to_explain():
     for seed in range(12):
         seen = world(RULES["random"], observations=3, seed=seed)
         board = score_theories(THEORIES, seen, seed=1, draws=200, redraws=400)
-        named += board.winner() is not None
+        named += board.decide().better
         assert board.of("take-the-best").skill is None
     assert named < 5
 
 
-def test_a_theory_that_beats_a_coin_wins():
+def test_a_theory_that_fits_and_is_told_apart_wins():
     board = score_theories(THEORIES, world(RULES["wadd"]), seed=1, draws=300, redraws=400)
     assert board.winner() == "wadd"
+    assert board.decide().words.startswith("winner: wadd (error 0.")
+    assert board.untold() == ("wadd",)
+    assert board.of("wadd").noise_p > 0.05
     gain = board.gain("wadd")
     assert gain.estimate == pytest.approx(board.coin - board.of("wadd").mse_pb.estimate)
     assert gain.low > 0

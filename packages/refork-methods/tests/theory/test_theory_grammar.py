@@ -74,7 +74,7 @@ def test_refused_forms():
 
 
 def test_sizes():
-    assert len(list(domain_named("cues").grammar.forms())) == (5 * 3 + 1) * 3 * 9
+    assert len(list(domain_named("cues").grammar.forms())) == (6 * 3 + 1) * 3 * 9
     assert len(list(domain_named("gambles").grammar.forms())) == (4 * 2 + 3) * 3 * 9
 
 

@@ -25,7 +25,10 @@ def test_the_dial_s_curve_has_its_least_where_people_are():
     curve = dial_curve(seen(planted, 1), draws=300, redraws=100, powers=(0.0, 1.0, 3.0, 10.0))
     assert curve.best == 3.0
     assert curve.errors[2].high < curve.coin
+    assert 3.0 in curve.untold
+    assert not {0.0, 1.0} & set(curve.untold)
     figure = dial_figure(curve)
     assert "least at g = 3" in figure.name
+    assert "Not told apart from the least: " in figure.note
     assert [row[0] for row in figure.rows[:4]] == ["0", "1", "3", "10"]
     assert figure.rows[4][0].startswith("a coin 0.")

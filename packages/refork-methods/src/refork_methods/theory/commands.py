@@ -156,7 +156,8 @@ def score(
     """Rank theories on people's choices by their priors alone: nothing is fitted.
 
     mse_pB and r compare rates of choosing B for each stimulus; intervals are over people. skill is absolute
-    (0 a coin, 1 as near as noise lets one see), relative compares the theories with one another.
+    (0 a coin, 1 as near as noise lets one see), relative compares the theories with one another. A winner is
+    named only where its error is within the people's noise and every other theory is told apart from it.
     Exit status 1: none is better than a coin. Example: refork theory score choices.csv --theory mine.yaml
     """
     from refork.sandbox import Sandbox
@@ -179,7 +180,7 @@ def score(
         _print_board(board, order, read.foreign)
         if drawn is not None:
             typer.echo(str(drawn))
-    if board.winner() is None:
+    if not board.decide(order).better:
         raise typer.Exit(1)
 
 
@@ -209,14 +210,16 @@ def heldout(
         found = score_held_out(out, sandbox, observations=seen)
     lags = {one.name: one.theory for one in found.order}
     board = found.board
+    decision = board.decide(found.order)
     if as_json:
         rows = [
             asdict(one) | {"title": found.titles[one.name], "lag_1": lags[one.name]} for one in board.theories
         ]
         people = found.order[0].people
         print_json({
-            "theories": rows, "chosen": found.chosen, "winner": board.winner(), "floor": board.floor,
-            "coin": board.coin, "people": board.people, "observations": list(board.observations),
+            "theories": rows, "chosen": found.chosen, "winner": decision.winner,
+            "decision": decision.to_json(), "floor": board.floor, "coin": board.coin,
+            "people": board.people, "observations": list(board.observations),
             "lag_1": None if people is None else asdict(people),
         })  # fmt: skip
     else:
@@ -227,7 +230,8 @@ def heldout(
             numbers = f"{span(one.mse_pb):<24}  {span(one.r, 3):<23}  {span(one.skill, 3):<24}"
             typer.echo(f"{one.name:<8}  {numbers}  {found.titles[one.name]}{mark}")
         typer.echo(f"a coin {board.coin:.4f}, the people's own noise {board.floor:.4f}")
-    if board.winner() is None:
+        typer.echo(decision.words)
+    if not decision.better:
         raise typer.Exit(1)
 
 
@@ -395,7 +399,7 @@ def _show(search: TheorySearch, outcome: Outcome, out: Path, *, as_json: bool) -
         print_json(told)
     else:
         _print_search(told)
-    if told["winner"] is None:
+    if told["decision"] is None or told["decision"]["claim"] == "no better than a coin":
         raise typer.Exit(1)
 
 
@@ -417,14 +421,12 @@ def _print_search(told: dict[str, Any]) -> None:
         order, people = told["order"], told["order"]["people"]
         typer.echo(
             f"lag-1 of people {people['estimate']:.3f} [{people['low']:.3f}, {people['high']:.3f}], "
-            f"of {order['name']} {order['theory']:.3f}"
+            f"of {order['name']} {'none' if order['theory'] is None else format(order['theory'], '.3f')}"
         )
-    if not told["observations"]:
+    if told["decision"] is None:
         typer.echo("nothing was observed: no design was admitted")
-    elif told["winner"]:
-        typer.echo(f"winner: {told['winner']}")
     else:
-        typer.echo("by rates of choice, no theory is better than a coin")
+        typer.echo(told["decision"]["words"])
     typer.echo(f"{told['folder']}: theories/, trials/, leaderboard.csv, leaderboard.svg, tree.db")
 
 
@@ -448,12 +450,18 @@ def span(result: Interval | None, digits: int = 4) -> str:
 def _board_json(board: Scoreboard, order: tuple[OrderScore, ...], foreign: dict[str, int]) -> dict[str, Any]:
     lags = {one.name: one.theory for one in order}
     people = order[0].people
+    decision = board.decide(order)
     return {
         "theories": [asdict(one) | {"lag_1": lags[one.name]} for one in board.theories],
         "differences": {
             one.name: asdict(board.difference(board.theories[0].name, one.name)) for one in board.theories[1:]
         },
-        "winner": board.winner(),
+        "differences_at_strength": {
+            one.name: asdict(board.difference(board.theories[0].name, one.name, at_strength=True))
+            for one in board.theories[1:]
+        },
+        "winner": decision.winner,
+        "decision": decision.to_json(),
         "people": board.people,
         "choices": board.choices,
         "stimuli": board.stimuli,
@@ -485,9 +493,9 @@ def _print_board(board: Scoreboard, order: tuple[OrderScore, ...], foreign: dict
                f"lag-1 of people {span(order[0].people, 3)}")  # fmt: skip
     best = board.theories[0].name
     for one in board.theories[1:]:
-        typer.echo(f"{one.name} less {best}: {span(board.difference(best, one.name))}")
-    found = board.winner()
-    typer.echo(f"winner: {found}" if found else "no theory is better than a coin by more than chance")
+        plain, bare = (board.difference(best, one.name, at_strength=at) for at in (False, True))
+        typer.echo(f"{one.name} less {best}: {span(plain)}, each at its best strength {span(bare)}")
+    typer.echo(board.decide(order).words)
 
 
 def _design(path: Path) -> dict[str, Any]:

@@ -116,20 +116,20 @@ def agreement(name: str, preference: Float[Array, "stimuli"]) -> Metric:
     return Metric(f"agreement with {name}", compute)
 
 
-def previous_and_now(trials: Trials) -> tuple[Array, Array]:
-    """Responses and the ones before them, within persons."""
+def previous_and_now(trials: Trials) -> tuple[Array, Array, Array]:
+    """Responses before and now, within persons; and whose they are."""
     # Rows of several people may alternate; a stable sort keeps each person's own order.
     order = np.argsort(trials.person, kind="stable")
     person, response = trials.person[order], trials.response[order]
     same = person[1:] == person[:-1]
-    return response[:-1][same], response[1:][same]
+    return response[:-1][same], response[1:][same], person[1:][same]
 
 
 def switch_rate() -> Metric:
     """Share of choices that differ from the person's one before; None where nobody chose twice."""
 
     def compute(trials: Trials) -> float | None:
-        before, now = previous_and_now(trials)
+        before, now, _ = previous_and_now(trials)
         return float((before != now).mean()) if now.size else None
 
     return Metric("switch rate", compute)
@@ -142,7 +142,7 @@ def lag_one() -> Metric:
     """
 
     def compute(trials: Trials) -> float | None:
-        before, now = previous_and_now(trials)
+        before, now, _ = previous_and_now(trials)
         return None if now.size < 2 else pearson(before.astype(float), now.astype(float))
 
     return Metric("lag-1", compute)

@@ -13,21 +13,34 @@ the 95 % intervals held the truth in 0.93 to 0.98 (and in all, where the theory 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 from jaxtyping import Float
 
 from refork.errors import BadInput
 from refork.stats.results import Array, Interval, check_level
+from refork.types import Json
 from refork_methods.theory.chooser import Chooser
 from refork_methods.theory.experiment import generator
 from refork_methods.theory.metrics import pearson
+from refork_methods.theory.order import OrderScore
 from refork_methods.theory.scores import leaderboards
-from refork_methods.theory.simulate import predicted_rates
+from refork_methods.theory.simulate import prior_predictions
 from refork_methods.theory.trials import Observation
+
+#: What may be said of the theory that comes nearest to people; see :meth:`Scoreboard.decide`.
+Claim: TypeAlias = Literal[
+    "winner", "not told apart", "too few people", "does not fit", "no better than a coin"
+]  #: Least share of what a coin leaves to explain that a winner must be shown to explain.
+EXPLAINED: Final = 0.9
+#: The chance that two theories of equal predictions differ by more, in units of the variance that their draws
+#: give a rate, is .001 at most: a weighted sum of squared normals exceeds no quantile so far out more often
+#: than one of them does (Szekely and Bakirov 2003).
+ALIKE: Final = 10.83
 
 
 @final
@@ -38,7 +51,11 @@ class TheoryScore:
     ``r`` is None where its predictions never vary, ``skill`` where people do not differ from a coin by more
     than their noise: there is nothing to explain.
 
-    ``by_observation``: mse_pb of each, in the order given.
+    ``noise_p``: how often the people's noise alone, with that of finitely many draws of the priors, makes an
+    error as large. ``strength``: the factor on all distances of its predictions from .5, up to chances of 0
+    and 1, with which it comes nearest to people, and ``mse_at_strength`` the error then: what is left of
+    mse_pb where it is no matter how strongly people follow the theory. By observation: mse_pb of each, in the
+    order given.
     """
 
     name: str
@@ -47,6 +64,51 @@ class TheoryScore:
     skill: Interval | None
     relative: Interval
     by_observation: tuple[float, ...]
+    noise_p: float
+    strength: float
+    mse_at_strength: Interval
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What may be said of the theory that comes nearest, and which others are not told apart from it.
+
+    ``nearest``: the theory of least mse_pb first. ``why``: the figures behind the claim.
+    """
+
+    claim: Claim
+    nearest: tuple[str, ...]
+    why: str
+
+    @property
+    def better(self) -> bool:
+        """Whether the nearest theory is better than a coin."""
+        return self.claim != "no better than a coin"
+
+    @property
+    def winner(self) -> str | None:
+        """The theory's name; None unless the claim is ``winner``."""
+        return self.nearest[0] if self.claim == "winner" else None
+
+    def to_json(self) -> Json:
+        """Plain JSON, with the words."""
+        return {"claim": self.claim, "nearest": list(self.nearest), "why": self.why, "words": self.words}
+
+    @property
+    def words(self) -> str:
+        """The claim in one line."""
+        names = ", ".join(self.nearest)
+        if self.claim == "no better than a coin":
+            return f"no theory is better than a coin by more than chance ({self.why})"
+        if self.claim in ("winner", "not told apart"):
+            return f"{self.claim}: {names} ({self.why})"
+        if self.claim == "too few people":
+            return f"nearest, too few people to say whether it fits: {names} ({self.why})"
+        alone = len(self.nearest) == 1
+        return (
+            f"nearest, {'does not fit' if alone else 'not told apart, and none fits'}: {names} ({self.why})"
+        )
 
 
 @final
@@ -63,7 +125,9 @@ class Scoreboard:
     coin: float
     level: float
     _mse: dict[str, Float[Array, "redraws"]] = field(repr=False, compare=False)
+    _at_strength: dict[str, Float[Array, "redraws"]] = field(repr=False, compare=False)
     _coin: Float[Array, "redraws"] = field(repr=False, compare=False)
+    _alike: frozenset[frozenset[str]] = field(repr=False, compare=False)
 
     def of(self, name: str) -> TheoryScore:
         """One theory's scores. Raises BadInput for a name that is not on the board."""
@@ -73,25 +137,95 @@ class Scoreboard:
         known = ", ".join(one.name for one in self.theories)
         raise BadInput(f"no theory {name!r} was scored", hint=f"one of {known}")
 
-    def difference(self, base: str, other: str) -> Interval:
-        """mse_pb of ``other`` less that of ``base``, both on the same redraws of people."""
-        estimate = self.of(other).mse_pb.estimate - self.of(base).mse_pb.estimate
-        return _percentiles(estimate, self._mse[other] - self._mse[base], self.level)
+    def difference(
+        self, base: str, other: str, *, level: float | None = None, at_strength: bool = False
+    ) -> Interval:
+        """mse_pb of ``other`` less that of ``base``, both on the same redraws of people.
+
+        ``at_strength``: each at its best strength, so that how strongly its priors let people follow it does
+        not count.
+        """
+        one, two = self.of(base), self.of(other)
+        if at_strength:
+            estimate = two.mse_at_strength.estimate - one.mse_at_strength.estimate
+            return _percentiles(
+                estimate, self._at_strength[other] - self._at_strength[base], level or self.level
+            )
+        estimate = two.mse_pb.estimate - one.mse_pb.estimate
+        return _percentiles(estimate, self._mse[other] - self._mse[base], level or self.level)
 
     def gain(self, name: str, level: float | None = None) -> Interval:
         """mse_pb of a fair coin less that of a theory, on the same redraws of people."""
         estimate = self.coin - self.of(name).mse_pb.estimate
         return _percentiles(estimate, self._coin - self._mse[name], level or self.level)
 
-    def winner(self) -> str | None:
-        """The best theory, if it beats a fair coin; None where that may be chance.
+    def alike(self, one: str, other: str) -> bool:
+        """Whether two theories predict alike here, as far as so many draws of their priors can tell."""
+        return frozenset((self.of(one).name, self.of(other).name)) in self._alike
 
-        The interval of its gain must lie above 0 at a level that is shared among all theories (Bonferroni),
-        so that where none of them beats a coin, one is named with a chance of about ``1 - level`` at most.
+    def untold(self) -> tuple[str, ...]:
+        """The nearest theory and all that are not told apart from it.
+
+        A theory is told apart where it predicts otherwise and the interval of its difference from the nearest
+        lies above 0, at a level that is shared among all comparisons (Bonferroni).
         """
-        best = self.theories[0].name
-        shared = 1 - (1 - self.level) / len(self.theories)
-        return best if self.gain(best, shared).low > 0 else None
+        best, *others = (one.name for one in self.theories)
+        shared = 1 - (1 - self.level) / max(len(others), 1)
+        return (
+            best,
+            *(
+                name
+                for name in others
+                if self.alike(best, name) or self.difference(best, name, level=shared).low <= 0
+            ),
+        )
+
+    def decide(self, order: Sequence[OrderScore] = ()) -> Decision:
+        """What may be said of the nearest theory.
+
+        A winner beats a coin, is told apart from every other theory, has an error within the people's noise,
+        and explains ``EXPLAINED`` or more of what a coin leaves, at the lower end of the interval: a
+        theory that few people cannot refute is not yet one that fits. With ``order``, its lag-1 must be the
+        people's too. A right theory fails the test of noise in ``1 - level`` of the cases.
+        """
+        best = self.theories[0]
+        gain = self.gain(best.name, 1 - (1 - self.level) / len(self.theories))
+        if gain.low <= 0:
+            return Decision("no better than a coin", (best.name,), f"the nearest is {best.name}")
+        names = self.untold()
+        lags = {one.name: one for one in order}
+        wrong = {name: self._misfit(name, lags.get(name)) for name in names}
+        if all(wrong.values()):
+            return Decision("does not fit", names, str(wrong[best.name]))
+        if len(names) > 1:
+            apart = self.difference(best.name, names[1])
+            predicted = (
+                "they predict alike here"
+                if self.alike(best.name, names[1])
+                else (f"{names[1]} less {best.name} {apart.estimate:.4f} [{apart.low:.4f}, {apart.high:.4f}]")
+            )
+            return Decision("not told apart", names, predicted)
+        shown = best.skill.low if best.skill is not None else 0.0
+        why = f"{self._error(best)}, skill at least {shown:.2f}"
+        return Decision("winner" if shown >= EXPLAINED else "too few people", names, why)
+
+    def winner(self, order: Sequence[OrderScore] = ()) -> str | None:
+        """The theory that :meth:`decide` names; None where it names none."""
+        return self.decide(order).winner
+
+    def _error(self, one: TheoryScore) -> str:
+        times = f"{one.mse_pb.estimate / self.floor:.1f} times the" if self.floor > 0 else "and none of"
+        return f"error {one.mse_pb.estimate:.4f}, {times} people's noise, p {one.noise_p:.2g}"
+
+    def _misfit(self, name: str, order: OrderScore | None) -> str | None:
+        """What speaks against a theory, its rates or its order; None where nothing does."""
+        one, found = self.of(name), []
+        if one.noise_p < 1 - self.level:
+            found.append(self._error(one))
+        if order is not None and order.people is not None and order.apart:
+            own = "none, its choices never vary" if order.theory is None else f"{order.theory:.3f}"
+            found.append(f"lag-1 {own}, of people {order.people.estimate:.3f}")
+        return "; ".join(found) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +234,7 @@ class _Redrawn:
 
     rates: Float[Array, "rows stimuli"]
     noise: Float[Array, "rows stimuli"]
+    size: int
 
 
 def score_theories(
@@ -124,20 +259,26 @@ def score_theories(
     _check(choosers, observations, redraws)
     rng = generator(seed, "people")
     people = [_redrawn(one, redraws, rng) for one in observations]
-    tables = {
-        one.name: [predicted_rates(one, seen.experiment, draws, seed) for seen in observations]
-        for one in choosers
-    }
+    tables, drawn = {}, {}
+    for one in choosers:
+        found = [prior_predictions(one, seen.experiment, draws, seed) for seen in observations]
+        tables[one.name] = [rates for rates, _ in found]
+        drawn[one.name] = np.concatenate([variance for _, variance in found])
     # A coin is scored on the same redraws, so that its noise cancels in the gain of a theory.
     coin = _errors([np.full(part.rates.shape[1], 0.5) for part in people], people)
     noise = _noise(people)
     parts = np.stack([_by_observation(tables[one.name], people) for one in choosers], axis=1)
     relative = _relative(parts, people)
-    scores, kept = [], {}
+    alone = _deviations(people)
+    scores, kept, scaled = [], {}, {}
     for place, chooser in enumerate(choosers):
         errors = _errors(tables[chooser.name], people)
         # Row 0 holds the noise of this sample once; every redraw holds it twice.
         kept[chooser.name] = errors[1:]
+        strength, least = _at_strength(tables[chooser.name], people)
+        scaled[chooser.name] = least[1:]
+        # The predictions are off by their own noise too.
+        by_noise = alone + float(np.mean(drawn[chooser.name]))
         scores.append(
             TheoryScore(
                 chooser.name,
@@ -146,6 +287,9 @@ def score_theories(
                 _skill(errors, noise, coin, level),
                 _percentiles(float(relative[0, place]), relative[1:, place], level),
                 tuple(float(x) for x in parts[0, place]),
+                float((1 + (by_noise >= errors[0]).sum()) / (1 + redraws)),
+                strength,
+                _percentiles(float(least[0]), least[1:] - noise[1:], level),
             )
         )
     return Scoreboard(
@@ -159,7 +303,9 @@ def score_theories(
         float(coin[0]),
         level,
         kept,
+        scaled,
         coin[1:],
+        frozenset(_alike(tables, drawn)),
     )
 
 
@@ -194,7 +340,7 @@ def _redrawn(observation: Observation, redraws: int, rng: np.random.Generator) -
         )
         # The square is a difference of sums, which rounding can push below 0 where all people have one rate.
         noise = people / (people - 1) * np.maximum(square, 0) / total**2
-    return _Redrawn(rates, noise)
+    return _Redrawn(rates, noise, people)
 
 
 def _errors(rates: Sequence[Array], people: Sequence[_Redrawn]) -> Float[Array, "rows"]:
@@ -202,6 +348,39 @@ def _errors(rates: Sequence[Array], people: Sequence[_Redrawn]) -> Float[Array, 
     parts = [(part.rates - rate) ** 2 for rate, part in zip(rates, people, strict=True)]
     errors: Float[Array, "rows"] = np.nanmean(np.concatenate(parts, axis=1), axis=1)
     return errors
+
+
+def _deviations(people: Sequence[_Redrawn]) -> Float[Array, "redraws"]:
+    """mse_pb that the people's noise alone makes, of each redraw: how far its rates lie from the people's."""
+    parts = [np.sqrt(part.size / (part.size - 1)) * (part.rates[1:] - part.rates[0]) for part in people]
+    alone: Float[Array, "redraws"] = np.nanmean(np.concatenate(parts, axis=1) ** 2, axis=1)
+    return alone
+
+
+def _at_strength(rates: Sequence[Array], people: Sequence[_Redrawn]) -> tuple[float, Float[Array, "rows"]]:
+    """The strength at which predictions come nearest to people, and the least error of each row.
+
+    A strength is a factor on the distance of all predictions from .5: by least squares, from 0 to where the
+    first of them is a chance of 0 or 1.
+    """
+    far = np.concatenate(list(rates)) - 0.5
+    seen = np.concatenate([part.rates for part in people], axis=1) - 0.5
+    known = np.isfinite(seen)
+    down = (known * far**2).sum(axis=1)
+    up = np.nansum(seen * far, axis=1)
+    most = np.abs(far).max()
+    factor = np.clip(np.divide(up, down, out=np.zeros_like(up), where=down > 0), 0, 0.5 / most if most else 0)
+    least: Float[Array, "rows"] = np.nanmean((seen - factor[:, None] * far) ** 2, axis=1)
+    return float(factor[0]), least
+
+
+def _alike(tables: Mapping[str, Sequence[Array]], drawn: Mapping[str, Array]) -> Iterator[frozenset[str]]:
+    """Pairs whose predictions differ by no more than their draws do."""
+    rates = {name: np.concatenate(list(parts)) for name, parts in tables.items()}
+    for one, other in itertools.combinations(rates, 2):
+        apart = np.mean((rates[one] - rates[other]) ** 2)
+        if apart <= ALIKE * np.mean(drawn[one] + drawn[other]):
+            yield frozenset((one, other))
 
 
 def _noise(people: Sequence[_Redrawn]) -> Float[Array, "rows"]:

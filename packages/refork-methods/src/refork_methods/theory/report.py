@@ -29,13 +29,17 @@ POWERS: Final = tuple(float(x) for x in np.arange(0, 10.01, 0.5))
 @final
 @dataclass(frozen=True, slots=True)
 class DialCurve:
-    """mse_pB of the dial held at each power, of the dial with its prior, and of a coin."""
+    """mse_pB of the dial held at each power, of the dial with its prior, and of a coin.
+
+    ``untold``: the power with the least error and those that are not told apart from it, ascending.
+    """
 
     powers: tuple[float, ...]
     errors: tuple[Interval, ...]
     whole: Interval
     coin: float
     floor: float
+    untold: tuple[float, ...]
 
     @property
     def best(self) -> float:
@@ -60,9 +64,12 @@ def dial_curve(
         raise BadInput("the dial is a theory of choice from cues", hint="choices with cues and validities")
     dial = RULES["dial"]
     held = [replace(dial, name=f"g {g:g}", priors={**dial.priors, "g": Fixed(g)}) for g in powers]
-    board = score_theories([*held, dial], observations, seed=seed, draws=draws, redraws=redraws)
-    errors = tuple(board.of(one.name).mse_pb for one in held)
-    return DialCurve(tuple(powers), errors, board.of("dial").mse_pb, board.coin, board.floor)
+    of_held = score_theories(held, observations, seed=seed, draws=draws, redraws=redraws)
+    board = score_theories([dial], observations, seed=seed, draws=draws, redraws=redraws)
+    errors = tuple(of_held.of(one.name).mse_pb for one in held)
+    untold = [g for g, one in zip(powers, held, strict=True) if one.name in of_held.untold()]
+    whole = board.of("dial").mse_pb
+    return DialCurve(tuple(powers), errors, whole, board.coin, board.floor, tuple(sorted(untold)))
 
 
 def dial_figure(curve: DialCurve) -> Figure:
@@ -75,7 +82,12 @@ def dial_figure(curve: DialCurve) -> Figure:
     )
     plane = Plane("power g of validity", "mse_pB", unit="number", bottom=0.0, levels=levels, height=280)
     name = f"Error of the dial held at g (lower is nearer to people); least at g = {curve.best:g}"
-    note = "At 0 the dial counts cues, at 1 it adds up; large, the best cue alone decides."
+    others = len(curve.untold) - 1
+    near = f"{curve.untold[0]:g} to {curve.untold[-1]:g}" if others else "no other power"
+    note = (
+        f"Not told apart from the least: {near}. "
+        "At 0 the dial counts cues, at 1 it adds up; large, the best cue alone decides."
+    )
     figure = curves([Line("the dial held at g", line, marks=False)], name=name, plane=plane)
     return replace(figure, note=note)
 

@@ -61,14 +61,33 @@ def predicted_rates(
     Raises: BadInput for no draws, or an experiment of another domain.
     Source: arXiv:2606.26448 draws choices too; the mean of their chances has the same expectation.
     """
+    return prior_predictions(chooser, experiment, draws, seed)[0]
+
+
+def prior_predictions(
+    chooser: Chooser, experiment: Experiment, draws: int, seed: int
+) -> tuple[Float[Array, "stimuli"], Float[Array, "stimuli"]]:
+    """:func:`predicted_rates`, and the variance that each has from drawing finitely often.
+
+    Raises: BadInput as :func:`predicted_rates`.
+    """
     if draws < 1:
         raise BadInput(f"{draws} draws of the priors", hint="at least one")
     if chooser.reads_history:
-        return simulate(chooser, experiment, draws, seed).rates(experiment.stimuli)
-    parameters = chooser.draw(experiment, draws, generator(seed, "parameters"))
-    total = np.zeros(experiment.stimuli)
-    for start in range(0, draws, _BLOCK):
-        part = {name: values[start : start + _BLOCK] for name, values in parameters.items()}
-        total += chooser.chances(experiment, part)[:, 0].sum(axis=0)
-    rates: Float[Array, "stimuli"] = total / draws
-    return rates
+        runs = simulate(chooser, experiment, draws, seed)
+        rates = runs.rates(experiment.stimuli)
+        chosen, shown = runs.counts(experiment.stimuli)
+        spread = ((chosen / shown - rates) ** 2).mean(axis=0)
+    else:
+        parameters = chooser.draw(experiment, draws, generator(seed, "parameters"))
+        total, squares = np.zeros((2, experiment.stimuli))
+        for start in range(0, draws, _BLOCK):
+            part = {name: values[start : start + _BLOCK] for name, values in parameters.items()}
+            chances = chooser.chances(experiment, part)[:, 0]
+            total += chances.sum(axis=0)
+            squares += (chances**2).sum(axis=0)
+        rates = total / draws
+        spread = np.maximum(squares / draws - rates**2, 0)
+    # One draw shows no spread: the greatest that chances of this mean can have.
+    variance: Float[Array, "stimuli"] = spread / (draws - 1) if draws > 1 else rates * (1 - rates)
+    return rates, variance

@@ -10,6 +10,7 @@ import pytest
 from refork.errors import BadInput, Mismatch
 from refork.sandbox import Sandbox
 from refork.tree.tree import Tree
+from refork_methods.theory.commands import _print_search
 from refork_methods.theory.cues.designs import random_design
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.domains import domain_named
@@ -54,14 +55,24 @@ def whole(sandbox):
     return search, search.run()
 
 
-def test_it_finds_the_hidden_theory(whole):
+def test_it_finds_the_hidden_theory(whole, sandbox):
+    """Two rounds of 20 tries among 513 forms: in two of three searches at least, and then by far."""
+    found = 0
+    for seed in (3, 4, 5):
+        search = whole[0] if seed == SMALL.seed else search_of(sandbox, settings=replace(SMALL, seed=seed))
+        outcome = whole[1] if seed == SMALL.seed else search.run()
+        assert outcome.state == "done"
+        assert len(search.observed) >= 3
+        near = outcome.losses[outcome.best] < 0.25 * min(outcome.losses["pi_1"], outcome.losses["pi_2"])
+        found += near and search.theories[outcome.best].form[0] == "lexicographic"
+    assert found >= 2
+
+
+def test_what_is_told_of_a_search(whole):
     search, outcome = whole
-    assert outcome.state == "done"
-    assert len(search.observed) >= 3
-    assert search.theories[outcome.best].form[0] == "lexicographic"
-    assert outcome.losses[outcome.best] < 0.25 * min(outcome.losses["pi_1"], outcome.losses["pi_2"])
     told = told_search(search, outcome)
-    assert told["winner"] == outcome.best
+    assert outcome.best in told["decision"]["nearest"]
+    assert told["winner"] in (None, outcome.best)
     assert [one["loss"] for one in told["theories"]] == sorted(outcome.losses.values())
 
 
@@ -103,7 +114,7 @@ def test_theories_that_cannot_be_told_apart_are_refused_not_used(sandbox):
     assert not search.observed
     assert not [key for key, _ in search.record.items() if key.endswith("/people")]
     told = told_search(search, outcome)
-    assert told["winner"] is None
+    assert told["winner"] is told["decision"] is None
     assert len(told["refused"]) == 2 * SMALL.designs
 
 
@@ -123,6 +134,14 @@ def test_order_is_found_though_rates_show_none(sandbox):
     assert told["winner"] is None
     assert told["order"]["people"]["high"] < -0.5
     assert abs(told["order"]["theory"] - told["order"]["people"]["estimate"]) < 0.2
+
+
+def test_an_order_that_the_nearest_theory_has_not_is_printed_as_none(whole, capsys):
+    search, outcome = whole
+    told = told_search(search, outcome) | {"folder": "here"}
+    told["order"] = {"name": "pi_1", "theory": None, "people": {"estimate": 0.2, "low": 0.1, "high": 0.3}}
+    _print_search(told)
+    assert "of pi_1 none" in capsys.readouterr().out
 
 
 def test_gambles_run_in_the_same_loop(sandbox):

@@ -20,8 +20,12 @@ from refork_methods.theory.cues.experiment import DOMAIN, TOP, CueExperiment
 from refork_methods.theory.grammar import LAPSES, STRENGTHS, Axis, Domain, Form, Grammar, Part
 from refork_methods.theory.priors import Fixed, Parameters, Prior, Uniform
 
-WEIGHTS: Final = Axis("weights", ("equal", "validity", "power", "lexicographic", "personal", "none"))
+WEIGHTS: Final = Axis(
+    "weights", ("equal", "validity", "power", "log-odds", "lexicographic", "personal", "none")
+)
 UTILITIES: Final = Axis("utility", ("identity", "power", "threshold"))
+#: People read validities in whole percent: 1 says no more than 99.5 %, and log-odds of 1 would be infinite.
+SUREST: Final = 0.995
 _OWN: Final[dict[str, dict[str, Prior]]] = {
     "power-weights": {"g": Uniform(0, 10)},
     "personal": {"w": Uniform(0, 1, "n_features")},
@@ -35,11 +39,13 @@ _WORTH: Final = {
 }
 _WEIGHT: Final = {
     "equal": "1.0", "validity": "v", "power": "v ** parameters['g']", "personal": "v * parameters['w'][i]",
+    "log-odds": f"math.log(min(v, {SUREST}) / (1 - min(v, {SUREST})))",
 }  # fmt: skip
 _WORDS: Final = {
     "equal": "People add up the ratings, and every cue counts alike.",
     "validity": "People add up the ratings, each times the validity of its cue.",
     "power": "People weigh cues by a power of their validity.",
+    "log-odds": "People add up the ratings, each times the log-odds that its cue is right (Bayes' rule).",
     "lexicographic": "People look at the most valid cue that tells the options apart, and at nothing else.",
     "personal": "People add up the ratings, each times the validity of its cue and a weight of their own.",
     "none": "People do not look at the ratings at all.",
@@ -55,6 +61,16 @@ def concave(x: Array, a: Array, s: Array) -> Array:
     """Utility ``(x + s)^a - s^a``: 0 at 0, and steeper at low ratings where a < 1."""
     utility: Array = (x + s) ** a - s**a
     return utility
+
+
+def log_odds(v: Array) -> Array:
+    """Log-odds that cues of these validities are right: with 0/1 ratings their sum is Bayes' rule.
+
+    Cues count as independent given which option is better (naive Bayes), and the options as equally likely.
+    """
+    known = np.minimum(v, SUREST)
+    odds: Array = np.log(known / (1 - known))
+    return odds
 
 
 def _worth(utility: str, e: CueExperiment, p: Parameters) -> Float[Array, "people stimuli cues"]:
@@ -80,6 +96,8 @@ def _gap(weights: str, utility: str) -> Gap:
         elif weights in ("power", "personal"):
             own = v ** p["g"][:, None] if weights == "power" else v * p["w"]
             found = (worth * own[:, None]).sum(axis=2)
+        elif weights == "log-odds":
+            found = worth @ log_odds(v)
         elif weights == "validity":
             found = worth @ (v if utility == "identity" else v / v.sum())
         else:
@@ -127,7 +145,7 @@ def _part(form: Form) -> Part | None:
 
 
 _TAIL: Final = ("none", "any", "some")
-#: 5 weightings by 3 utilities, or no look at the cues, by 3 histories, by 9 models of each.
+#: 6 weightings by 3 utilities, or no look at the cues, by 3 histories, by 9 models of each.
 GRAMMAR: Final = Grammar(
     DOMAIN,
     (WEIGHTS, UTILITIES),
@@ -138,6 +156,7 @@ GRAMMAR: Final = Grammar(
         "equal-weight": ("validity", "identity", *_TAIL),
         "wadd": ("personal", "identity", *_TAIL),
         "dial": ("power", "identity", *_TAIL),
+        "naive-bayes": ("log-odds", "identity", *_TAIL),
         "diminishing-wadd": ("validity", "power", *_TAIL),
         "satisficing-wadd": ("validity", "threshold", *_TAIL),
         "alternation": ("none", "identity", "alternate", "any", "some"),
@@ -190,7 +209,7 @@ STRESS: Final = tuple(
 )
 #: Those that are ranked on human choices unless others are asked for.
 RANKED: Final = tuple(
-    RULES[name] for name in ("take-the-best", "tallying", "wadd", "dial", "diminishing-wadd")
+    RULES[name] for name in ("take-the-best", "tallying", "wadd", "naive-bayes", "dial", "diminishing-wadd")
 )
 WORDS: Final = """\
 People choose between two options, A and B, that the same experts (cues) rate. A stimulus is a dictionary with

@@ -18,7 +18,7 @@ from refork_methods.theory.metrics import measure
 from refork_methods.theory.pool import SEEDS, next_label
 from refork_methods.theory.search.folder import people_of, read_theories
 from refork_methods.theory.search.loop import TheorySearch
-from refork_methods.theory.search.observed import predict
+from refork_methods.theory.search.observed import failed, predict
 from refork_methods.theory.search.participants import Participants
 from refork_methods.theory.search.scientist import Designed
 from refork_methods.theory.search.statistic import metric_of, read_statistic
@@ -124,7 +124,7 @@ def _predictions(search: TheorySearch) -> Iterator[str]:
             try:
                 same = predict(chooser, one, search.settings) == row
             except UserError:
-                same = row.value is None and row.mse_pb == 1
+                same = row == failed(one)
             yield "" if same else f"{label} on {one.name} does not come out the same"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from refork.types import Json
 from refork_methods.theory.order import OrderScore, score_order
-from refork_methods.theory.predictive import Scoreboard, score_theories
+from refork_methods.theory.predictive import Decision, Scoreboard, score_theories
 from refork_methods.theory.search.loop import Outcome, TheorySearch
 
 
@@ -21,6 +21,13 @@ def scoreboard(search: TheorySearch, *, draws: int = 1000, redraws: int = 500) -
     choosers = [spec.chooser(label, search.domain, search.sandbox) for label, spec in search.theories.items()]
     observations = [one.observation for one in search.observed]
     return score_theories(choosers, observations, seed=search.settings.seed, draws=draws, redraws=redraws)
+
+
+def decided(search: TheorySearch, board: Scoreboard) -> Decision:
+    """What may be said of a search's theories, by rates and order of what it observed."""
+    choosers = [search.theories[one].chooser(one, search.domain, search.sandbox) for one in board.untold()]
+    seen = [one.observation for one in search.observed]
+    return board.decide(score_order(choosers, seen, seed=search.settings.seed))
 
 
 def ordered(search: TheorySearch, outcome: Outcome) -> OrderScore | None:
@@ -38,7 +45,11 @@ def ordered(search: TheorySearch, outcome: Outcome) -> OrderScore | None:
 
 
 def told_search(search: TheorySearch, outcome: Outcome) -> Json:
-    """What a search found: theories, best loss first, observations, verdicts, refused designs, winner."""
+    """What a search found: theories of least loss first, observations, verdicts, refused designs, winner.
+
+    ``best`` is the theory of least loss, ``decision`` what may be said of the nearest in rates; ``winner``
+    is None where that is less than that it fits and all others are told apart from it.
+    """
     board = scoreboard(search)
     standings = outcome.pool.replay()
     relative = standings[-1].scores if standings else {}
@@ -53,12 +64,14 @@ def told_search(search: TheorySearch, outcome: Outcome) -> Json:
             "relative": relative.get(label),
         })  # fmt: skip
     order = ordered(search, outcome)
+    decision = None if board is None else decided(search, board)
     return {
         "order": None if order is None else asdict(order),
         "state": outcome.state,
         "why": outcome.why,
         "best": outcome.best,
-        "winner": None if board is None else board.winner(),
+        "winner": None if decision is None else decision.winner,
+        "decision": None if decision is None else decision.to_json(),
         "theories": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
         "observations": [
             {"name": one.name, "people": len(one.observation.trials.people), "statistic": one.metric.name,

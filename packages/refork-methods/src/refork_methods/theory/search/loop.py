@@ -25,7 +25,7 @@ from refork_methods.theory.grammar import Domain
 from refork_methods.theory.metrics import measure
 from refork_methods.theory.pool import SEEDS, MetricObservation, Pool, Round, Verdict, next_label
 from refork_methods.theory.sandboxed import SandboxedTheory, check_theory
-from refork_methods.theory.search.observed import Observed, Predicted, loss, observed, predict
+from refork_methods.theory.search.observed import Observed, Predicted, failed, loss, observed, predict
 from refork_methods.theory.search.participants import Participants
 from refork_methods.theory.search.record import Record, Stopped
 from refork_methods.theory.search.scientist import Candidate, Designed, Fault, Scientist, View
@@ -254,8 +254,8 @@ class TheorySearch:
         try:
             return predict(self._chooser(label), one, self.settings)
         except UserError:
-            # Admitted theories have run; on this design one fails: as far off as a rate can be.
-            return Predicted(None, 1.0, None)
+            # Admitted theories have run; on this design one fails.
+            return failed(one)
 
     def _recorded(self, one: Observed) -> MetricObservation:
         place = self.observed.index(one)

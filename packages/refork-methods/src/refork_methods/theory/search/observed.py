@@ -51,7 +51,7 @@ class Predicted:
     """A theory on one observation, by its priors: the statistic's value, and squared errors.
 
     ``value``: None where the statistic is not defined. ``mse_pb``: of rates. ``order``: squared difference
-    of lag-1; None where one of the two is not defined.
+    of lag-1, and the greatest that there could be where only people's is defined; None where people's is not.
     """
 
     value: float | None
@@ -69,7 +69,7 @@ class Predicted:
 
     @property
     def error(self) -> float:
-        """mse_pB, and the squared error of lag-1 where there is one."""
+        """mse_pB, and the squared error of lag-1 where people have one: in the same observations for all."""
         return self.mse_pb + (self.order or 0.0)
 
 
@@ -101,8 +101,14 @@ def predict(chooser: Chooser, observed: Observed, settings: TheorySettings) -> P
         else predicted_rates(chooser, experiment, settings.draws, observed.key)
     )
     error, lag = mse_pb(rates, observed.rates), lag_one()(runs)
-    order = None if lag is None or observed.lag is None else (lag - observed.lag) ** 2
-    return Predicted(observed.metric.of_all([runs])[0], 1.0 if error is None else error, order)
+    none = failed(observed)
+    order = none.order if lag is None or observed.lag is None else (lag - observed.lag) ** 2
+    return Predicted(observed.metric.of_all([runs])[0], none.mse_pb if error is None else error, order)
+
+
+def failed(observed: Observed) -> Predicted:
+    """A theory that says nothing on an observation: no nearer than the farthest that says something."""
+    return Predicted(None, 1.0, None if observed.lag is None else (1 + abs(observed.lag)) ** 2)
 
 
 def loss(
