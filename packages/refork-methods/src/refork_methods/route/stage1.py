@@ -218,7 +218,7 @@ class Gain:
     tasks: int
 
     @property
-    def shown(self) -> bool:
+    def pays(self) -> bool:
         """Whether it is above 0 by more than chance would have it."""
         return self.mean > SURE * self.error
 
@@ -400,7 +400,7 @@ def _fit(h: Float[np.ndarray, "n d"], cases: Cases, plan: Stage1Settings) -> Sta
         gain = _gain(cases, [part for _, part in folds], crossed.picks)
     # One that names a single worker anyway should name the best: the mean of the targets can favour another.
     alike = np.unique(head.choose(h[cases.fit])).size == 1
-    constant = plan.ridge is None and (alike or gain is None or not gain.shown)
+    constant = plan.ridge is None and (alike or gain is None or not gain.pays)
     if constant:
         head = constant_head(cases, h.shape[1], row.tau)
     return Stage1(
@@ -693,7 +693,7 @@ class _Run:
         head = self.refit(offsets, self.trained)
         h = self.all_states(torch.as_tensor(offsets).to(self.adapter.zeros()), self.validated)
         gain = _gain(self.cases, [self.validated], [(head.choose(h), self.cases.best(self.trained))])
-        return gain is not None and gain.shown
+        return gain is not None and gain.pays
 
     def _kl(self, head: SelectionHead, offsets: Tensor, part: Int[np.ndarray, "some"]) -> float:
         wanted: Targets = self.cases.targets(self.tau, part)
