@@ -3,8 +3,9 @@
 A planted pool of four workers is worth something else in a harness than alone. A head fitted to standalone
 scores, heads evolved by whole rollouts (from zero, and from that head), and REINFORCE on exactly as many
 rollouts are put beside each other and beside closed forms, for six seeds. Then a tiny transformer learns to
-write workflows of two steps by group policy gradient. Last, votes that see each other: the engine's switch
-against the closed forms.
+write workflows of two steps by group policy gradient. Then votes that see each other: the engine's switch
+against the closed forms. Last, real classifiers of real digits: a router that loses to its best worker is
+warned of, one over specialists is said to win.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import json
 import time
 
 from parts.route_conductor import all_parts
+from parts.route_real import figures, report_real
+from parts.route_real import rows as rows_of_real
 from parts.route_scaffold import reinforce, report, stage1, stage2_ok_seeds, svf_error, trainings
 from refork.types import Json
 
@@ -36,6 +39,9 @@ def main() -> None:
         "reinforce": round(reinforce(rows), 4),
     }
     told |= all_parts(args.quick)
+    real = rows_of_real(range(2 if args.quick else 6))
+    print(report_real(real))
+    told |= figures(real)
     print(f"\n{time.perf_counter() - began:.0f} s")
     print(json.dumps(told))
 

@@ -123,7 +123,7 @@ def test_frontier_prints_everything_and_draws_it(folder, tmp_path):
         "--fit picks it elsewhere",
     ):
         assert words in shown
-    assert "--fit" not in route(*asked, "--fit", table)
+    assert "nothing was chosen on" in route(*asked, "--fit", table, status=2)
     assert "not NAME=FILE" in route("frontier", table, "--router", "p.csv", status=2)
 
 

@@ -94,11 +94,12 @@ def test_a_chance_rule_is_a_function_of_the_noise_and_fair():
 class Broken:
     """A policy whose server is down."""
 
-    def __init__(self):
+    def __init__(self, error=None):
         self.card = replace(says("aye").card, name="broken")
+        self.error = error or ServerError("nobody answers", where="there")
 
     def sample(self, requests, settings):
-        raise ServerError("nobody answers", where="there")
+        raise self.error
         yield
 
 
@@ -110,6 +111,14 @@ def test_a_member_that_is_down_fails_its_own_turns_only():
     assert said[1].text == "aye"
     with pytest.raises(ServerError, match="nobody answers"):
         sample_all(relay, [request(relay)], LAW)
+    own = two(by_schedule(["b", "a"]), Voice(Broken(ConnectionError("refused"))))
+    said = sample_all(own, [request(own, turn) for turn in range(2)], LAW)
+    assert ("ConnectionError: refused" in said[0].error, said[1].text) == (True, "aye")
+    with pytest.raises(ServerError, match="ConnectionError"):
+        sample_all(own, [request(own)], LAW)
+    wrong = two(by_schedule(["b", "a"]), Voice(Broken(CannotDo("no such setting"))))
+    with pytest.raises(CannotDo):
+        sample_all(wrong, [request(wrong, turn) for turn in range(2)], LAW)
 
 
 def test_the_digest_is_of_the_rule_and_of_who_may_speak():

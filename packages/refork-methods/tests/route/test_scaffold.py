@@ -52,7 +52,7 @@ def test_stage_two_leaves_the_plateau_and_reinforce_beside_it():
     further = evolve(start, env, EvolveSettings(seed=0, repeats=64))
     assert env.value(further.head) >= 0.70
     stuck = evolve(start, env, EvolveSettings(seed=0, repeats=64, sigma=0.3))
-    assert env.value(stuck.head) < 0.40  # argmax does not feel steps that small
+    assert env.value(stuck.head) < 0.50  # argmax does not feel steps that small
     rival = reinforce(ZERO, env, ReinforceSettings.like(settings, ZERO))
     assert rival.rollouts == zero.rollouts
     assert env.value(rival.head) > BEST_SINGLE + 0.1

@@ -32,6 +32,10 @@ def down(messages):
     raise ServerError("nobody answers")
 
 
+def broken(messages):
+    raise ConnectionError("refused")
+
+
 def test_it_stops_when_a_verifier_accepts_and_returns_the_last_worker_s_answer():
     team = pool(a=["three", "four"], b=["no\nVERDICT: reject", "yes\nverdict: Accept."])
     done = run_turns(
@@ -89,6 +93,9 @@ def test_a_worker_that_fails_is_not_asked_again_and_the_loop_goes_on():
     done = run_turns(ASKED, team, prefers_a, most=2)
     assert [(t.worker, t.said) for t in done.turns] == [("a", None), ("b", "four")]
     assert "nobody answers" in done.turns[0].error
+    own = run_turns(ASKED, pool(a=broken, b=["four"]), prefers_a, most=2)
+    assert [(t.worker, t.said) for t in own.turns] == [("a", None), ("b", "four")]
+    assert "ConnectionError: refused" in own.turns[0].error
     assert run_turns(ASKED, pool(a=down, b=down), prefers_a).end == "nobody"
     only = run_turns(ASKED, pool(a=down, b=["four"]), lambda m: (np.array([1.0, 0]), np.array([1.0, 0, 0])))
     assert (only.end, len(only.turns)) == ("nobody", 1)

@@ -79,7 +79,9 @@ def frontier_command(
     tested = read_table(table, low=low, high=high)
     trained = None if fit is None else read_table(fit, workers=tested.workers, low=low, high=high)
     shares, chances = routers_for(routers, head, backbone, tested, trained)
-    single = None if trained is None else best_single(trained)
+    if trained is not None:
+        tested.refuse_shared(trained)
+    single = best_of_head(head) if trained is None else best_single(trained)
     report = frontier_report(tested, shares, chances=chances, calls=calls, single=single)
     if picture is not None:
         picture.write_text(
@@ -88,7 +90,7 @@ def frontier_command(
     if as_json:
         print_json(report.to_json())
         return
-    _print_report(report, fitted=trained is not None)
+    _print_report(report, fitted=single is not None)
 
 
 def _print_report(report: FrontierReport, *, fitted: bool) -> None:
@@ -110,7 +112,7 @@ def _print_report(report: FrontierReport, *, fitted: bool) -> None:
         typer.echo(f"oracle chosen on one half of the repeats, paid by the other: {report.split_oracle:.3f}")
     if not fitted:
         typer.echo(
-            "the best worker was picked on these very queries, in its favour (--fit picks it elsewhere)"
+            "votes and retries: of the worker that is best on these very queries (--fit picks it elsewhere)"
         )
     for name, area in report.area.items():
         value = "none, costs are unknown or all equal" if area is None else f"{area:.3f}"
@@ -120,6 +122,7 @@ def _print_report(report: FrontierReport, *, fitted: bool) -> None:
         typer.echo(
             f"{router.name}: regret {lost.estimate:.3f} [{lost.low:.3f}, {lost.high:.3f}] to the oracle"
         )
+        typer.echo(f"  {router.verdict.sentence}")
         if router.calibration is not None:
             c = router.calibration
             typer.echo(f"  chance of success: Brier {c.brier:.3f}, calibration error {c.error:.3f}")
@@ -159,6 +162,13 @@ def routers_for(
     return shares, chances
 
 
+def best_of_head(folder: Path | None) -> str | None:
+    """The worker that was best where a head was fitted; None without a head, or for one that does not say."""
+    from refork_methods.route.head import load_head
+
+    return None if folder is None else load_head(folder)[1].best_single
+
+
 def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested: bool) -> Shares:
     import numpy as np
 
@@ -166,7 +176,7 @@ def _of_head(folder: Path, backbone: str | None, table: OutcomeTable, *, tested:
 
     head, card = load_head(folder)
     if tested:
-        card.refuse_leaks(table.queries)
+        card.refuse_leaks(table.queries, table.texts)
     if head.format is None:
         if table.features is None:
             raise BadInput("the head reads features and the table has none", where=str(folder))
@@ -404,12 +414,20 @@ def fit_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the head and its card.")],
     backbone: Reads = None,
     tau: Annotated[
-        str, typer.Option("--tau", help="Temperature of the targets; auto: chosen on held-out queries.")
+        str,
+        typer.Option(
+            "--tau", help="Temperature of the targets; auto: chosen by folds of the fitted queries."
+        ),
     ] = "0.2",
     held_out: Annotated[
         float, typer.Option("--held-out", help="Share of queries kept for the report.")
     ] = 0.2,
-    ridge: Annotated[float, typer.Option("--ridge", help="On the mean square score.")] = 1e-4,
+    ridge: Annotated[
+        str,
+        typer.Option(
+            "--ridge", help="On the mean square score; auto: chosen by folds of the fitted queries."
+        ),
+    ] = "auto",
     svf: Annotated[bool, typer.Option("--svf", help="Move the backbone's singular values too.")] = False,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="With --svf: over the fitted queries.")] = 20,
     cold: Annotated[
@@ -437,7 +455,8 @@ def fit_command(
     from refork_methods.route.training import fit_head
 
     plan = Stage1Settings(
-        tau=None if tau == "auto" else _number(tau, "--tau"), held_out=held_out, ridge=ridge,
+        tau=None if tau == "auto" else _number(tau, "--tau"), held_out=held_out,
+        ridge=None if ridge == "auto" else _number(ridge, "--ridge"),
         uneven=uneven, cold=dict(map(_assumed, cold)), seed=seed,  # type: ignore[arg-type]
     )  # fmt: skip
     rows = read_table(existing(table), low=low, high=high)
@@ -552,13 +571,19 @@ def _print_fit(told: dict[str, Any]) -> None:
     if told["moved"] is not None:
         typer.echo(f"  singular values moved: epoch {told['moved']['best']} kept")
         for epoch, fitted, held in told["moved"]["curve"]:
-            typer.echo(
-                f"    epoch {epoch}: {fitted:.4f}" + ("" if held is None else f", held out {held:.4f}")
-            )
+            typer.echo(f"    epoch {epoch}: {fitted:.4f}, validated {held:.4f}")
+    if told["constant"]:
+        typer.echo(f"the states tell nothing that pays: the head names {told['single']} for every query")
     if (got := told["held_out"]) is not None:
         typer.echo(
-            f"held-out reward {got['chosen']:.3f}; best single worker {got['fixed']:.3f}, "
+            f"held-out reward {got['chosen']:.3f}; best single worker {told['verdict']['single']:.3f} "
+            f"({told['single']}, the best on the fitted queries), "
             f"best worker of each query {got['oracle']:.3f} (picked by the same outcomes)"
+        )
+        typer.echo(told["verdict"]["sentence"])
+    else:
+        typer.echo(
+            "no verdict: fewer than two held-out tasks have an outcome of every worker (--held-out 0.2)"
         )
     typer.echo(f"head: {told['folder']}")
 
@@ -574,6 +599,7 @@ def _print_evolved(told: dict[str, Any]) -> None:
         typer.echo(f"  {name:20} {mean:.3f}")
     for what, gap in (("start", found["reference"]), (found["rule"], found["gap"])):
         typer.echo(f"evolved minus {what}: {gap['estimate']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]")
+    typer.echo(found["verdict"]["sentence"])
     if told["rival"] is not None:
         typer.echo(f"REINFORCE had {told['rival']['rollouts']:,} rollouts")
     typer.echo(f"head: {told['folder']}")

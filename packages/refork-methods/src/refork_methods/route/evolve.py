@@ -316,7 +316,7 @@ def _open(
 @final
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Where the optimizer moves: head rows over the head's scale, then offsets over theirs, one vector."""
+    """Where the optimizer moves: rows and bias over the head's scale, offsets over theirs, one vector."""
 
     scale: float
     offset_scale: float
@@ -325,20 +325,20 @@ class _Space:
     @classmethod
     def of(cls, start: SelectionHead, plan: EvolveSettings) -> _Space:
         """The space of a head and its offsets."""
-        return cls(start.rms or 1.0, plan.offset_sigma / plan.sigma, start.weights.size)
+        return cls(start.rms or 1.0, plan.offset_sigma / plan.sigma, start.parameters.size)
 
     def first(self, start: SelectionHead) -> Float[np.ndarray, "n"]:
         """The start as a point."""
         offsets = np.zeros(0) if start.offsets is None else np.asarray(start.offsets) / self.offset_scale
-        return np.concatenate([start.weights.reshape(-1) / self.scale, offsets]).astype(np.float64)
+        return np.concatenate([start.parameters / self.scale, offsets]).astype(np.float64)
 
     def head(self, start: SelectionHead, point: Float[np.ndarray, "n"]) -> SelectionHead:
         """A point as a head."""
-        weights = (point[: self.rows] * self.scale).reshape(start.weights.shape)
+        made = start.with_parameters(point[: self.rows] * self.scale)
         if start.offsets is None:
-            return start.with_weights(weights)
+            return made
         offsets = np.maximum(point[self.rows :] * self.offset_scale, LEAST_OFFSET)
-        return start.with_weights(weights).with_offsets(start.matrices, offsets)
+        return made.with_offsets(start.matrices, offsets)
 
 
 # The plain rival of stage 2: REINFORCE with a baseline, on as many rollouts.
@@ -368,7 +368,7 @@ class ReinforceSettings:
         cls, settings: EvolveSettings, head: SelectionHead, learning_rate: float = 0.1
     ) -> ReinforceSettings:
         """As many iterations and rollouts as an evolution of the same head would take, and its seed."""
-        moved = head.weights.size + (0 if head.offsets is None else head.offsets.size)
+        moved = head.parameters.size + (0 if head.offsets is None else head.offsets.size)
         size = recombination(moved, settings.population).population
         return cls(settings.iterations, size * settings.repeats, learning_rate, settings.seed)
 
@@ -398,7 +398,7 @@ def reinforce(
     """Raise the expected reward of drawn workers by its score-function gradient.
 
     A rollout's advantage is its reward minus the mean of the others' in the batch, the same for all its
-    turns. Trains the head only: roles and offsets stay as they are.
+    turns. Trains the head and its bias only: roles and offsets stay as they are.
 
     Raises: BadInput for an environment with other workers, or a choice whose state was not seen; CannotDo for
     a head with roles.
@@ -409,25 +409,25 @@ def reinforce(
     if start.roles:
         raise CannotDo("REINFORCE trains worker rows only", hint="evolve a head with roles")
     scale = start.rms or 1.0
-    w = torch.tensor(start.weights / scale, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([w], lr=plan.learning_rate)
+    moved = torch.tensor(start.parameters / scale, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([moved], lr=plan.learning_rate)
     rewards: list[float] = []
     failed = 0
     for number in range(plan.iterations):
         progress("REINFORCE", number, plan.iterations)
         rng = np.random.default_rng([plan.seed, 3, number])
         tasks, seed = rng.integers(rollouts.size, size=plan.batch), int(rng.integers(2**31))
-        drawn = Drawn(start.with_weights(w.detach().numpy() * scale), rng, rollouts.open)
+        drawn = Drawn(start.with_parameters(moved.detach().numpy() * scale), rng, rollouts.open)
         episodes = rollouts(drawn, tasks, seed)
         _check_turns(drawn, episodes)
-        loss = _loss(w, drawn, leave_one_out(episodes.reward), scale)
+        loss = _loss(moved, drawn, leave_one_out(episodes.reward), scale)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rewards.append(float(episodes.reward.mean()))
         failed += int(episodes.failed.sum())
     progress("REINFORCE", plan.iterations, plan.iterations)
-    head = start.with_weights(w.detach().numpy() * scale)
+    head = start.with_parameters(moved.detach().numpy() * scale)
     return Reinforced(head, tuple(rewards), plan.iterations * plan.batch, failed)
 
 
@@ -449,12 +449,17 @@ def leave_one_out(rewards: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.asarray((rewards - rewards.mean()) * rewards.size / (rewards.size - 1))
 
 
-def _loss(w: torch.Tensor, drawn: Drawn, advantages: Float[np.ndarray, "n"], scale: float) -> torch.Tensor:
-    states, rows, picks = (np.concatenate(part) for part in zip(*drawn.turns, strict=True))
+def _loss(
+    moved: torch.Tensor, drawn: Drawn, advantages: Float[np.ndarray, "n"], scale: float
+) -> torch.Tensor:
+    states, which, picks = (np.concatenate(part) for part in zip(*drawn.turns, strict=True))
     # The rows are in units of the head's own scale, so that one learning rate serves every head.
-    scores = torch.as_tensor(np.asarray(states, dtype=np.float64)) @ w.T * scale
+    size = drawn.head.weights.size
+    rows = moved[:size].reshape(drawn.head.weights.shape)
+    scores = torch.as_tensor(np.asarray(states, dtype=np.float64)) @ rows.T * scale
+    scores = scores + moved[size:] * scale if drawn.head.bias is not None else scores
     closed = ~torch.as_tensor(drawn.head.mask(drawn.open))
     logs = torch.log_softmax(scores.masked_fill(closed, -torch.inf), dim=1)
     chosen = logs[torch.arange(len(picks)), torch.as_tensor(picks)]
-    loss: torch.Tensor = -(torch.as_tensor(advantages[rows]) * chosen).sum() / advantages.size
+    loss: torch.Tensor = -(torch.as_tensor(advantages[which]) * chosen).sum() / advantages.size
     return loss

@@ -26,7 +26,8 @@ from refork_methods.decide import (
     regret,
 )
 from refork_methods.decide.calibrate import Reliability, reliability
-from refork_methods.route.table import OutcomeTable, task_of
+from refork_methods.route.table import OutcomeTable
+from refork_methods.route.verdict import Verdict, against_best_single
 
 
 @final
@@ -63,16 +64,9 @@ def complete_means(table: OutcomeTable) -> Float[np.ndarray, "queries workers"]:
     return means
 
 
-def task_rows(table: OutcomeTable) -> Int[np.ndarray, "queries"]:
-    """The number of each query's task, in order of appearance."""
-    tasks = [task_of(query) for query in table.queries]
-    place = {task: i for i, task in enumerate(dict.fromkeys(tasks))}
-    return np.array([place[task] for task in tasks])
-
-
 def over_tasks(table: OutcomeTable, values: Shaped[Array, "queries"]) -> Float[np.ndarray, "tasks"]:
     """The mean of each task's queries: turns of one task are not independent."""
-    rows = task_rows(table)
+    rows = table.groups()
     return np.asarray(np.bincount(rows, values) / np.bincount(rows))
 
 
@@ -333,11 +327,12 @@ class Removal:
 @final
 @dataclass(frozen=True, slots=True)
 class RouterReport:
-    """One router on one table: its option, regret, chances, and removals."""
+    """One router on one table: its option, regret, verdict beside the best worker, chances, and removals."""
 
     name: str
     option: Option
     regret: Regret
+    verdict: Verdict
     calibration: Calibrated | None
     removals: tuple[Removal, ...]
 
@@ -371,6 +366,7 @@ class FrontierReport:
             for row, shown in zip(body["options"], body.pop(name), strict=True):
                 row[name] = shown
         for row, found in zip(body["routers"], self.routers, strict=True):
+            row["verdict"] = found.verdict.to_json()
             for removal, one in zip(row["removals"], found.removals, strict=True):
                 removal["loss"] = one.loss
         return body
@@ -426,8 +422,8 @@ def frontier_report(
 
     ``routers`` are probabilities [queries, workers] in the order of the table; what is measured is argmax, as
     served. ``chances`` turn a router's probability into a chance of success (see :func:`success_chance`,
-    fitted on other queries). ``single`` is the best worker chosen elsewhere; None picks it here, in its
-    favour.
+    fitted on other queries). ``single`` is the best worker chosen elsewhere; None picks it here: for votes
+    and retries in its favour, for a router's verdict by the other tasks.
 
     Raises: BadInput for a table that lacks outcomes (every query needs every worker), routers that do not fit
     it, or names given twice.
@@ -446,7 +442,14 @@ def frontier_report(
         RouterReport(
             name,
             option,
-            regret(means, p.argmax(axis=1), groups=task_rows(table)),
+            regret(means, p.argmax(axis=1), groups=table.groups()),
+            against_best_single(
+                means,
+                p.argmax(axis=1),
+                table.workers,
+                table.groups(),
+                single=None if single is None else table.workers.index(single),
+            ),
             _calibrated(p, table, (chances or {}).get(name)),
             tuple(removals(table, p)),
         )

@@ -30,14 +30,16 @@ def softmax(scores: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionHead:
-    """A bias-free map ``weights`` [L + roles, d]: the first L rows score workers, the others roles.
+    """A map ``weights`` [L + roles, d] and ``bias`` [L + roles]: the first L rows score workers, then roles.
 
-    Workers and roles are two independent softmaxes over the same state. ``format`` and ``backbone`` (the
+    ``bias`` None is the published head, which has none. Workers and roles are two independent softmaxes over
+    the same state. ``format`` and ``backbone`` (the
     digest of its weights) say whose states these are; None where the states are plain features of a table.
     ``offsets`` are singular-value offsets of that backbone's ``matrices``, None where it is as it was.
 
     Raises: BadInput for shapes that do not fit, weights that are not finite, names given twice, one worker.
-    Source: arXiv:2606.21228 (workers), arXiv:2512.04695 (three role rows).
+    Source: arXiv:2606.21228 (workers), arXiv:2512.04695 (three role rows). Their head has no bias: where
+    states tell nothing, ours can still name the worker that is best over all.
     """
 
     weights: Float[np.ndarray, "rows d"]
@@ -47,6 +49,7 @@ class SelectionHead:
     backbone: str | None = None
     matrices: tuple[str, ...] = ()
     offsets: Float[np.ndarray, "offsets"] | None = None
+    bias: Float[np.ndarray, "rows"] | None = None
 
     def __post_init__(self) -> None:
         if len(self.workers) < 2:
@@ -57,7 +60,9 @@ class SelectionHead:
         shape = self.weights.shape
         if len(shape) != 2 or shape[0] != len(self.workers) + len(self.roles) or shape[1] < 1:
             raise BadInput(f"weights {shape} for {len(self.workers)} workers and {len(self.roles)} roles")
-        if not np.isfinite(self.weights).all():
+        if self.bias is not None and self.bias.shape != shape[:1]:
+            raise BadInput(f"a bias {self.bias.shape} for {shape[0]} rows of weights")
+        if not np.isfinite(self.parameters).all():
             raise BadInput("the head's weights are not finite")
         if (self.offsets is None) != (not self.matrices):
             raise BadInput("offsets and the matrices they belong to go together")
@@ -69,7 +74,7 @@ class SelectionHead:
 
     @property
     def digest(self) -> str:
-        """Sha256 (hex) of weights and offsets: name, type, shape and bytes of each."""
+        """Sha256 (hex) of weights, bias and offsets: name, type, shape and bytes of each."""
         found = hashlib.sha256()
         for name, array in self.tensors().items():
             # Name, type and shape as well: the bytes alone do not tell one shape from another.
@@ -78,8 +83,8 @@ class SelectionHead:
         return found.hexdigest()
 
     def tensors(self) -> dict[str, Float[np.ndarray, "..."]]:
-        """Weights and offsets as they are stored, float64."""
-        named = {"head": self.weights, "offsets": self.offsets}
+        """Weights, bias and offsets as they are stored, float64."""
+        named = {"head": self.weights, "bias": self.bias, "offsets": self.offsets}
         return {
             name: np.ascontiguousarray(array, dtype=np.float64)
             for name, array in named.items()
@@ -92,9 +97,16 @@ class SelectionHead:
         return int(self.weights.shape[1])
 
     @property
+    def parameters(self) -> Float[np.ndarray, "n"]:
+        """All weights row by row, then the bias: what a training moves."""
+        bias = () if self.bias is None else self.bias
+        return np.concatenate([np.asarray(self.weights, dtype=np.float64).reshape(-1), bias])
+
+    @property
     def rms(self) -> float:
-        """Root mean square of the weights."""
-        return float(np.sqrt(np.mean(np.square(self.weights))))
+        """Root mean square of the weights; of the bias where all of them are 0."""
+        used = self.weights if self.bias is None or self.weights.any() else self.bias
+        return float(np.sqrt(np.mean(np.square(used))))
 
     def scores(self, states: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n rows"]:
         """Scores of all rows. Raises BadInput for states of another width or not finite."""
@@ -105,7 +117,8 @@ class SelectionHead:
             raise BadInput(
                 "a state is not finite", where=f"row {int((~np.isfinite(h)).any(axis=1).argmax())}"
             )
-        return np.asarray(h @ np.asarray(self.weights, dtype=np.float64).T)
+        bias = 0.0 if self.bias is None else self.bias
+        return np.asarray(h @ np.asarray(self.weights, dtype=np.float64).T + bias)
 
     def probabilities(
         self,
@@ -184,6 +197,13 @@ class SelectionHead:
         """The same head with other weights."""
         return replace(self, weights=np.asarray(weights, dtype=np.float64))
 
+    def with_parameters(self, vector: Float[np.ndarray, "n"]) -> SelectionHead:
+        """The same head with other weights, and another bias where it has one."""
+        size = self.weights.size
+        weights = np.asarray(vector[:size], dtype=np.float64).reshape(self.weights.shape)
+        bias = None if self.bias is None else np.asarray(vector[size:], dtype=np.float64)
+        return replace(self, weights=weights, bias=bias)
+
     def with_offsets(
         self, matrices: Sequence[str], offsets: Float[np.ndarray, "offsets"] | None
     ) -> SelectionHead:
@@ -203,7 +223,8 @@ class HeadCard:
     """What belongs to a head beside its numbers.
 
     ``measured`` are the workers' own mean rewards in the table it was fitted on, over tasks; None for one
-    started cold. ``queries`` are digests of the tasks of the fitted queries: none of theirs is ever a test.
+    started cold. ``queries`` are digests of the tasks of the fitted queries, ``texts`` of their texts: none
+    of theirs is ever a test. ``best_single`` is the worker that was best on them, None where not known.
     ``fit`` tells how it was trained and what came out.
     """
 
@@ -211,6 +232,8 @@ class HeadCard:
     roles: tuple[str, ...] = ()
     measured: dict[str, Interval | None] = field(default_factory=dict)
     queries: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    best_single: str | None = None
     fit: Json = field(default_factory=dict)
     backbone_name: str | None = None
     backbone: str | None = None
@@ -220,13 +243,17 @@ class HeadCard:
     digest: str | None = None
     version: int = VERSION
 
-    def refuse_leaks(self, queries: Collection[str]) -> None:
-        """Refuse to be tested on what it was fitted on.
+    def refuse_leaks(self, queries: Sequence[str], texts: Sequence[str | None] | None = None) -> None:
+        """Refuse to be tested on what it was fitted on: a task of it, or a text.
 
         Raises: BadInput naming a query that is on both sides.
         """
-        known = set(self.queries)
-        leaked = sorted(name for name in queries if query_digest(name) in known)
+        known, read = set(self.queries), set(self.texts)
+        leaked = sorted(
+            name
+            for name, text in zip(queries, texts or (None,) * len(queries), strict=True)
+            if query_digest(name) in known or (text and text_digest(text) in read)
+        )
         if leaked:
             raise BadInput(
                 f"{len(leaked)} of {len(queries)} test queries were fitted on, first {leaked[0]!r}",
@@ -237,6 +264,11 @@ class HeadCard:
 def query_digest(name: str) -> str:
     """Short digest of the task that a query belongs to, 16 hex digits."""
     return content_hash(task_of(name))[:16]
+
+
+def text_digest(text: str) -> str:
+    """Short digest of a query's text, 16 hex digits."""
+    return content_hash(text)[:16]
 
 
 def measured(table: OutcomeTable) -> dict[str, Interval | None]:
@@ -269,8 +301,9 @@ def save_head(folder: Path, head: SelectionHead, card: HeadCard) -> HeadCard:
     from safetensors.numpy import save
 
     written = HeadCard(
-        head.workers, head.roles, card.measured, card.queries, card.fit, card.backbone_name, head.backbone,
-        head.format, head.format.digest if head.format is not None else None, head.matrices, head.digest,
+        head.workers, head.roles, card.measured, card.queries, card.texts, card.best_single, card.fit,
+        card.backbone_name, head.backbone, head.format,
+        head.format.digest if head.format is not None else None, head.matrices, head.digest,
     )  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -305,7 +338,7 @@ def load_head(folder: Path) -> tuple[SelectionHead, HeadCard]:
         raise Mismatch("the card's format was changed, or is of another version", where=where)
     head = SelectionHead(
         tensors["head"], card.workers, card.roles, card.format, card.backbone, card.matrices,
-        tensors.get("offsets"),
+        tensors.get("offsets"), tensors.get("bias"),
     )  # fmt: skip
     if head.digest != card.digest:
         raise Mismatch("the head's tensors are not those its card was written with", where=where)

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Shaped
 from pydantic import BaseModel, ConfigDict, Field
 
 from refork.chat import ChatModel, PolicyChat, Reply
-from refork.errors import BadInput, CannotDo
-from refork.plain import from_json
+from refork.errors import BadInput, CannotDo, ReforkError, ServerError, UserError
+from refork.plain import from_json, to_json
 from refork.policies.base import Cost, Policy, Sampling
 from refork.policies.open import open_policy
 from refork.stats.results import Array
@@ -212,19 +212,55 @@ class WorkerPool:
     def call(
         self, name: str, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0
     ) -> Reply:
-        """Ask one worker.
+        """Ask one worker. Whatever it raises itself is that it gave no answer, and ends nothing else.
 
         Raises:
             BadInput: there is no such worker.
             CannotDo: it has opted out, or is only a name.
-            ServerError: it gave no answer.
+            ServerError: it gave no answer, or something else than a reply.
         """
         worker = self[name]
         if name in self.opted_out:
             raise CannotDo(
                 f"worker {name!r} has opted out and is not called", hint=f"open: {', '.join(self.open)}"
             )
-        return worker.asked().reply(messages, tools=tools, draw=draw)
+        model = worker.asked()
+        try:
+            said = model.reply(messages, tools=tools, draw=draw)
+        except Exception as error:  # a worker is the user's code or somebody's client: it may raise anything
+            raise no_answer(error, name) from error
+        if not isinstance(said, Reply) or not isinstance(said.message, dict):
+            raise ServerError(f"what it gave is no reply but {type(said).__name__}", where=f"worker {name}")
+        return said
+
+    @property
+    def identity(self) -> list[Json]:
+        """How each worker answers and is paid, as JSON: what a record of runs with it depends on."""
+        return [_identity(one) for one in self.workers]
+
+
+def _identity(one: Worker) -> Any:
+    body = [
+        one.name, one.policy.card.to_json() if one.policy is not None else None,
+        to_json(one.price) if one.price is not None else None,
+        one.settings.to_json() if one.settings is not None else None,
+    ]  # fmt: skip
+    # A chat model is known by its name alone; where there is none, the list is as it always was.
+    return body if one.chat is None else [*body, one.chat.name]
+
+
+def wrongly_asked(error: Exception) -> bool:
+    """Whether an error is about what was asked for, and not that a worker gave no answer."""
+    return isinstance(error, ReforkError) and not isinstance(error, ServerError)
+
+
+def no_answer(error: Exception, worker: str) -> ServerError:
+    """A worker's own error as the one that callers expect: itself where it is that, else with its kind."""
+    if isinstance(error, ServerError):
+        return error
+    if isinstance(error, UserError):
+        return ServerError(error.what, where=error.where or f"worker {worker}", hint=error.hint)
+    return ServerError(f"{type(error).__name__}: {error}", where=f"worker {worker}")
 
 
 # The pool file: workers, their prices and who has opted out, as TOML.

@@ -26,6 +26,7 @@ from refork.policies.chat import Codec
 from refork.policies.renderable import codec_of
 from refork.sampling.noise import stream_of
 from refork.types import FloatArray, IntArray, Json, Message, token_array
+from refork_methods.route.pool import no_answer, wrongly_asked
 
 
 @final
@@ -125,7 +126,8 @@ class Relay:
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
         """Draw one continuation per request, each by the member that the rule names.
 
-        A member that fails as a whole gives errors for its own requests; the others' turns stand.
+        A member that fails as a whole, whatever it raises, gives errors for its own requests; the others'
+        turns stand.
 
         Raises:
             BadInput: the rule names nobody, or not one for every request.
@@ -151,11 +153,14 @@ class Relay:
                     open_.remove(index)
                     by = self._speaker(turns[index], sampling)
                     yield self._as_said(replace(said, index=index, by=by))
-            except ServerError as error:
+            except Exception as raised:  # a member may be the user's own code
+                if wrongly_asked(raised):
+                    raise
+                error = no_answer(raised, name)
                 refused.append(error)
                 # Nobody answered: that is the run's failure, and no data.
                 if len(refused) == len(groups):
-                    raise
+                    raise error from raised
                 for index in sorted(open_):
                     by = self._speaker(turns[index], sampling)
                     yield Continuation(index, token_array([]), "", "error", error=str(error), by=by)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, prepare, run_jobs
 from refork.growing.plant import plant
-from refork.plain import content_hash, to_json
+from refork.plain import content_hash
 from refork.policies.base import Request, Sampling
 from refork.registry import part
 from refork.sampling.noise import stream_of
@@ -250,16 +250,8 @@ class TreeRollouts:
 
     def _digest(self) -> str:
         """Of the world with its rewards, the tasks, and how each worker answers and is paid."""
-        workers = [
-            [
-                one.name, one.policy.card.to_json() if one.policy is not None else None,
-                to_json(one.price) if one.price is not None else None,
-                one.settings.to_json() if one.settings is not None else None,
-            ]
-            for one in self.pool.workers
-        ]  # fmt: skip
         tasks = [one.id for one in self._tasks]
-        return content_hash([self._world.version, tasks, self._settings.to_json(), workers])
+        return content_hash([self._world.version, tasks, self._settings.to_json(), self.pool.identity])
 
     def __call__(self, router: Router, tasks: Int[np.ndarray, "n"], seed: int) -> Episodes:
         """One recorded run of each task. Raises CannotDo where all of them fail."""

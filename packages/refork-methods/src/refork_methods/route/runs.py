@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refork.errors import BadInput, CannotDo, ServerError
+from refork.errors import BadInput, CannotDo
 from refork.forking import Fork
 from refork.forking.context import conversation
 from refork.growing.rollouts import Group, grow
@@ -19,7 +19,7 @@ from refork.tree.score import DrawRecord
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.base import Task, World
-from refork_methods.route.pool import WorkerPool
+from refork_methods.route.pool import WorkerPool, no_answer, wrongly_asked
 from refork_methods.route.relay import Relay, Rule, Voice, by_chance
 from refork_methods.route.table import Outcome, OutcomeTable
 
@@ -151,8 +151,11 @@ def label_alone(
                 tree, voice.policy, world, tasks,
                 draws=draws, settings=voice.settings or settings or Sampling(), seed=seed, progress=progress,
             )  # fmt: skip
-        except ServerError as error:  # one worker that is down is not the end of the others
-            failures += [Failure(t.id, name, draw, str(error)) for t in tasks for draw in range(draws)]
+        except Exception as error:  # one worker that is down, by whatever error, is not the end of the others
+            if wrongly_asked(error):
+                raise
+            why = str(no_answer(error, name))
+            failures += [Failure(t.id, name, draw, why) for t in tasks for draw in range(draws)]
             continue
         for group in groups:
             text = raw_lines(conversation(tree.path(group.root)).messages)

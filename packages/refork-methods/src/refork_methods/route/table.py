@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+import networkx as nx
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
@@ -268,17 +269,46 @@ class OutcomeTable:
         )
 
     def split(self, rng: np.random.Generator, share: float = 0.2) -> tuple[OutcomeTable, OutcomeTable]:
-        """Two tables with no task in common: for the fit, and (``share`` of the tasks) for the test.
+        """Two tables with no task or text in common: for the fit, and (``share`` of the tasks) for the test.
 
         Raises: BadInput where either would be empty.
         """
-        tasks = list(dict.fromkeys(map(task_of, self.queries)))
-        count = round(share * len(tasks))
-        if not 0 < count < len(tasks):
-            raise BadInput(f"a share of {share} of {len(tasks)} tasks leaves one part empty")
-        test = {tasks[i] for i in rng.permutation(len(tasks))[:count]}
-        held = {query for query in self.queries if task_of(query) in test}
+        groups = self.groups()
+        tasks = int(groups.max()) + 1
+        count = round(share * tasks)
+        if not 0 < count < tasks:
+            raise BadInput(f"a share of {share} of {tasks} tasks leaves one part empty")
+        test = np.isin(groups, rng.permutation(tasks)[:count])
+        held = {query for query, out in zip(self.queries, test, strict=True) if out}
         return self.select(set(self.queries) - held), self.select(held)
+
+    def groups(self) -> Int[np.ndarray, "queries"]:
+        """The number of what each query stays together with: those of one task, and those of equal text."""
+        together = nx.Graph()
+        for i, query in enumerate(self.queries):
+            together.add_edge(i, ("task", task_of(query)))
+            if self.texts is not None and self.texts[i]:
+                together.add_edge(i, ("text", self.texts[i]))
+        found = np.empty(len(self.queries), dtype=np.int64)
+        # In order of each part's first query, so that numbers do not depend on how a graph is walked.
+        parts = [
+            sorted(one for one in part if isinstance(one, int)) for part in nx.connected_components(together)
+        ]
+        for number, part in enumerate(sorted(parts)):
+            found[part] = number
+        return found
+
+    def refuse_shared(self, other: OutcomeTable) -> None:
+        """Refuse to choose on ``other`` what is measured here. Raises BadInput for a shared task or text."""
+        tasks, texts = set(map(task_of, other.queries)), set(other.texts or ()) - {None, ""}
+        mine = zip(self.queries, self.texts or (None,) * len(self.queries), strict=True)
+        shared = sorted(name for name, text in mine if task_of(name) in tasks or text in texts)
+        if shared:
+            raise BadInput(
+                f"{len(shared)} of {len(self.queries)} queries are of tasks or texts of the other table, "
+                f"first {shared[0]!r}",
+                hint="test on queries that nothing was chosen on",
+            )
 
     def check_fit(
         self,

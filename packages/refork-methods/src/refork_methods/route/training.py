@@ -14,13 +14,14 @@ from refork.errors import BadInput
 from refork.plain import to_json
 from refork.progress import Progress, silent
 from refork.types import Json
-from refork_methods.decide import BestRule, against_rules
+from refork_methods.decide import BestRule, Regret, against_rules
 from refork_methods.route.backbone import RouterBackbone
 from refork_methods.route.evolve import EvolveSettings, ReinforceSettings, evolve, reinforce
-from refork_methods.route.head import HeadCard, SelectionHead, measured, query_digest, save_head
+from refork_methods.route.head import HeadCard, SelectionHead, measured, query_digest, save_head, text_digest
 from refork_methods.route.rollouts import Greedy, Rollouts, Router
 from refork_methods.route.stage1 import JointSettings, Stage1, Stage1Settings, fit_joint, fit_stage1
 from refork_methods.route.table import OutcomeTable
+from refork_methods.route.verdict import Verdict, paired_with_best
 
 
 @final
@@ -59,6 +60,7 @@ def fit_head(
     """
     plan = settings or Stage1Settings()
     moved: Json | None = None
+    shown: tuple[Regret | None, Verdict | None] | None = None
     if backbone is None:
         if joint is not None:
             raise BadInput("singular values are moved in a backbone", hint="name one")
@@ -70,10 +72,17 @@ def fit_head(
             table.check_fit(tests=tests, cold=tuple(plan.cold), uneven=True)
             both = fit_joint(table, backbone, texts, plan, joint, progress=progress)
             plain, head, moved = both.plain, both.head, both.to_json()
+            shown = both.regret, both.verdict
         else:
             plain = fit_stage1(table, backbone.states(texts, progress), plan, tests=tests)
             head = plain.head.on(backbone)
-    report = {**plain.to_json(), "moved": moved}
+    # What is told is of the head that is written, with its offsets where it has some.
+    lost, verdict = shown or (plain.regret, plain.verdict)
+    report = plain.to_json() | {
+        "held_out": None if lost is None else to_json(lost),
+        "verdict": None if verdict is None else verdict.to_json(),
+        "moved": moved,
+    }
     written = save_head(folder, head, _card(table, plain, plan, backbone, report))
     return report | {
         "folder": str(folder),
@@ -93,11 +102,14 @@ def _texts(table: OutcomeTable) -> list[str]:
 def _card(
     table: OutcomeTable, plain: Stage1, plan: Stage1Settings, backbone: RouterBackbone | None, report: Json
 ) -> HeadCard:
-    scores = measured(table.select(plain.fitted)) | dict.fromkeys(plan.cold)
+    fitted = table.select(plain.fitted)
+    scores = measured(fitted) | dict.fromkeys(plan.cold)
     return HeadCard(
         plain.head.workers,
         measured={name: scores.get(name) for name in plain.head.workers},
         queries=tuple(sorted({query_digest(name) for name in plain.fitted})),
+        texts=tuple(sorted({text_digest(text) for text in fitted.texts or () if text})),
+        best_single=plain.single,
         fit={"stage": 1, "settings": to_json(plan), "result": report},
         backbone_name=backbone.policy.card.name if backbone is not None else None,
     )
@@ -141,12 +153,13 @@ def train_route(
 def trial(heads: dict[str, SelectionHead], tests: Rollouts, runs: int, seed: int) -> Json:
     """Mean rewards of heads and of single workers on the same tasks with the same luck.
 
-    ``gap`` is the first head's to the best of all others, ``reference`` to the second head.
+    ``gap`` is the first head's to the best of all others, ``reference`` to the second head; ``verdict`` is
+    the first head's beside the best single worker, picked for each task by the other tasks.
 
-    Raises: BadInput for fewer than two runs.
+    Raises: BadInput for fewer than two runs or tasks.
     """
-    if runs < 2:
-        raise BadInput(f"a trial of {runs} runs has no interval", hint="two or more")
+    if min(runs, tests.size) < 2:
+        raise BadInput(f"a trial of {runs} runs of {tests.size} tasks has no interval", hint="two or more")
     # All tasks come once before any comes again.
     tasks = np.arange(runs) % tests.size
     names = list(heads)
@@ -160,4 +173,8 @@ def trial(heads: dict[str, SelectionHead], tests: Rollouts, runs: int, seed: int
     found: BestRule = against_rules(
         rewards[names[0]], rules, np.random.default_rng([seed, 6]), reference=names[1], resamples=2000
     )
-    return {"runs": runs, **to_json(found)}
+    single = {w: rewards[f"always {w}"] for w in tests.workers if f"always {w}" in rewards}
+    verdict = paired_with_best(
+        rewards[names[0]], np.stack(list(single.values()), axis=1), list(single), tasks
+    )
+    return {"runs": runs, **to_json(found), "verdict": verdict.to_json()}

@@ -191,3 +191,38 @@ def test_two_tools_of_one_name_are_refused() -> None:
     twice = [Tool("look", lambda arguments: "")] * 2
     with pytest.raises(BadInput, match="one name"):
         execute(Plan(("A",), ("go",), ((),)), pool_of(echo("A"), echo("B")), tools=twice)
+
+
+@pytest.mark.parametrize(
+    "raised", [ConnectionError("refused"), ValueError("no such key"), KeyError("x"), CannotDo("too long")]
+)
+def test_whatever_a_worker_raises_is_its_steps_failure(raised: Exception) -> None:
+    def fails(messages: Sequence[Message]) -> str:
+        raise raised
+
+    pool = pool_of(echo("A"), ScriptedChat(fails, "B"))
+    done = execute(Plan(("B", "A", "A"), ("one", "two", "three"), ((), (1,), ())), pool)
+    assert [step.output for step in done.steps] == [None, None, "A:three"]
+    assert str(raised.args[0]).split("\n")[0] in str(done.steps[0].error)
+    assert isinstance(raised, CannotDo) or type(raised).__name__ in str(done.steps[0].error)
+    assert "needs the answer of step 1" in str(done.steps[1].error)
+
+
+class Odd:
+    """Answers with something else than a reply."""
+
+    name = "B"
+
+    def reply(self, messages: Sequence[Message], *, tools: Sequence[Json] = (), draw: int = 0) -> Reply:
+        return "text"  # type: ignore[return-value]
+
+
+def test_what_is_no_reply_is_a_failure_and_so_are_calls_that_are_none() -> None:
+    pool = WorkerPool((Worker("A", chat=echo("A")), Worker("B", chat=Odd())))
+    done = execute(Plan(("B",), ("one",), ((),)), pool)
+    assert "no reply but str" in str(done.steps[0].error)
+    odd: list[Json] = [
+        {"role": "assistant", "content": "", "tool_calls": calls} for calls in ([3], [{"function": "f"}])
+    ]
+    pool = pool_of(ScriptedChat([*odd, "done"], "A"), echo("B"))
+    assert execute(Plan(("A",), ("one",), ((),)), pool, tools=[Tool("f", str)]).answer == "done"

@@ -17,7 +17,7 @@ from refork.worlds.dice import split_of
 from refork_methods.route.conduct.coins import Coins
 from refork_methods.route.conduct.evaluate import Written, evaluate, expected_quality, written_plans
 from refork_methods.route.conduct.world import ConductWorld, FileQueries, Query, Reward
-from refork_methods.route.pool import Worker, WorkerPool
+from refork_methods.route.pool import Price, Worker, WorkerPool
 from refork_testbed.trials.conducting import Expressions, expression_pool
 from refork_testbed.worlds.expressions import SKILLS, closed_forms
 
@@ -40,6 +40,47 @@ def test_it_is_a_world_with_episodes() -> None:
     assert task.prompt == f"A,B,C,D\n{task.data['query']['text']}"
     assert (WORLD.name, WORLD.max_turns, WORLD.deterministic) == ("conduct:expressions", 1, False)
     assert ConductWorld(Expressions(), expression_pool(), Reward(0.05)).version != WORLD.version
+
+
+def test_prices_and_workers_are_part_of_the_version() -> None:
+    def world(price: Price | None, name: str = "m") -> ConductWorld:
+        chats = [ScriptedChat(lambda m: "99", who) for who in (name, "n")]
+        pool = (Worker("A", chat=chats[0], price=price), Worker("B", chat=chats[1]))
+        return ConductWorld(Expressions(), WorkerPool(pool), Reward(per_money=0.1))
+
+    worlds = [
+        world(None),
+        world(Price(0, 0, 0)),
+        world(Price(0, 0, 1)),
+        world(Price(1, 0, 0)),
+        world(None, "o"),
+    ]
+    assert len({one.version for one in worlds}) == 5
+    assert world(Price(0, 0, 1)).version == worlds[2].version
+
+
+def test_another_text_or_answer_is_another_task() -> None:
+    rows = [{"query": "2+2", "answer": "4"}, {"query": "2+2", "answer": "5"}, {"query": "2+3", "answer": "4"}]
+    ids = set()
+    for row in [*rows, rows[0]]:
+        queries = FileQueries([row], "file")
+        world = ConductWorld(queries, ONES)
+        (query,) = queries.draw(split_of(str(row["query"])), 1, 0)
+        ids.add(world.task(query).id)
+    assert len(ids) == 3
+
+
+def test_a_worker_that_raises_leaves_a_plan_ungraded_also_below_the_conductor_itself() -> None:
+    def fails(messages: Sequence[Message]) -> str:
+        raise ConnectionError("refused")
+
+    pool = WorkerPool(
+        (Worker("A", chat=ScriptedChat(fails, "A")), Worker("B", chat=ScriptedChat(["9"], "B")))
+    )
+    world = ConductWorld(Expressions(), pool, rounds=2)
+    seen = world.start(task_of("3+4*2", world), 0).step("[A][3+4*2][[]]")
+    assert (seen.done, seen.reward, seen.info["runs"]) == (True, None, True)
+    assert "ConnectionError: refused" in str(seen.info["errors"])
 
 
 @pytest.mark.parametrize(

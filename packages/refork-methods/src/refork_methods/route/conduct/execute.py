@@ -284,7 +284,8 @@ def execute(
     Without ``memory`` a step's context is exactly what its access list grants. What is shown stands as
     turns before the subtask: each earlier subtask as the user's, its output as the assistant's. A step that
     sees a failed one is not run; a failure ends nothing else. ``draw`` numbers repeated runs; each step has a
-    draw of its own, so a worker asked twice is not bound to its first answer. ``cache`` remembers replies of
+    draw of its own, so a worker asked twice is not bound to its first answer. Whatever a worker raises is its
+    step's failure. ``cache`` remembers replies of
     all workers but those ``uncached``.
 
     Raises:
@@ -356,8 +357,8 @@ class _Run:
                 if said[-1].finish == "error":
                     error = said[-1].text or "the answer is an error"
                     break
-                calls = said[-1].message.get("tool_calls") or []
-                if not calls:
+                calls = said[-1].message.get("tool_calls")
+                if not isinstance(calls, list) or not calls:
                     output = said[-1].text
                     break
                 messages.append(said[-1].message)
@@ -393,7 +394,10 @@ class _Run:
 
     def _use(self, call: Json, used: list[ToolRecord]) -> Message:
         """Run one tool call; a fault is the tool's answer."""
-        asked = call.get("function") or {}
+        # Calls are a model's words: any of this may be of another kind than it should be.
+        call = call if isinstance(call, dict) else {}
+        asked = call.get("function")
+        asked = asked if isinstance(asked, dict) else {}
         name, given = str(asked.get("name") or ""), asked.get("arguments") or {}
         try:
             arguments = json.loads(given) if isinstance(given, str) else given

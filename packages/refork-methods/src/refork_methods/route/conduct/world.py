@@ -170,16 +170,19 @@ class Reward:
 _ON_THE_ROLLOUT = Cost(0, 0, 0.0, 0.0)
 
 
-class _NeedsPlan(Exception):
-    """A step asks the conductor, and it has not said that plan yet."""
+class _NeedsPlan(BaseException):
+    """A step asks the conductor, and it has not said that plan yet.
+
+    No error of a worker, though it passes through one: hence no ``Exception``, which a pool makes data of.
+    """
 
     def __init__(self, query: str, rounds: int) -> None:
         self.query, self.rounds = query, rounds
         super().__init__(query)
 
 
-class _Refused(Exception):
-    """A plan cannot run."""
+class _Refused(BaseException):
+    """A plan cannot run; passes through workers as the other one does."""
 
 
 @final
@@ -320,7 +323,7 @@ class ConductWorld:
     @property
     def version(self) -> str:
         """Of the code, and of all that decides what a plan earns."""
-        return "1-" + digest(self.reward.to_json(), self.pool.names, self.rounds, self.most)[:8]
+        return "2-" + digest(self.reward.to_json(), self.pool.identity, self.rounds, self.most)[:8]
 
     @property
     def max_turns(self) -> int:
@@ -338,8 +341,8 @@ class ConductWorld:
         if self.sizes and rng is not None:
             pool = pool.subset(rng, self.sizes[int(rng.integers(len(self.sizes)))])
         prompt = asked(query.text, self.offered(pool.open, self.rounds))
-        # The workers on offer are part of the task: the same query with others is another task.
-        name = digest(self.name, query.id, pool.open)[:12]
+        # Text and answer are part of the task, and the workers on offer: an id says nothing of another file.
+        name = digest(self.name, query_to_json(query), pool.open)[:12]
         data = {"query": query_to_json(query), "open": list(pool.open)}
         return Task(f"{self.name}/{name}", self.name, query.split, prompt, data)
 
