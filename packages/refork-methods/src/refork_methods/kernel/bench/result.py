@@ -40,7 +40,9 @@ class Evaluated:
     ``samples`` each is one of the candidate's. ``speedup``: the ratio of both minima; ``low`` to ``high`` its
     95 % bootstrap interval over the pairs of samples. ``noise``: the machine's widest ratio between two runs
     of the same program. ``cheat`` names the trick that a failure looks like. ``calls`` per sample, each on
-    inputs of its own. None: not measured.
+    inputs of its own. None: not measured. ``warm`` with its interval: the same ratio for calls that find their
+    arrays in the caches. ``sizes``: other ones that it was found right at. ``overlaps``: arrays on which
+    it differs from the original where they overlap.
     """
 
     ok: bool
@@ -56,19 +58,39 @@ class Evaluated:
     noise: float | None = None
     cheat: str = ""
     calls: int | None = None
+    warm: float | None = None
+    warm_low: float | None = None
+    warm_high: float | None = None
+    sizes: tuple[str, ...] = ()
+    overlaps: tuple[str, ...] = ()
 
     @property
     def faster(self) -> bool:
-        """Whether it stands, and is faster than the original by more than chance and the machine's noise."""
-        if not self.ok or self.speedup is None or self.low is None:
+        """Whether it stands, and is faster than the original by more than chance and the machine's noise.
+
+        With cold caches; and with warm ones not slower, by chance's measure or by the noise's.
+        """
+        if not self.ok or self.speedup is None or self.low is None or self.slower_warm:
             return False
         # The interval of a minimum is too narrow where samples are few, so the gain must beat the noise as
         # well.
         return self.low > 1 and self.speedup > (self.noise or 1.0)
 
+    @property
+    def slower_warm(self) -> bool:
+        """Whether calls that find their arrays in the caches take longer than the original's."""
+        if self.warm is None:
+            return False
+        return self.warm < 1 / (self.noise or 1.0) or (self.warm_high is not None and self.warm_high < 1)
+
+    @property
+    def least(self) -> float | None:
+        """The lesser of the speed-ups with cold and with warm caches: what a search is after."""
+        return self.speedup if self.speedup is None or self.warm is None else min(self.speedup, self.warm)
+
     def to_json(self) -> Json:
         """Plain JSON; an infinite error is the text ``inf``."""
-        told = asdict(self) | {"samples": list(self.samples)}
+        told = asdict(self) | {name: list(getattr(self, name)) for name in ("samples", "sizes", "overlaps")}
         return told | ({"error": "inf"} if self.error == math.inf else {})
 
     @classmethod
@@ -79,7 +101,16 @@ class Evaluated:
             BadInput: other data, or a time or speed-up that is not above 0.
         """
         found = from_json(cls, data, where)
-        for name in ("seconds", "reference_seconds", "speedup", "low", "high"):
+        for name in (
+            "seconds",
+            "reference_seconds",
+            "speedup",
+            "low",
+            "high",
+            "warm",
+            "warm_low",
+            "warm_high",
+        ):
             value = getattr(found, name)
             if value is not None and not 0 < value < math.inf:
                 raise BadInput(f"{name} is {value}", where=where, hint="above 0 and finite, or null")

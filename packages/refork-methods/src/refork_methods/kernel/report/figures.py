@@ -268,9 +268,9 @@ def gain_over(parent: SearchNode, child: SearchNode) -> float | None:
     in between does not count.
     """
     before, after = parent.evaluated, child.evaluated
-    if not (before.ok and after.ok and before.speedup and after.speedup):
+    if not (before.ok and after.ok and before.least and after.least):
         return None
-    return after.speedup / before.speedup
+    return after.least / before.least
 
 
 def roof_position(seconds: float | None, search: Search) -> RoofPosition | None:
@@ -302,7 +302,7 @@ def _timing(search: Search, best: int, shown: Evaluated) -> Timing:
     noise = shown.noise or (None if search.ceilings is None else search.ceilings.noise)
     beyond = None
     if noise is not None and shown.low is not None and shown.speedup is not None:
-        beyond = shown.low > 1 and shown.speedup > noise
+        beyond = shown.low > 1 and shown.speedup > noise and not shown.slower_warm
     return Timing(
         best, shown.seconds, shown.reference_seconds, shown.speedup, shown.low, shown.high,
         len(shown.samples), shown.error, shown is search.final, beyond,

@@ -102,6 +102,9 @@ def _set_first(stmt: Stmt, declared: Declare) -> Loop | None:
     if not isinstance(stmt, Loop) or name in names(stmt.lower) | names(stmt.upper):
         return None
     users = [s for s in stmt.body if _mentions(s, name)]
+    # Its own counter has the name: the variable is another one.
+    if not users:
+        return None
     match users[0]:
         case Assign(target=Name(id=target), op="=", value=value) if target == name and name not in names(
             value

@@ -79,8 +79,8 @@ def granted_by(nodes: Sequence[SearchNode], number: int) -> tuple[str, ...]:
 
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:
     """The right kernels with the largest measured speed-ups, the oldest of equals first; ``most`` of them."""
-    right = [node for node in nodes if node.evaluated.ok and node.evaluated.speedup is not None]
-    return sorted(right, key=lambda node: (-(node.evaluated.speedup or 0.0), node.number))[:most]
+    right = [node for node in nodes if node.evaluated.ok and node.evaluated.least is not None]
+    return sorted(right, key=lambda node: (-(node.evaluated.least or 0.0), node.number))[:most]
 
 
 SEARCH, ROUNDS, NODES, FINDINGS, SLIPS, SOURCES = (

@@ -323,7 +323,8 @@ BLOCK = 1024
 def _few_bins_make(unit: Unit, given: Parameters) -> Changed:
     loop, above = loop_at(unit, text_of(given, "loop"))
     most = count_of(given, "most", 64)
-    *before, last = code(loop.body)
+    body = code(loop.body)
+    before, last = body[:-1], body[-1] if body else None
     if loop.step != 1 or not all(isinstance(one, Declare) for one in before) or not isinstance(last, Assign):
         raise refuse("more than a count into a table", f"loop {loop.counter}")
     array = table_of(unit, loop)
