@@ -10,6 +10,13 @@ ordinary stores and one whose stores pass by the caches; beside it NumPy or SciP
 The long form is the claim's setting: 40 evaluations each at full size. The quick form searches too, with
 fewer evaluations, on smaller inputs; the matrix product at 128, where simulated caches take a second, and the
 stencil at 1024, both with the last duel at full size.
+
+Then the corpus: over 60 C functions like those of public benchmarks (refork_testbed.kernels). Every rule is
+asked of every function; of what is offered, some rewrites are drawn, made, compiled and held against the
+function at its size and at others; each function is searched for a few evaluations (of the quick form a few
+functions). A rule, tool or reader that raises is a crash. Where a search says "faster", the calls on warm
+caches are timed once more by whole programs and the system's clock, without the bench: slower there is a warm
+regression. ``--corpus`` runs this part alone.
 """
 
 from __future__ import annotations
@@ -21,21 +28,30 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import argparse
 import json
 import math
+import subprocess
 import tempfile
 import time
+import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from refork_methods.kernel.bench import Bench, Calibration, Evaluated, Limits, calibrate
+from refork.errors import BadInput
+from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated, Limits, calibrate
+from refork_methods.kernel.bench.bench import speedup
 from refork_methods.kernel.bench.process import SKEW
+from refork_methods.kernel.cpu.perf import repeated
 from refork_methods.kernel.problem import Problem, read_problem
+from refork_methods.kernel.rewrite import Move, apply, moves
 from refork_methods.kernel.search.folder import fastest
 from refork_methods.kernel.search.model import KernelSearchSettings
 from refork_methods.kernel.search.on_file import BenchEvaluator, open_writer
 from refork_methods.kernel.search.run import run_search
+from refork_methods.kernel.tool import Slip
+from refork_testbed.kernels import functions
 
 HERE = Path(__file__).parent / "parts" / "search_kernels"
 CLAIM = 512
@@ -218,6 +234,147 @@ def told(task: Task, done: Outcome, known: Calibration) -> tuple[float, float]:
     return flops / known.flops, moved / known.bandwidth
 
 
+@dataclass
+class Corpus:
+    """What came of the functions: what broke, what was wrong, and verdicts that warm caches contradict."""
+
+    crashes: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    regressions: list[str] = field(default_factory=list)
+    offered: Counter[str] = field(default_factory=Counter)
+    functions: int = 0
+    checked: int = 0
+    silent: int = 0
+    searched: int = 0
+    faster: int = 0
+
+    def slipped(self, name: str, slips: list[Slip]) -> None:
+        """Keep rules and tools that broke."""
+        for slip in slips:
+            self.crashes.append(f"{name}: {slip.rule}: {slip.error}")
+            print(slip.trace, flush=True)
+
+
+def drawn(found: list[Move], count: int, rng: np.random.Generator) -> list[Move]:
+    """Some moves, no two of a kind; flags change no statement."""
+    names = sorted({one.name for one in found} - {"flags"})
+    chosen: list[Move] = []
+    for at in rng.permutation(len(names))[:count]:
+        alike = [one for one in found if one.name == names[int(at)]]
+        chosen.append(alike[int(rng.integers(len(alike)))])
+    return chosen
+
+
+def rewritten(problem: Problem, bench: Bench, count: int, rng: np.random.Generator, told: Corpus) -> None:
+    """All rules asked of a function, and some of their offers held against it, also after ``restrict``."""
+    slips: list[Slip] = []
+    own = moves(problem.source, problem.entry, problem.flags, slips)
+    told.offered.update(one.name for one in own)
+    told.silent += not any(one.name not in ("flags", "restrict", "unroll_pragma") for one in own)
+    ways = [(problem.source, problem.flags, one) for one in drawn(own, count, rng)]
+    for key in (one for one in own if one.name == "restrict"):
+        source, flags = apply(problem.source, problem.entry, problem.flags, key)
+        opened = moves(source, problem.entry, flags, slips)
+        known = {one.id for one in own}
+        ways += [
+            (source, flags, one) for one in drawn([one for one in opened if one.id not in known], count, rng)
+        ]
+    told.slipped(problem.name, slips)
+    for source, flags, move in ways:
+        found = bench.check(Candidate(*apply(source, problem.entry, flags, move)), draws=1)
+        told.checked += 1
+        if not found.ok:
+            told.wrong.append(f"{problem.name} {move.id}: {found.why}")
+
+
+def warm_ratio(
+    bench: Bench, other: Candidate, turns: int = 5, least: float = 0.02
+) -> tuple[float, float, float]:
+    """How many times as fast a version is on the same inputs, by whole programs' times; and its interval."""
+    drivers = [bench.profiled(one) for one in (bench.original, other)]
+
+    def took(which: int, calls: int) -> float:
+        process = subprocess.Popen(repeated(drivers[which], calls).argv, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"a program ended with {process.returncode}")
+        return used.ru_utime + used.ru_stime
+
+    # By the difference of two runs, so that starting and drawing inputs fall out.
+    calls = 1
+    while took(0, 1 + calls) - took(0, 1) < least and calls < 1 << 22:
+        calls *= 4
+    pairs = [[max(took(which, 1 + calls) - took(which, 1), 1e-6) for which in (0, 1)] for _ in range(turns)]
+    first, second = zip(*pairs, strict=True)
+    return speedup(first, second, np.random.default_rng(0))
+
+
+def looked_for(
+    problem: Problem, bench: Bench, known: Calibration, tries: int, folder: Path, told: Corpus
+) -> None:
+    """A short search, and its verdict held against calls on warm caches."""
+    settings = KernelSearchSettings(evaluations=tries, batch=1, finalists=1)
+    found = run_search(
+        problem, settings, folder / "search", evaluator=BenchEvaluator(bench, known, duel=7),
+        writer=open_writer("rewrite", settings), calibration=known,
+    )  # fmt: skip
+    told.searched += 1
+    told.slipped(problem.name, list(found.slips))
+    if not found.faster:
+        return
+    told.faster += 1
+    ratio, low, high = warm_ratio(bench, found.best.candidate)
+    last = found.final
+    print(
+        f"  {problem.name}: {last.speedup or 0:.2f} cold, {last.warm or 0:.2f} warm, "
+        f"{ratio:.2f} [{low:.2f}, {high:.2f}] by another clock: {' > '.join(found.chain)}", flush=True,
+    )  # fmt: skip
+    if high < 1 and ratio < 1 / known.noise:
+        told.regressions.append(f"{problem.name}: {ratio:.2f}")
+
+
+def corpus(known: Calibration, *, every: int, checks: int, tries: int, searches: int, seed: int) -> Corpus:
+    """Each ``every``-th function: ``checks`` rewrites, as many after ``restrict``; the first are searched."""
+    told = Corpus()
+    chosen = list(functions().items())[::every]
+    told.functions = len(chosen)
+    for number, (name, path) in enumerate(chosen):
+        rng = np.random.default_rng([seed, number])
+        try:
+            problem = read_problem(path)
+            with (
+                tempfile.TemporaryDirectory() as scratch,
+                Bench(
+                    problem, Path(scratch) / "build", seed, Limits(arrays=4 << 20), calibration=known
+                ) as bench,
+            ):
+                rewritten(problem, bench, checks, rng, told)
+                if number < searches:
+                    looked_for(problem, bench, known, tries, Path(scratch), told)
+        except BadInput as refused:
+            print(f"  {name} is refused: {refused}", flush=True)
+            told.wrong.append(f"{name}: {refused}")
+        except Exception as error:
+            traceback.print_exc()
+            told.crashes.append(f"{name}: {type(error).__name__}: {error}")
+    offered = sum(told.offered.values())
+    print(f"\ncorpus: {len(chosen)} functions, {offered} rewrites offered, {told.checked} checked")
+    print(f"  nothing but flags and hints offered for {told.silent}")
+    for label in ("crashes", "wrong", "regressions"):
+        print(f"  {label}: {'; '.join(getattr(told, label)) or 'none'}")
+    return told
+
+
+def figures_of(told: Corpus) -> dict[str, int]:
+    """The corpus's part of the last line."""
+    return {
+        "corpus": told.functions, "crashes_on_corpus": len(told.crashes), "corpus_checked": told.checked,
+        "corpus_wrong": len(told.wrong), "corpus_searched": told.searched, "corpus_faster": told.faster,
+        "warm_regressions": len(told.regressions),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Search, print, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -226,6 +383,8 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="one kernel")
+    parser.add_argument("--corpus", action="store_true", help="the corpus alone")
+    parser.add_argument("--searches", type=int, help="of the corpus: how many functions are searched")
     given = parser.parse_args()
     started = time.monotonic()
     known = calibrate()
@@ -234,7 +393,7 @@ def main() -> None:
     figures: dict[str, object] = {}
     others: dict[str, dict[str, float]] = {}
     for task in TASKS:
-        if given.only not in (None, task.name):
+        if given.corpus or given.only not in (None, task.name):
             continue
         with tempfile.TemporaryDirectory() as scratch:
             done = searched(task, known, given.quick, given.seed, Path(scratch))
@@ -243,6 +402,13 @@ def main() -> None:
             figures |= {"matmul_speedup": round(done.speedup, 2), "matmul_peak_share": round(peak, 4)}
         else:
             others[task.name] = {"speedup": round(done.speedup, 3), "roof_share": round(share, 3)}
+    if given.only is None:
+        every, searches = (10, 1) if given.quick else (1, 1000)
+        done_all = corpus(
+            known, every=every, checks=1 if given.quick else 2, tries=4,
+            searches=searches if given.searches is None else given.searches, seed=given.seed,
+        )  # fmt: skip
+        figures |= figures_of(done_all)
     met = [one["speedup"] >= 1.5 or one["roof_share"] >= 0.80 for one in others.values()]
     print(f"\n{time.monotonic() - started:.0f} s")
     print(json.dumps(figures | {"others": others, "others_met": sum(met), "seed": given.seed}))

@@ -92,7 +92,7 @@ def verify(
 ) -> None:
     """Say whether a version of a kernel is right on random inputs, honest, and faster than the original.
 
-    It is checked at sizes beside those given too (n-1, n+1, 7, 1, 0), and timed with cold and with warm caches.
+    It is checked at other sizes too (one less, one more, 7, 1, 0), and timed with cold and with warm caches.
 
     Exit status 1: it does not stand. Example: refork kernel verify matmul.c tiled.c --set n=512
     """

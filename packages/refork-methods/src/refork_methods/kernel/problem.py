@@ -452,8 +452,9 @@ def read_problem(
     Settings are those of the comment block (``// refork: entry=f n=512 a=n*n c=n*n:out``), which those given
     here outdo: ``rtol``, ``atol``, ``flops`` and ``bytes`` (expressions over the sizes), ``reference`` (a
     file), ``flags``, ``alias`` (``c:a,d:b``: arrays that may be the same), ``fixed`` (``n,m``: sizes at whose
-    values alone a version has to be right), a size by its name, ``NAME=LENGTH[:ROLE][:FILL]`` for an array, and
-    ``NAME=:scalar:const:X`` for a number. An array that is not const is ``inout`` unless its role is told.
+    values alone a version has to be right), a size by its name, ``NAME=LENGTH[:ROLE][:FILL]`` for an array,
+    and ``NAME=:scalar:const:X`` for a number. An array that is not const is ``inout`` unless its role is
+    told.
 
     Raises:
         BadInput: no such file or function, an unknown key, a size or a length that nobody told: the message

@@ -1,4 +1,4 @@
-"""Versions that are right at the size they are timed at alone, or only where arrays are apart; warm caches."""
+"""Versions that are right at one size alone, or only where arrays are apart; warm caches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ def test_sizes_are_neighbours_and_small_ones_of_all_and_of_each(tmp_path: Path) 
     assert [found["n"] for found in other_sizes(one)] == [39, 41, 7, 1, 0]
     source = "void f(int n, int m, float *x) { for (int i = 0; i < n * m; i++) x[i] += 1; }"
     two = other_sizes(made(tmp_path, source, n=8, m=1, x="n*m"))
-    assert two[0] == {"n": 7, "m": 0} and {"n": 8, "m": 7} in two and {"n": 0, "m": 1} in two
-    assert {"n": 8, "m": 1} not in two and len(two) == len({str(found) for found in two})
+    assert two[0] == {"n": 7, "m": 0}
+    assert {"n": 8, "m": 7} in two
+    assert {"n": 0, "m": 1} in two
+    assert {"n": 8, "m": 1} not in two
+    assert len(two) == len({str(found) for found in two})
 
 
 def test_sizes_that_are_compiled_in_or_fixed_or_no_length_stay(tmp_path: Path) -> None:
-    source = "#define N 6\nvoid f(int n, int steps, float x[N][n]) { for (int t = 0; t < steps * N; t++) x[0][0] += t; }"
+    source = (
+        "#define N 6\nvoid f(int n, int steps, float x[N][n]) {"
+        " for (int t = 0; t < steps * N; t++) x[0][0] += t; }"
+    )
     assert free_sizes(made(tmp_path, source, n=5, steps=3)) == ("n",)
     assert free_sizes(made(tmp_path, source, n=5, steps=3, fixed="n")) == ()
     with pytest.raises(BadInput, match="fixed=k"):
@@ -47,9 +53,12 @@ def test_a_version_that_is_right_at_one_size_alone_is_refused(tmp_path: Path, bo
     problem = made(tmp_path, ADD % LOOP, n=40, **TOLD)
     with Bench(problem, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as bench:
         found = bench.check(Candidate(ADD % body, problem.flags))
-        assert not found.ok and found.why.startswith(said) and found.cheat in ("wrong-size", "out-of-bounds")
+        assert not found.ok
+        assert found.why.startswith(said)
+        assert found.cheat in ("wrong-size", "out-of-bounds")
         right = bench.check(bench.original)
-        assert right.ok and right.sizes == ("n=39", "n=41", "n=7", "n=1", "n=0")
+        assert right.ok
+        assert right.sizes == ("n=39", "n=41", "n=7", "n=1", "n=0")
     fixed = made(tmp_path, ADD % LOOP, n=40, fixed="n", **TOLD)
     with Bench(fixed, tmp_path / "f", limits=LIMITS, calibration=KNOWN) as bench:
         assert bench.check(Candidate(ADD % body, problem.flags)).ok
@@ -75,13 +84,15 @@ def test_arrays_that_may_be_one_are_tried_as_one_and_others_told(tmp_path: Path)
     with Bench(problem, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as bench:
         assert bench.check(bench.original).overlaps == ()
         told = bench.check(Candidate(from_end, problem.flags))
-        assert told.ok and told.overlaps == ("x and y",)
+        assert told.ok
+        assert told.overlaps == ("x and y",)
     one = made(tmp_path, source, n=12, x="n", y="n:out", alias="y:x")
     assert one.digest != problem.digest
     with Bench(one, tmp_path / "a", limits=LIMITS, calibration=KNOWN) as bench:
         assert bench.check(bench.original).ok
         refused = bench.check(Candidate(from_end, problem.flags))
-        assert refused.cheat == "aliasing" and refused.why.startswith("where y is x: element")
+        assert refused.cheat == "aliasing"
+        assert refused.why.startswith("where y is x: element")
     with pytest.raises(BadInput, match="alias y:n"):
         made(tmp_path, source, n=12, x="n", y="n:out", alias="y:n")
 
@@ -99,11 +110,17 @@ def test_faster_is_faster_cold_and_not_slower_warm() -> None:
             warm_high=high or warm,
         )  # fmt: skip
 
-    assert done(1.5, 1.3).faster and done(1.5, None).faster and done(1.5, 0.95, 1.02).faster
-    assert not done(1.5, 0.84).faster and not done(1.5, 0.95, 0.97).faster and done(1.5, 0.84).slower_warm
+    assert done(1.5, 1.3).faster
+    assert done(1.5, None).faster
+    assert done(1.5, 0.95, 1.02).faster
+    assert not done(1.5, 0.84).faster
+    assert not done(1.5, 0.95, 0.97).faster
+    assert done(1.5, 0.84).slower_warm
     # Within the noise by its ratio, but not if its interval may reach 1: that is the noise's own doubt.
     assert not done(1.5, 0.8, 1.3).faster
-    assert done(1.5, 1.3).least == 1.3 and done(1.2, 1.3).least == 1.2 and done(1.5, None).least == 1.5
+    assert done(1.5, 1.3).least == 1.3
+    assert done(1.2, 1.3).least == 1.2
+    assert done(1.5, None).least == 1.5
     assert Evaluated.from_json(done(1.5, 0.9).to_json()) == done(1.5, 0.9)
 
 
@@ -115,6 +132,10 @@ def test_calls_on_the_same_arrays_are_timed_and_judged_too(tmp_path: Path) -> No
     )
     with Bench(problem, tmp_path / "b", limits=LIMITS, calibration=KNOWN) as bench:
         same = bench.evaluate(bench.original)
-        assert same.ok and same.warm is not None and same.warm_low is not None and same.sizes
+        assert same.ok
+        assert same.warm is not None
+        assert same.warm_low is not None
+        assert same.sizes
         found = bench.evaluate(Candidate(cheat, problem.flags))
-        assert not found.ok and found.cheat == "wrong-later"
+        assert not found.ok
+        assert found.cheat == "wrong-later"

@@ -1,7 +1,7 @@
-"""C functions like those of public benchmarks (PolyBench, Rodinia and what applications loop over), written anew.
+"""C functions like those of public benchmarks (PolyBench, Rodinia, loops of applications), written anew.
 
-Each file is one problem for ``refork kernel``: its first line says sizes and lengths. They are written as such
-code is: counters declared before, sums in memory, pointers that walk, loops without a body, early ends.
+Each file is one problem for ``refork kernel``: its first line says sizes and lengths. They are written as
+such code is: counters declared before, sums in memory, pointers that walk, loops without a body, early ends.
 """
 
 from __future__ import annotations

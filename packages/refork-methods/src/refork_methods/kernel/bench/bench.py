@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from refork.errors import BadInput, CannotDo
 from refork.progress import Progress, silent
-from refork_methods.kernel.bench.calibration import Calibration, below, load_calibration
 from refork_methods.kernel.bench import edges
+from refork_methods.kernel.bench.calibration import Calibration, below, load_calibration
 from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
 from refork_methods.kernel.bench.original import Original, must_run
 from refork_methods.kernel.bench.process import (

@@ -122,7 +122,7 @@ class RejectedError(Exception):
 def called(host: Host, batch: Batch, placed: Placed, again: int = 0) -> tuple[Arrays, Took]:
     """Call a kernel on a batch; what its arrays held when it had returned, and the time.
 
-    ``again``: how often it is called on a batch of one, in the time that counts, after one call that does not.
+    ``again``: how often it is called on a batch of one in the time that counts, after one call before it.
 
     Raises:
         RejectedError: it wrote to its inputs or beside its arrays. FailedError: as :meth:`Host.run`.

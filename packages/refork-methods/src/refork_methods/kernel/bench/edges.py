@@ -1,4 +1,4 @@
-"""Where a version goes wrong that is right at the size it is timed at: other sizes, and arrays that overlap."""
+"""Where a version may go wrong that is right where it is timed: other sizes, and arrays that overlap."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def resized(problem: Problem, sizes: dict[str, int]) -> Problem:
 
 
 def overlapping(problem: Problem) -> list[tuple[str, str]]:
-    """Pairs of arrays of one type and length, at least one of which is written; the first is put on the second."""
+    """Pairs of arrays of one type and length, one of them written; the first is to be put on the second."""
     arrays = [one for one in problem.arguments if one.array]
     return [
         (one.name, other.name)

@@ -196,9 +196,11 @@ def _fits(one: Argument, dtype: np.dtype[Any], top: float) -> None:
 
 
 def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.random.Generator) -> Values:
+    return _filled(problem, one, shape, rng) if shape[1] else np.zeros(shape, dtype_of(one.ctype))
+
+
+def _filled(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.random.Generator) -> Values:
     dtype = dtype_of(one.ctype)
-    if not shape[1]:
-        return np.zeros(shape, dtype)
     kind, _, rest = one.fill.partition(":")
     known = value(rest, problem.sizes, f"fill of {one.name}") if rest else 0.0
     tops = {"const": known, "offsets": max(known, 0), "permutation": shape[1] - 1}

@@ -40,8 +40,8 @@ class Evaluated:
     ``samples`` each is one of the candidate's. ``speedup``: the ratio of both minima; ``low`` to ``high`` its
     95 % bootstrap interval over the pairs of samples. ``noise``: the machine's widest ratio between two runs
     of the same program. ``cheat`` names the trick that a failure looks like. ``calls`` per sample, each on
-    inputs of its own. None: not measured. ``warm`` with its interval: the same ratio for calls that find their
-    arrays in the caches. ``sizes``: other ones that it was found right at. ``overlaps``: arrays on which
+    inputs of its own. None: not measured. ``warm`` with its interval: the same ratio for calls on arrays that
+    are in the caches. ``sizes``: other ones that it was found right at. ``overlaps``: arrays on which
     it differs from the original where they overlap.
     """
 

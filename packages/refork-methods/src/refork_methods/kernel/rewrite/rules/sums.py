@@ -391,7 +391,7 @@ def _chain(loop: Loop) -> tuple[list[Loop], Stmts]:
     return chain, code(chain[-1].body)
 
 
-def _find(unit: Unit, top: Loop) -> _Nest:
+def _find(unit: Unit, top: Loop) -> _Nest:  # noqa: C901, PLR0912 - three forms of a sum
     """The sum under a loop over rows.
 
     Raises:
@@ -411,6 +411,18 @@ def _find(unit: Unit, top: Loop) -> _Nest:
             for one in reversed(sums):
                 body = (replace(one, body=body, pragmas=()),)  # type: ignore[assignment]
             found = _Nest(rows, columns, sums, target, addend, sign, stores, body)
+        case (Assign(target=At() as target, op="=" as stores, value=start), Loop() as loop):
+            # The sum is in memory, where it starts at zero.
+            inner, only = _chain(loop)
+            match only:
+                case (Assign(target=At() as summed, op="+=" | "-=" as sign, value=addend),):
+                    pass
+                case _:
+                    raise refuse("more than a sum in the loop")
+            counters = {one.counter for one in inner}
+            if len(chain) != 2 or summed != target or not is_zero(start) or names(target) & counters:
+                raise refuse("no sums over rows and columns")
+            found = _Nest(top, chain[1], tuple(inner), target, addend, sign, stores, chain[1].body)
         case (
             Declare(name=name, dims=(), value=start),
             Loop() as loop,
