@@ -351,10 +351,12 @@ def looked_for(
         told.regressions.append(f"{problem.name}: {ratio:.2f}")
 
 
-def corpus(known: Calibration, *, every: int, checks: int, tries: int, searches: int, seed: int) -> Corpus:
-    """Each ``every``-th function: ``checks`` rewrites, as many after ``restrict``; the first are searched."""
+def corpus(
+    known: Calibration, names: list[str], *, checks: int, tries: int, searches: int, seed: int
+) -> Corpus:
+    """Each function: ``checks`` rewrites, as many after ``restrict``; the first ``searches`` are searched."""
     told = Corpus()
-    chosen = list(functions().items())[::every]
+    chosen = [(name, functions()[name]) for name in names]
     told.functions = len(chosen)
     for number, (name, path) in enumerate(chosen):
         rng = np.random.default_rng([seed, number])
@@ -406,6 +408,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="one kernel")
     parser.add_argument("--corpus", action="store_true", help="the corpus alone")
+    parser.add_argument("--functions", help="of the corpus: these alone, with commas between them")
     parser.add_argument("--searches", type=int, help="of the corpus: how many functions are searched")
     parser.add_argument(
         "--checks", type=int, help="of the corpus: how many rewrites of a function are checked"
@@ -429,8 +432,9 @@ def main() -> None:
             others[task.name] = {key: value for key, value in row.items() if key != "peak_share"}
     if given.only is None:
         every, searches = (10, 1) if given.quick else (1, 1000)
+        names = given.functions.split(",") if given.functions else list(functions())[::every]
         done_all = corpus(
-            known, every=every, checks=given.checks or (1 if given.quick else 2), tries=4,
+            known, names, checks=given.checks or (1 if given.quick else 2), tries=4,
             searches=searches if given.searches is None else given.searches, seed=given.seed,
         )  # fmt: skip
         figures |= figures_of(done_all)

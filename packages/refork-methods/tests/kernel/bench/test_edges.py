@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,12 @@ from kernel.bench.test_bench import KNOWN, LIMITS, made
 from refork.errors import BadInput
 from refork_methods.kernel.bench import Bench, Candidate, Evaluated
 from refork_methods.kernel.bench.edges import free_sizes, other_sizes, overlapping
+from refork_methods.kernel.bench.result import chance
 from refork_methods.kernel.problem import read_problem
 
 ADD = "void add(int n, const float *a, const float *b, float *c) { %s }"
 LOOP = "for (int i = 0; i < n; i++) c[i] = a[i] + b[i];"
-TOLD = {"a": "n", "b": "n", "c": "n:out"}
+TOLD: dict[str, Any] = {"a": "n", "b": "n", "c": "n:out"}
 
 
 def test_sizes_are_neighbours_and_small_ones_of_all_and_of_each(tmp_path: Path) -> None:
@@ -122,6 +124,21 @@ def test_faster_is_faster_cold_and_not_slower_warm() -> None:
     assert done(1.2, 1.3).least == 1.2
     assert done(1.5, None).least == 1.5
     assert Evaluated.from_json(done(1.5, 0.9).to_json()) == done(1.5, 0.9)
+
+
+def test_one_lucky_sample_makes_nothing_faster() -> None:
+    def done(ahead: int, turns: int = 9) -> Evaluated:
+        return Evaluated(
+            ok=True, stage="done", speedup=1.4, low=1.01, high=1.4, noise=1.1, samples=(1.0,) * turns,
+            ahead=ahead,
+        )  # fmt: skip
+
+    assert chance(9, 9) == 1 / 512
+    assert chance(0, 9) == 1
+    # One in 512 and ten in 512 by chance; 8 of 9 is below one in twenty, 7 of 9 is not.
+    assert [done(ahead).faster for ahead in (9, 8, 7, 5)] == [True, True, False, False]
+    assert done(12, 15).faster
+    assert not done(11, 15).faster
 
 
 def test_calls_on_the_same_arrays_are_timed_and_judged_too(tmp_path: Path) -> None:

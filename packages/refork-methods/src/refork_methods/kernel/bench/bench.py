@@ -540,6 +540,7 @@ class Bench:
         told = Evaluated(
             ok=True, stage="done", error=error, seconds=min(ours), reference_seconds=min(theirs),
             speedup=point, samples=tuple(ours), low=low, high=high, noise=noise, calls=turns.calls,
+            ahead=sum(mine < their for mine, their in zip(ours, theirs, strict=True)),
             warm=warm, warm_low=warm_low, warm_high=warm_high,
         )  # fmt: skip
         if self.calibration is not None:

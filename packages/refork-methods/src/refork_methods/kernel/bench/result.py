@@ -12,7 +12,14 @@ from refork.errors import BadInput
 from refork.plain import from_json
 from refork.types import Json
 
+#: How often a program that is no faster may be ahead in so many turns (a sign test, one-sided).
+CHANCE = 0.05
 Stage: TypeAlias = Literal["untried", "build", "run", "check", "cheat", "done"]
+
+
+def chance(ahead: int, turns: int) -> float:
+    """How probable it is to be ahead in so many turns, or more, where both are equally fast."""
+    return sum(math.comb(turns, k) for k in range(ahead, turns + 1)) / 2**turns
 
 
 @final
@@ -40,9 +47,9 @@ class Evaluated:
     ``samples`` each is one of the candidate's. ``speedup``: the ratio of both minima; ``low`` to ``high`` its
     95 % bootstrap interval over the pairs of samples. ``noise``: the machine's widest ratio between two runs
     of the same program. ``cheat`` names the trick that a failure looks like. ``calls`` per sample, each on
-    inputs of its own. None: not measured. ``warm`` with its interval: the same ratio for calls on arrays that
-    are in the caches. ``sizes``: other ones that it was found right at. ``overlaps``: arrays on which
-    it differs from the original where they overlap.
+    inputs of its own. None: not measured. ``ahead``: in how many of the samples' turns it was faster.
+    ``warm`` with its interval: the speed-up of calls on arrays that are in the caches. ``sizes``: other ones
+    that it was found right at. ``overlaps``: arrays on which it differs from the original where they overlap.
     """
 
     ok: bool
@@ -58,6 +65,7 @@ class Evaluated:
     noise: float | None = None
     cheat: str = ""
     calls: int | None = None
+    ahead: int | None = None
     warm: float | None = None
     warm_low: float | None = None
     warm_high: float | None = None
@@ -73,8 +81,9 @@ class Evaluated:
         if not self.ok or self.speedup is None or self.low is None or self.slower_warm:
             return False
         # The interval of a minimum is too narrow where samples are few, so the gain must beat the noise as
-        # well.
-        return self.low > 1 and self.speedup > (self.noise or 1.0)
+        # well; and one lucky sample on a busy machine must not decide it.
+        often = self.ahead is None or chance(self.ahead, len(self.samples)) <= CHANCE
+        return self.low > 1 and self.speedup > (self.noise or 1.0) and often
 
     @property
     def slower_warm(self) -> bool:

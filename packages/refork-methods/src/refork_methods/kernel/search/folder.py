@@ -71,10 +71,13 @@ def path_to(nodes: Sequence[SearchNode], number: int) -> tuple[int, ...]:
     return tuple(found[::-1])
 
 
-def granted_by(nodes: Sequence[SearchNode], number: int) -> tuple[str, ...]:
-    """What a kernel takes for granted by all moves on the way to it, each once."""
+def granted_by(nodes: Sequence[SearchNode], number: int, shown: Evaluated | None) -> tuple[str, ...]:
+    """What a kernel takes for granted by all moves on the way to it, each once, and as its timing showed."""
     moves = [nodes[at].proposal for at in path_to(nodes, number)]
-    return tuple(dict.fromkeys(one for move in moves if move is not None for one in move.granted))
+    apart = () if shown is None else (f"{pair} do not overlap" for pair in shown.overlaps)
+    return tuple(
+        dict.fromkeys([*(one for move in moves if move is not None for one in move.granted), *apart])
+    )
 
 
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:

@@ -64,8 +64,7 @@ class SearchResult:
     @property
     def granted(self) -> tuple[str, ...]:
         """What the best takes for granted: by all its moves, each once, and as its last duel showed."""
-        apart = (f"{pair} do not overlap" for pair in self.final.overlaps)
-        return (*granted_by(self.nodes, self.best.number), *apart)
+        return granted_by(self.nodes, self.best.number, self.final)
 
     def moves_to(self, number: int) -> tuple[str, ...]:
         """The moves from the original to a node."""

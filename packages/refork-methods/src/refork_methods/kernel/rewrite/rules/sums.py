@@ -415,12 +415,12 @@ def _find(unit: Unit, top: Loop) -> _Nest:  # noqa: C901, PLR0912 - three forms 
             # The sum is in memory, where it starts at zero.
             inner, only = _chain(loop)
             match only:
-                case (Assign(target=At() as summed, op="+=" | "-=" as sign, value=addend),):
+                case (Assign(target=At() as added, op="+=" | "-=" as sign, value=addend),):
                     pass
                 case _:
                     raise refuse("more than a sum in the loop")
             counters = {one.counter for one in inner}
-            if len(chain) != 2 or summed != target or not is_zero(start) or names(target) & counters:
+            if len(chain) != 2 or added != target or not is_zero(start) or names(target) & counters:
                 raise refuse("no sums over rows and columns")
             found = _Nest(top, chain[1], tuple(inner), target, addend, sign, stores, chain[1].body)
         case (
