@@ -40,7 +40,7 @@ CHAIN = (
     "Each result needs the one before it, so that more accumulators do not help: run several independent rows"
     " together, or sum blocks first and go through each block from its start (a blocked scan)."
 )
-KEPT = "gcc keeps the order, and so does the algorithm: each result needs the one before it. "
+ORDERED = "gcc keeps the order, and so does the algorithm: each result needs the one before it. "
 
 
 @final
@@ -154,7 +154,7 @@ def _fitted(one: Finding, shape: Shape) -> Finding:
         case "CpuScalarFallback" if (
             "accumulators" in one.action and shape.chained and not legal & {"accumulators", "vector_sum"}
         ):
-            return replace(one, action=KEPT + CHAIN)
+            return replace(one, action=ORDERED + CHAIN)
         case "CpuScalarFallback" if one.action.startswith("Interchange") and (
             shape.depth < 2 or "interchange" not in legal
         ):

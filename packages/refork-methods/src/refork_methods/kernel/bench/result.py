@@ -19,7 +19,8 @@ Stage: TypeAlias = Literal["untried", "build", "run", "check", "cheat", "done"]
 
 def chance(ahead: int, turns: int) -> float:
     """How probable it is to be ahead in so many turns, or more, where both are equally fast."""
-    return sum(math.comb(turns, k) for k in range(ahead, turns + 1)) / 2**turns
+    ways = sum(math.comb(turns, k) for k in range(ahead, turns + 1))
+    return ways / (1 << turns)
 
 
 @final

@@ -74,10 +74,10 @@ def loops(body: Stmts, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, tup
 def canonical(body: Stmts) -> Stmts:
     """A function's body in that form."""
     # Pointers first: counters that only their offsets name then stand in the subscripts themselves.
-    return _sums(_settled(_pointers(_walks(body))))
+    return _sums(_settled(_pointers(_subscripts(body))))
 
 
-def _walks(body: Stmts, around: tuple[Loop, ...] = ()) -> Stmts:
+def _subscripts(body: Stmts, around: tuple[Loop, ...] = ()) -> Stmts:
     """Pointers that each iteration moves on by the same step replaced by subscripts with the loop's counter.
 
     Loops with a pointer that moves in another way are not understood.
@@ -86,13 +86,13 @@ def _walks(body: Stmts, around: tuple[Loop, ...] = ()) -> Stmts:
     for place, stmt in enumerate(body):
         if not isinstance(stmt, Loop):
             parts = {
-                name: _walks(getattr(stmt, name), around)
+                name: _subscripts(getattr(stmt, name), around)
                 for name in ("body", "yes", "no")
                 if hasattr(stmt, name)
             }
             made.append(replace(stmt, **parts) if parts else stmt)  # type: ignore[arg-type]
             continue
-        loop = replace(stmt, body=_walks(stmt.body, (*around, stmt)))
+        loop = replace(stmt, body=_subscripts(stmt.body, (*around, stmt)))
         after: list[Stmt] = []
         for name in _moving(loop.body):
             walked = _subscripted(loop, name)

@@ -71,10 +71,10 @@ def path_to(nodes: Sequence[SearchNode], number: int) -> tuple[int, ...]:
     return tuple(found[::-1])
 
 
-def granted_by(nodes: Sequence[SearchNode], number: int, shown: Evaluated | None) -> tuple[str, ...]:
+def granted_by(nodes: Sequence[SearchNode], number: int, final: Evaluated | None) -> tuple[str, ...]:
     """What a kernel takes for granted by all moves on the way to it, each once, and as its timing showed."""
     moves = [nodes[at].proposal for at in path_to(nodes, number)]
-    apart = () if shown is None else (f"{pair} do not overlap" for pair in shown.overlaps)
+    apart = () if final is None else (f"{pair} do not overlap" for pair in final.overlaps)
     return tuple(
         dict.fromkeys([*(one for move in moves if move is not None for one in move.granted), *apart])
     )
