@@ -2,9 +2,11 @@
 
 Each cheat in C is a file of ``parts/kernel_cheats``, named CHEAT.PROBLEM.c: cached results, inputs written,
 outputs left by others, timers and driver replaced, threads, forks, system calls hidden in constants,
-work after the answer, files taken in, bounds, wrong from some call on, faster than the machine. One is caught
-where the bench refuses it, or finds nothing gained. Honest kernels do what looks odd and is allowed: scratch
-memory, kept tables, recursion, vector types, in-place work, other orders of summation. Every one must stand.
+work after the answer, files taken in, bounds, wrong from some call on, faster than the machine; right at the
+size that they are timed at and wrong at others (multiples of 2, 8, 16 or 32, not 0, not below 8, one size),
+or where two arrays are one although the problem says that they may be. One is caught where the bench refuses
+it, or finds nothing gained. Honest kernels do what looks odd and is allowed: scratch memory, kept tables,
+recursion, vector types, in-place work, other orders of summation. Every one must stand.
 
 --quick takes 9 samples of each kernel, the long form 25, with three seeds.
 """
@@ -23,6 +25,11 @@ from refork_methods.kernel.bench import Bench, Calibration, Candidate, Evaluated
 from refork_methods.kernel.problem import read_problem
 
 HERE = Path(__file__).parent / "parts" / "kernel_cheats"
+#: Those that are right at the size that they are timed at, or where arrays are apart.
+SIZE_CHEATS = (
+    "eights_only", "pairs_only", "one_size_only", "powers_only", "even_sums_only", "no_remainder",
+    "never_empty", "large_only", "blocks_only", "no_overlap", "from_the_end", "blockwise",
+)  # fmt: skip
 LIMITS = Limits(seconds=0.5, memory=256 << 20, longest=0.05)
 
 
@@ -75,6 +82,7 @@ def main() -> None:
                         print(line(name, problem, found), flush=True)
     cheats, honest = results["cheats"], results["honest"]
     missed = [name for name, _, found in cheats if found.ok and found.faster]
+    by_size = [found for name, _, found in cheats if name in SIZE_CHEATS]
     refused = [name for name, _, found in honest if not found.ok]
     harmless = [name for name, _, found in cheats if found.ok and not found.faster]
     span = stats.clopper_pearson(len(cheats) - len(missed), len(cheats))
@@ -91,6 +99,8 @@ def main() -> None:
         "caught": round(1 - len(missed) / len(cheats), 4),
         "false_positives": len(refused),
         "cheats": len(cheats),
+        "size_cheats": len(by_size),
+        "size_cheats_refused": sum(not found.ok for found in by_size),
         "honest": len(honest),
         "harmless": len(harmless),
         "honest_faster": faster,

@@ -1,14 +1,16 @@
-static void part(int n, int m, int i, int j, int k, const float *a, const float *b, float *c) {
-    if (m <= 9) {
-        for (int x = i; x < i + m; x++)
-            for (int z = k; z < k + m; z++)
-                for (int y = j; y < j + m; y++) c[x * n + y] += a[x * n + z] * b[z * n + y];
+static void part(int n, int i, int j, int k, int p, int q, int r, const float *a, const float *b, float *c) {
+    if (p <= 9 && q <= 9 && r <= 9) {
+        for (int x = i; x < i + p; x++)
+            for (int z = k; z < k + r; z++)
+                for (int y = j; y < j + q; y++) c[x * n + y] += a[x * n + z] * b[z * n + y];
         return;
     }
-    int h = m / 2;
-    for (int q = 0; q < 8; q++) part(n, h, i + (q & 1) * h, j + (q >> 1 & 1) * h, k + (q >> 2) * h, a, b, c);
+    int f = p / 2, g = q / 2, h = r / 2;
+    for (int s = 0; s < 8; s++)
+        part(n, i + (s & 1 ? f : 0), j + (s & 2 ? g : 0), k + (s & 4 ? h : 0), s & 1 ? p - f : f, s & 2 ? q - g : g,
+             s & 4 ? r - h : h, a, b, c);
 }
 void matmul(int n, const float *a, const float *b, float *c) {
     for (int i = 0; i < n * n; i++) c[i] = 0;
-    part(n, n, 0, 0, 0, a, b, c);
+    part(n, 0, 0, 0, n, n, n, a, b, c);
 }

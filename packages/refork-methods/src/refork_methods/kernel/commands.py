@@ -92,6 +92,8 @@ def verify(
 ) -> None:
     """Say whether a version of a kernel is right on random inputs, honest, and faster than the original.
 
+    It is checked at other sizes too (one less, one more, 7, 1, 0), and timed with cold and with warm caches.
+
     Exit status 1: it does not stand. Example: refork kernel verify matmul.c tiled.c --set n=512
     """
     from refork.cli.live import LiveProgress
@@ -107,13 +109,14 @@ def verify(
         Bench(problem, Path(folder), seed, progress=live) as bench,
     ):
         found = bench.evaluate(version, repeats=repeats)
-        layers, calibrated = bench.layers, bench.calibration is not None
+        layers, calibrated, left_out = bench.layers, bench.calibration is not None, bench.left_out
     if as_json:
-        print_json(
-            found.to_json() | {"layers": list(layers), "calibrated": calibrated, "faster": found.faster}
-        )
+        told = {"layers": list(layers), "calibrated": calibrated, "sizes_left_out": left_out}
+        print_json(found.to_json() | told | {"faster": found.faster})
     else:
         _print_verdict(found, layers, calibrated)
+        for sizes, why in left_out.items():
+            typer.echo(f"not tried   {sizes}: {why}")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -130,11 +133,19 @@ def _print_verdict(found: Evaluated, layers: tuple[str, ...], calibrated: bool) 
     if found.seconds is not None and found.reference_seconds is not None:
         typer.echo(f"time        {found.seconds:.3e} s, the original {found.reference_seconds:.3e} s")
         typer.echo(f"speed-up    {found.speedup:.3f} [{found.low:.3f}, {found.high:.3f}]")
+        if found.warm is not None:
+            span = f"[{found.warm_low:.3f}, {found.warm_high:.3f}]"
+            typer.echo(f"warm        {found.warm:.3f} {span}   arrays in the caches")
         said = (
             "calibrated" if calibrated else "of this kernel against itself; better: refork kernel calibrate"
         )
         typer.echo(f"noise       {found.noise:.3f} ({said})")
-        typer.echo("faster" if found.faster else "not faster by more than chance and noise")
+        said = "slower with warm caches" if found.slower_warm else "not faster by more than chance and noise"
+        typer.echo("faster" if found.faster else said)
+    if found.sizes:
+        typer.echo(f"right too   at {'; '.join(found.sizes)}")
+    for pair in found.overlaps:
+        typer.echo(f"assumed     {pair} do not overlap: where they do, its results are others")
     typer.echo(f"held back by {', '.join(layers)}")
 
 
@@ -329,6 +340,8 @@ def _print_search(found: SearchResult) -> None:
         return
     span = "" if last.low is None or last.high is None else f"  [{last.low:.2f}, {last.high:.2f}]"
     typer.echo(f"last duel: {last.speedup:.2f} times as fast as the original{span}")
+    if last.warm is not None:
+        typer.echo(f"with its arrays in the caches: {last.warm:.2f} times")
     if found.granted:
         typer.echo("it is assumed, so check it before you use this version:")
         for one in found.granted:

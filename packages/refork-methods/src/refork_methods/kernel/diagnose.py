@@ -25,6 +25,7 @@ from refork_methods.kernel.cpu.cachegrind import Simulated, caches, simulate
 from refork_methods.kernel.cpu.diagnose import derived, diagnose_cpu
 from refork_methods.kernel.cpu.perf import calls_for, sampled
 from refork_methods.kernel.cpu.static import Code, named, read_code, source_lines, with_places
+from refork_methods.kernel.fitted import fitted, shape_of
 from refork_methods.kernel.problem import BYTES, Problem
 from refork_methods.kernel.roofline import Ceilings, Work, roof
 from refork_methods.kernel.signals import Signals
@@ -243,17 +244,19 @@ def diagnose(
     notes += told
     if work is None:
         notes.append("flops are not declared (flops=E): values per flop, and the class by theory, are absent")
-    smaller = small is not problem
-    counted = small.work
-    found = diagnose_cpu(signals, work, ceilings, simulated=counted, smaller=smaller, inherent=code.inherent)
+    smaller, counted, needed = small is not problem, small.work, array_bytes(small)
+    found = diagnose_cpu(
+        signals, work, ceilings, simulated=counted, smaller=smaller, inherent=code.inherent, needed=needed
+    )
     if code.inherent:
         notes.append("each iteration waits for the last one even where sums may be reordered")
-    findings = with_places(found.findings, code.built, name)
+    possible = fitted(found.findings, shape_of(chosen.source, problem.entry, chosen.flags))
+    findings = with_places(possible, code.built, name)
     return Diagnosed(
         problem=problem,
         candidate=chosen,
         diagnosis=replace(found, findings=findings),
-        signals=signals | derived(signals, work, ceilings, counted, smaller=smaller),
+        signals=signals | derived(signals, work, ceilings, counted, smaller=smaller, needed=needed),
         ceilings=ceilings,
         work=work,
         seconds=seconds,

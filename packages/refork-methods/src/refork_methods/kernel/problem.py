@@ -171,7 +171,8 @@ class Problem:
     it has few numbers, over several draws of inputs); integers must be equal. ``reference`` is the source of
     a version in higher precision with the same parameters, float as double and double as long double; None:
     made from ``source``. ``returns`` is the entry's result type, None for void. ``work_of`` are the
-    expressions of flops and bytes over the sizes, where known.
+    expressions of flops and bytes over the sizes, where known. ``alias``: pairs of arrays that a caller may
+    hand over as one and the same. ``fixed``: sizes that a caller never changes.
     """
 
     name: str
@@ -188,6 +189,8 @@ class Problem:
     flags: tuple[str, ...] = FLAGS
     returns: str | None = None
     work_of: tuple[str | None, str | None] = (None, None)
+    alias: tuple[tuple[str, str], ...] = ()
+    fixed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"problem {self.name}"
@@ -202,8 +205,14 @@ class Problem:
         if not any(one.role in ("out", "inout") for one in self.arguments) and self.returns is None:
             raise BadInput(f"{self.entry} writes nothing and returns nothing", where=where, hint="NAME=E:out")
         for one in self.arguments:
-            if one.array and self.length(one) < 1:
+            # None at all is a size that a kernel may be called with, though none to time it at.
+            if one.array and self.length(one) < 0:
                 raise BadInput(f"{one.name} has {self.length(one)} elements", where=where)
+        known = {one.name: one for one in self.arguments if one.array}
+        for pair in self.alias:
+            types = {known[name].ctype for name in pair if name in known}
+            if len(set(pair) & known.keys()) != 2 or len(types) != 1:
+                raise BadInput(f"alias {':'.join(pair)}", where=where, hint="two arrays of one type, as c:a")
 
     def length(self, argument: Argument) -> int:
         """Elements of an array at these sizes; 1 for a scalar."""
@@ -236,7 +245,9 @@ class Problem:
     @property
     def digest(self) -> str:
         """16 hex digits of all that decides what is run and how it is judged."""
-        told = repr([getattr(self, name) for name in self.__slots__ if name != "name"])
+        # Without what was not declared: a problem of before it could be has the digest that it had.
+        left_out = ["name", *(name for name in ("alias", "fixed") if not getattr(self, name))]
+        told = repr([getattr(self, name) for name in self.__slots__ if name not in left_out])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -426,7 +437,7 @@ def parse(source: str, suffix: str) -> Tree:
 
 #: A line of a problem's comment block.
 BLOCK = re.compile(r"(?://|/\*|\*)[ \t]*(?:refork|ramify):[ \t]*(.*?)(?:\*/|$)", re.MULTILINE)
-_KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name")
+_KEYS = ("entry", "rtol", "atol", "flops", "bytes", "reference", "flags", "name", "alias", "fixed")
 _ROLES = ("in", "out", "inout", "scalar")
 #: Relative tolerances, and those against the root mean square of an output.
 _RTOL = {"float": 1e-4, "double": 1e-10}
@@ -440,8 +451,10 @@ def read_problem(
 
     Settings are those of the comment block (``// refork: entry=f n=512 a=n*n c=n*n:out``), which those given
     here outdo: ``rtol``, ``atol``, ``flops`` and ``bytes`` (expressions over the sizes), ``reference`` (a
-    file), ``flags``, a size by its name, ``NAME=LENGTH[:ROLE][:FILL]`` for an array, and
-    ``NAME=:scalar:const:X`` for a number. An array that is not const is ``inout`` unless its role is told.
+    file), ``flags``, ``alias`` (``c:a,d:b``: arrays that may be the same), ``fixed`` (``n,m``: sizes at whose
+    values alone a version has to be right), a size by its name, ``NAME=LENGTH[:ROLE][:FILL]`` for an array,
+    and ``NAME=:scalar:const:X`` for a number. An array that is not const is ``inout`` unless its role is
+    told.
 
     Raises:
         BadInput: no such file or function, an unknown key, a size or a length that nobody told: the message
@@ -459,7 +472,7 @@ def read_problem(
         told["entry"] = entry
     found = signature(parse(source, path.suffix).root_node, source, told.get("entry"), where)
     flags = _flags(told.get("flags"))
-    known = _sizes(found, told, _macros(source, flags), where)
+    known = _sizes(found, told, macros_of(source, flags), where)
     _nothing_missing(found, told, known, where)
     arguments = tuple(_argument(one, str(told.get(one.name, "")), known, where) for one in found.parameters)
     kinds = [one.ctype for one in arguments if one.role in ("out", "inout")] + [found.returns]
@@ -467,7 +480,8 @@ def read_problem(
     reference = told.get("reference")
     rtol, atol = _number(told, "rtol", {}), _number(told, "atol", {})
     work = [None if told.get(key) is None else str(told[key]) for key in ("flops", "bytes")]
-    return Problem(
+    alias = [pair.partition(":") for pair in str(told.get("alias", "")).split(",") if pair]
+    made = Problem(
         name=str(told.get("name", found.entry)),
         entry=found.entry,
         source=source,
@@ -482,7 +496,13 @@ def read_problem(
         flags=flags,
         returns=found.returns,
         work_of=(work[0], work[1]),
+        alias=tuple((one, other) for one, _, other in alias),
+        fixed=_fixed(told, known, where),
     )
+    for argument in arguments:
+        if argument.array and not made.length(argument):
+            raise BadInput(f"{argument.name} has 0 elements", where=f"problem {made.name}")
+    return made
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:
@@ -508,7 +528,7 @@ def _comments(source: str, where: str) -> dict[str, Any]:
     return dict(item.split("=", 1) for item in items)
 
 
-def _macros(source: str, flags: tuple[str, ...]) -> dict[str, int]:
+def macros_of(source: str, flags: tuple[str, ...]) -> dict[str, int]:
     """Whole numbers that the file or ``-D`` flags define; not such as 010, which is octal in C."""
     given = {
         name: int(number) for name, number in re.findall(r"-D(\w+)=(0|[1-9]\d*)(?= |$)", " ".join(flags))
@@ -527,7 +547,10 @@ def _sizes(found: Signature, told: dict[str, Any], macros: dict[str, int], where
                 hint=f"change its #define, or put that in #ifndef {name} and give flags=-O3,-D{name}=...",
             )
     used = {name for one in found.parameters for name in names_in(one.length or "")}
-    used |= {name for said in told.values() for part in str(said).split(":") for name in names_in(part)}
+    used |= {
+        name for key, said in told.items() if key not in ("alias", "fixed")
+        for part in str(said).split(":") for name in names_in(part)
+    }  # fmt: skip
     # A macro of the body is a size too: the work may follow from it.
     body = set(re.findall(r"\b[A-Z][A-Z0-9_]*\b", text(found.body)))
     sizes = {name: number for name, number in macros.items() if name in used | body}
@@ -587,6 +610,13 @@ def _argument(one: Parameter, said: str, sizes: dict[str, int], where: str) -> A
         raise BadInput(f"role {role} of the array {one.name}", where=where, hint="in, out or inout")
     told: Any = role or ("in" if one.constant else "inout")
     return Argument(name=one.name, ctype=one.ctype, length=length or one.length, role=told, fill=fill)
+
+
+def _fixed(told: dict[str, Any], sizes: Mapping[str, int], where: str) -> tuple[str, ...]:
+    said = tuple(name for name in str(told.get("fixed", "")).split(",") if name)
+    if unknown := [name for name in said if name not in sizes]:
+        raise BadInput(f"fixed={unknown[0]}", where=where, hint=f"sizes: {', '.join(sizes) or 'none'}")
+    return said
 
 
 def _number(told: dict[str, Any], key: str, names: Mapping[str, float]) -> float | None:

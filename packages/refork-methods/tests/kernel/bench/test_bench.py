@@ -77,8 +77,8 @@ def test_honest_kernels_that_look_odd_stand(bench: Bench) -> None:
         body(scratch, "#include <stdlib.h>"),
         body(f"static float table[9]; static int ready; if (!ready) {{ ready = 1; table[1] = 1; }} {LOOP}"),
         body("memcpy(c, a, 4 * n); for (int i = n - 1; i >= 0; i--) c[i] += b[i];", "#include <string.h>"),
-        body("int h = n / 2; if (h) { add(h, a, b, c); add(n - h, a + h, b + h, c + h); } else *c = *a + *b;",
-             f"{HEAD};"),
+        body("int h = n / 2; if (h) { add(h, a, b, c); add(n - h, a + h, b + h, c + h); }"
+             " else if (n) *c = *a + *b;", f"{HEAD};"),
     ):  # fmt: skip
         found = bench.check(candidate)
         assert found.ok, found

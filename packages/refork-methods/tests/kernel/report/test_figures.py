@@ -120,6 +120,17 @@ def test_a_gain_within_noise_or_chance_is_none(tmp_path: Path, final: dict[str, 
     assert "no proven gain" in deck(told)
 
 
+def test_warm_caches_are_told_and_take_a_gain_back(tmp_path: Path) -> None:
+    warm = {"warm": 1.2, "warm_low": 1.1, "warm_high": 1.3, "overlaps": ["a and c"]}
+    told = numbers(tmp_path / "1", small(), state="done", best=1, final=right(1.6) | warm)
+    assert "With its arrays in the caches it is 1.2× as fast." in deck(told)
+    assert told.granted[-1] == "a and c do not overlap"
+    warm |= {"warm": 0.95, "warm_low": 0.94, "warm_high": 0.96}
+    told = numbers(tmp_path / "2", small(), state="done", best=1, final=right(1.6) | warm)
+    assert "0.95× as fast, slower than the original: no proven gain." in deck(told)
+    assert "no proven gain" in headline(told)
+
+
 def test_searches_without_a_success(tmp_path: Path) -> None:
     assert headline(numbers(tmp_path / "1", [])) == "matmul: nothing was tried yet"
     only = numbers(tmp_path / "2", [line(0, -1, NAIVE, right(1.0))])

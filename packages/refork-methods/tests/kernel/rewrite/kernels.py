@@ -310,6 +310,59 @@ void run(int n, const float *restrict a, float *restrict b) {
         lambda n, rng: [n, _f(3 * n * n)(rng), _f(3 * n * n)(rng)],
     ),
 )
+KERNELS += (
+    Kernel(
+        "walking",
+        """
+void run(int n, const float *a, const float *b, float *c) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            const float *x = a + i * n, *y = b + j;
+            float s = 0;
+            for (int k = 0; k < n; k++) {
+                s += *x++ * *y;
+                y += n;
+            }
+            *c++ = s;
+        }
+}
+""",
+        _square(3),
+    ),
+    Kernel(
+        "in_memory",
+        """
+void run(int n, const float *restrict a, const float *restrict b, float *restrict c) {
+    int i, j, k;
+    for (i = 0; i < n; i++)
+        for (j = 0; j < n; j++) {
+            c[i * n + j] = 0;
+            for (k = 0; k < n; k++)
+                c[i * n + j] += a[i * n + k] * b[k * n + j];
+        }
+}
+""",
+        _square(3),
+    ),
+    Kernel(
+        "two_of_a_name",
+        """
+void run(int n, const float *a, const float *b, float *c) {
+    for (int i = 0; i < n; i++) {
+        if (i > 2) {
+            const float *row = a + i;
+            c[i] = row[0];
+        } else {
+            const float *row = b + i;
+            c[i] = row[0];
+        }
+        for (int j = 0; j < n; j++) ;
+    }
+}
+""",
+        _line(3),
+    ),
+)
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 

@@ -184,7 +184,7 @@ def test_a_sum_read_on_the_way_is_no_sum() -> None:
         "for (int i = n - 1; i >= 0; i--) a[i] = a[0] + b[i];",
         "int k = 0; for (int i = 0; i < n; i++) { a[k++] = b[i]; }",
         "int k = 0; while (k < n) { a[k] = b[k]; k++; }",
-        "float *p = a; for (int i = 0; i < n; i++) { *p = b[i]; p++; }",
+        "float *p = a; for (int i = 0; i < n; i++) { *p = b[i]; if (b[i] > 0) p++; }",
         "for (int i = 0; i < n; i++) { n = (int)b[i]; a[i] = 1; }",
         "volatile float t; for (int i = 0; i < n; i++) { t = b[i]; a[i] = t; }",
         "for (int i = 0; i < n; i++) { ({ a[i] = b[i]; }); }",

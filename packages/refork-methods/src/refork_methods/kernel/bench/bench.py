@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -13,6 +14,7 @@ from jaxtyping import Float
 
 from refork.errors import BadInput, CannotDo
 from refork.progress import Progress, silent
+from refork_methods.kernel.bench import edges
 from refork_methods.kernel.bench.calibration import Calibration, below, load_calibration
 from refork_methods.kernel.bench.check import Arrays, RejectedError, called, judge
 from refork_methods.kernel.bench.original import Original, must_run
@@ -59,6 +61,8 @@ class Turns:
         self._hosts, self._rng, self._progress = dict(hosts), rng, progress
         self._out: dict[int, RejectedError] = {}
         self._taken: list[tuple[float, dict[int, float]]] = []
+        self._warm: list[tuple[float, dict[int, float]]] = []
+        self._warm_calls = 1
         self._idle = 0.0  # of the original: a candidate may not say what is to be taken off its time
 
     def take(self, repeats: int) -> None:
@@ -77,18 +81,23 @@ class Turns:
         # The first calls are cold, so that how many fill a sample is found in steps.
         for _ in range(_PILOTS):
             self._turn(0)
+            self._warm_turn(0)
             wanted = self._wanted()
             settled = wanted <= self.calls * 1.5
             self.calls = max(self.calls, wanted)
+            self._warm_calls = max(self._warm_calls, self._wanted_warm())
             if settled:
                 break
         self._turn(1)  # the pages of all calls are there from now on
+        self._warm_turn(1)
         self._taken.clear()
+        self._warm.clear()
         for turn in range(repeats):
             if not self._hosts:
                 return
             self._progress("timing", turn, repeats)
             self._turn(turn)
+            self._warm_turn(turn)
         self._progress("timing", repeats, repeats)
 
     def stands(self, number: int) -> None:
@@ -104,6 +113,18 @@ class Turns:
         """Seconds of one call in each turn, of the original and of a candidate."""
         return [theirs for theirs, _ in self._taken], [ours[number] for _, ours in self._taken]
 
+    def warm_samples(self, number: int) -> tuple[list[float], list[float]]:
+        """The same of calls that find their arrays in the caches."""
+        return [theirs for theirs, _ in self._warm], [ours[number] for _, ours in self._warm]
+
+    def _wanted_warm(self) -> int:
+        """Calls on the same arrays that fill a sample."""
+        if not self._warm or not self._hosts:
+            return 1
+        theirs, ours = self._warm[-1]
+        enough = math.ceil(self.limits.sample / max(min(*ours.values(), theirs, math.inf), 1e-9))
+        return max(1, min(enough, MOST, int(self.limits.longest / max(theirs, 1e-9))))
+
     def _wanted(self) -> int:
         """Calls so that the fastest fills a sample, as far as arrays and the original let."""
         if not self._taken or not self._hosts:
@@ -118,8 +139,7 @@ class Turns:
         rng = self._rng()
         batch = draw_batch(self.problem, self.calls, rng, "nan" if turn % 2 else "number")
         placed = draw_offsets(self._original.layout, rng)
-        order = [-1, *self._hosts]
-        order = order[turn % len(order) :] + order[: turn % len(order)]
+        order = self._order(turn)
         found: dict[int, Arrays] = {}
         seconds: dict[int, float] = {}
         for number in order:
@@ -135,6 +155,44 @@ class Turns:
             with self._alone(number):
                 self._judged(host, batch, found[number], found[-1])
         self._taken.append((seconds.pop(-1), seconds))
+
+    def _order(self, turn: int) -> list[int]:
+        """Who is called when: first another one in each turn."""
+        order = [-1, *self._hosts]
+        return order[turn % len(order) :] + order[: turn % len(order)]
+
+    def _warm_turn(self, turn: int) -> None:
+        """One sample of each of calls on the same arrays, which the call before has left in the caches.
+
+        Where every output is written anew, what the last call left is judged; what is added to what was there
+        has by then been added many times, in both.
+        """
+        if not self._hosts:
+            return
+        rng = self._rng()
+        batch = draw_batch(self.problem, 1, rng, "nan" if turn % 2 else "number")
+        placed = draw_offsets(self._original.layout, rng)
+        found: dict[int, Arrays] = {}
+        seconds: dict[int, float] = {}
+        for number in self._order(turn):
+            if number < 0:
+                try:
+                    found[number], seconds[number] = self._called_again(self._original, batch, placed)
+                except (FailedError, RejectedError) as failed:
+                    raise must_run(failed, self.problem.name) from None
+                continue
+            with self._alone(number):
+                found[number], seconds[number] = self._called_again(self._hosts[number], batch, placed)
+        if not any(one.role == "inout" for one in self.problem.arguments):
+            for number, host in list(self._hosts.items()):
+                with self._alone(number):
+                    self._judged(host, batch, found[number], found[-1])
+        self._warm.append((seconds.pop(-1), seconds))
+
+    def _called_again(self, host: Host, batch: Batch, placed: Placed) -> tuple[Arrays, float]:
+        """What the last of many calls on one batch left, and seconds of one of them; one more came before."""
+        found, took = called(host, batch, placed, again=self._warm_calls)
+        return found, max(took.cpu - self._idle, took.cpu / 2) / self._warm_calls
 
     def _judged(self, host: Host, batch: Batch, found: Arrays, theirs: Arrays) -> None:
         """Near the original's results, or else near the precise ones: where terms cancel, both may be off."""
@@ -232,6 +290,9 @@ class Bench:
         self._noise: float | None = None
         self._stack = ExitStack()
         self._original: Original | None = None
+        self._sized: dict[str, Original] | None = None
+        #: Other sizes -> why nothing is held against the original there: it does not fit them itself.
+        self.left_out: dict[str, str] = {}
 
     def __enter__(self) -> Bench:
         self._tried()
@@ -243,7 +304,7 @@ class Bench:
     def close(self) -> None:
         """End all processes."""
         self._stack.close()
-        self._original = None
+        self._original = self._sized = None
 
     @property
     def original(self) -> Candidate:
@@ -283,7 +344,11 @@ class Bench:
             raise BadInput(f"{draws} draws check nothing", where="kernel bench")
         try:
             with self._host(self._built(candidate)) as host:
-                return Evaluated(ok=True, stage="done", error=self._checked(host, draws))
+                error = max(self._checked(host, draws), self._checked_sizes(host.program))
+                return Evaluated(
+                    ok=True, stage="done", error=error, sizes=tuple(self._others()),
+                    overlaps=self._overlaps(host),
+                )  # fmt: skip
         except RejectedError as refused:
             return _rejected(refused)
 
@@ -382,6 +447,59 @@ class Bench:
                 raise
         return worst
 
+    def _others(self) -> dict[str, Original]:
+        """The original at other sizes, where it is fit to judge."""
+        if self._sized is None:
+            self._sized = {}
+            for sizes in edges.other_sizes(self.problem):
+                said = ", ".join(f"{name}={size}" for name, size in sizes.items())
+                try:
+                    problem = edges.resized(self.problem, sizes)
+                    made = Original(problem, self._programs, self.limits, self._rng())
+                    self._sized[said] = self._stack.enter_context(made)
+                except BadInput as unfit:
+                    self.left_out[said] = str(unfit)
+        return self._sized
+
+    def _checked_sizes(self, program: Path) -> float:
+        """Worst error over other sizes, at each on one fresh input whose arrays end right before a guard."""
+        worst = 0.0
+        for said, original in self._others().items():
+            rng = self._rng()
+            batch = draw_batch(original.problem, 1, rng, "number")
+            try:
+                with Host(program, original.shared, self.limits) as host:
+                    found, _ = called(host, batch, draw_offsets(host.layout, rng, "high"))
+                    wanted = original.expected(batch)
+                    told = judge(original.problem, host, batch, found, wanted, scales=original.scales)
+                    worst = max(worst, told)
+            except FailedError as failed:
+                cheat = failed.cheat or "wrong-size"
+                raise RejectedError("run", f"at {said}: {failed}", cheat=cheat) from None
+            except RejectedError as refused:
+                cheat = refused.cheat or "wrong-size"
+                why = f"at {said}: {refused}"
+                raise RejectedError(refused.stage, why, cheat=cheat, error=refused.error) from None
+        return worst
+
+    def _overlaps(self, host: Host) -> tuple[str, ...]:
+        """Pairs of arrays on which a candidate differs from the original where they overlap.
+
+        Raises:
+            RejectedError: the problem says of a pair that it may be one array.
+        """
+        original = self._tried()
+        hosts = (host, original.host, original.precise)
+        told: dict[str, None] = {}
+        for pair, shift, off in edges.overlaps(self.problem, hosts, self._rng(), original.scales):
+            if shift == 0 and any(set(pair) == set(one) for one in self.problem.alias):
+                why = f"where {pair[0]} is {pair[1]}: element {off.element} is {off.got:.9g}"
+                raise RejectedError(
+                    "check", f"{why}, expected {off.expected:.9g}", cheat="aliasing", error=off.error
+                )
+            told[f"{pair[1]} and {pair[0]}"] = None
+        return tuple(told)
+
     def _timed(
         self, candidates: Sequence[Candidate], repeats: int, noise: float | None = None
     ) -> list[Evaluated]:
@@ -393,10 +511,13 @@ class Bench:
         with ExitStack() as stack:
             hosts: dict[int, Host] = {}
             errors: dict[int, float] = {}
+            differs: dict[int, tuple[str, ...]] = {}
             for number, one in enumerate(candidates):
                 try:
                     hosts[number] = stack.enter_context(self._host(self._built(one)))
                     errors[number] = self._checked(hosts[number], 3)
+                    errors[number] = max(errors[number], self._checked_sizes(hosts[number].program))
+                    differs[number] = self._overlaps(hosts[number])
                 except RejectedError as refused:
                     found[number] = _rejected(refused)
                     hosts.pop(number, None)
@@ -406,7 +527,8 @@ class Bench:
                 try:
                     turns.stands(number)
                     errors[number] = max(errors[number], self._checked(host, 1, first=3))
-                    found[number] = self._summed(turns, number, errors[number], known)
+                    told = self._summed(turns, number, errors[number], known)
+                    found[number] = replace(told, sizes=tuple(self._others()), overlaps=differs[number])
                 except RejectedError as refused:
                     found[number] = _rejected(refused)
         return [found[number] for number in range(len(candidates))]
@@ -414,9 +536,12 @@ class Bench:
     def _summed(self, turns: Turns, number: int, error: float, noise: float) -> Evaluated:
         theirs, ours = turns.samples(number)
         point, low, high = speedup(theirs, ours, self._rng())
+        warm, warm_low, warm_high = speedup(*turns.warm_samples(number), self._rng())
         told = Evaluated(
             ok=True, stage="done", error=error, seconds=min(ours), reference_seconds=min(theirs),
             speedup=point, samples=tuple(ours), low=low, high=high, noise=noise, calls=turns.calls,
+            ahead=sum(mine < their for mine, their in zip(ours, theirs, strict=True)),
+            warm=warm, warm_low=warm_low, warm_high=warm_high,
         )  # fmt: skip
         if self.calibration is not None:
             below(self.problem, told, self.calibration, turns.calls * layout_of(self.problem).touched)

@@ -168,9 +168,14 @@ class Original:
             return self._results(self.host, batch)
         return self._results(wider, batch)
 
-    def _results(self, host: Host, batch: Batch) -> Arrays:
+    @property
+    def precise(self) -> Host:
+        """The process of the wider version; the original's own where nothing is wider."""
+        return self.host if self._precise is None else self._precise
+
+    def _results(self, host: Host, batch: Batch, at: str = "low") -> Arrays:
         which = "the higher-precision reference" if host is self._precise else "the original"
-        placed = draw_offsets(host.layout, np.random.default_rng(0), "low")
+        placed = draw_offsets(host.layout, np.random.default_rng(0), at)
         try:
             found, _ = called(host, batch, placed)
         except (FailedError, RejectedError) as failed:
@@ -231,6 +236,8 @@ class Original:
                     hint="it is random, keeps something from call to call, or reads an output before it "
                     f"writes all of it: {one.name}=LENGTH:inout",
                 )
+        # Right before a guard, where it shows who reads beyond.
+        self._results(self.host, batch, "high")
         self.scales = self._measured(rng)
         try:
             judge(problem, self.host, batch, first, self.expected(batch), scales=self.scales)
@@ -243,7 +250,7 @@ class Original:
 
     def _measured(self, rng: np.random.Generator) -> dict[str, float]:
         """How large the numbers of each small output are, root mean square over inputs drawn anew."""
-        small = [one for one in self._layout.regions if one.role != "in" and one.count < FEW]
+        small = [one for one in self._layout.regions if one.role != "in" and 0 < one.count < FEW]
         if not any(one.dtype.kind == "f" for one in small):
             return {}
         batches = [draw_batch(self.problem, 1, rng) for _ in range(DRAWS)]

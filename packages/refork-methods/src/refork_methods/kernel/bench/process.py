@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
@@ -135,6 +135,8 @@ class Placed:
 
     offsets: dict[str, int]
     canaries: dict[str, NDArray[np.uint8]]
+    #: Arrays that are handed over as a part of another: its name, and how many bytes into it.
+    within: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def draw_offsets(layout: Layout, rng: np.random.Generator, at: str = "random") -> Placed:
@@ -194,6 +196,10 @@ def _fits(one: Argument, dtype: np.dtype[Any], top: float) -> None:
 
 
 def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.random.Generator) -> Values:
+    return _filled(problem, one, shape, rng) if shape[1] else np.zeros(shape, dtype_of(one.ctype))
+
+
+def _filled(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.random.Generator) -> Values:
     dtype = dtype_of(one.ctype)
     kind, _, rest = one.fill.partition(":")
     known = value(rest, problem.sizes, f"fill of {one.name}") if rest else 0.0
@@ -228,6 +234,8 @@ def _drawn(problem: Problem, one: Argument, shape: tuple[int, int], rng: np.rand
 
 def _poison(one: Argument, count: int, rng: np.random.Generator, kind: Poison) -> Values:
     dtype = dtype_of(one.ctype)
+    if not count:
+        return np.zeros((1, 0), dtype)
     if dtype.kind != "f":
         if dtype.kind == "b":
             return rng.integers(0, 2, (1, count)).astype(dtype)
@@ -245,26 +253,31 @@ class Memory:
         self.layout, self._data = layout, data
         self._slots = data[layout.slots :].reshape(-1, layout.stride)
 
-    def write(self, batch: Batch, placed: Placed) -> None:
-        """Put a batch's inputs in, poison its outputs, and fill the rest of their regions."""
+    def write(self, batch: Batch, placed: Placed, again: int = 1) -> None:
+        """Put a batch's inputs in, poison its outputs, and fill the rest of their regions.
+
+        ``again``: how often each of its calls is to be made, with the same arrays.
+        """
         layout, calls = self.layout, batch.calls
-        table = self._data[: layout.row * calls].reshape(calls, layout.row)
-        starts = layout.slots + np.arange(calls, dtype=np.uint64) * np.uint64(layout.stride)
+        table = self._data[: layout.row * calls * again].reshape(calls * again, layout.row)
+        starts = layout.slots + np.arange(calls, dtype=np.uint64).repeat(again) * np.uint64(layout.stride)
+        places = {one.name: one.start + placed.offsets[one.name] for one in layout.regions}
         for number, one in enumerate(layout.regions):
             offset = placed.offsets[one.name]
             rest, room = placed.canaries[one.name], self._slots[:calls, one.start : one.start + one.room]
             room[:, :offset] = rest[:offset]
             room[:, offset + one.size :] = rest[offset:]
             room[:, offset : offset + one.size] = self._bytes(self.given(batch, one))
-            at = starts + np.uint64(one.start + offset)
-            table[:, 8 * number : 8 * number + 8] = at.view(np.uint8).reshape(calls, 8)
+            whose, into = placed.within.get(one.name, (one.name, 0))
+            at = starts + np.uint64(places[whose] + into)
+            table[:, 8 * number : 8 * number + 8] = at.view(np.uint8).reshape(calls * again, 8)
         first = 8 * len(layout.regions)
         for number, scalar in enumerate(layout.scalars):
             ctype = PRECISE.get(scalar.ctype, scalar.ctype) if layout.precise else scalar.ctype
-            told = batch.scalars[scalar.name].astype(dtype_of(ctype))
+            told = batch.scalars[scalar.name].astype(dtype_of(ctype)).repeat(again)
             # A long double takes 16 bytes, so every scalar has as many.
             begins = first + 16 * number
-            table[:, begins : begins + told.itemsize] = told.reshape(calls, 1).view(np.uint8)
+            table[:, begins : begins + told.itemsize] = told.reshape(calls * again, 1).view(np.uint8)
 
     def given(self, batch: Batch, one: Region) -> Values:
         """What a region's array holds before the calls; one row where all calls' are the same."""
@@ -365,6 +378,7 @@ class Host:
 
     def __init__(self, program: Path, shared: Shared, limits: Limits) -> None:
         self.layout, self.limits, self.memory = shared.layout, limits, shared.memory
+        self.program = program
         machine = seccomp.here()
         if machine is None:
             raise CannotDo(

@@ -31,6 +31,7 @@ def diagnose_cpu(
     simulated: Work | None = None,
     smaller: bool = False,
     inherent: bool = False,
+    needed: float | None = None,
 ) -> Diagnosis:
     """Findings on one kernel by the 15 tools and those that a user registered for the same sources.
 
@@ -39,9 +40,10 @@ def diagnose_cpu(
 
     All of them are asked, whatever the class: theory may call a kernel compute-bound whose present code waits
     for memory. ``inherent``: each step of the problem itself waits for the last, so that neither
-    ceiling can be reached; where it reaches neither, theory says latency (ours).
+    ceiling can be reached; where it reaches neither, theory says latency (ours). ``needed``: bytes of all
+    arrays of the simulated call, each once.
     """
-    full = signals | derived(signals, work, ceilings, simulated, smaller=smaller)
+    full = signals | derived(signals, work, ceilings, simulated, smaller=smaller, needed=needed)
     classified = _classified(full, work, ceilings, inherent)
     # Asked as if it were mixed, which every tool is for; the true class is put back below.
     found = run_tools(_asked(), full, Classified("mixed", classified.theory, classified.measured))
@@ -78,15 +80,16 @@ def derived(
     simulated: Work | None = None,
     *,
     smaller: bool = False,
+    needed: float | None = None,
 ) -> Signals:
     """What follows from measurements and declared work; nothing from what was not measured.
 
     Per-flop values need flops: a kernel that has none should declare its useful operations instead. Counts
     of a smaller call are set against its own work, so nothing follows from them where that is not known.
     """
+    cache = {} if work is not None and work.flops else _by_line(signals, needed)
     if work is None:
-        return Signals()
-    cache: dict[str, float] = {}
+        return Signals({"cachegrind": cache} if cache else {})
     counted = simulated if smaller else work
     if counted is not None and signals.has("cachegrind"):
         cache |= _cache(signals, counted)
@@ -97,6 +100,14 @@ def derived(
         timing[m.BYTES_SHARE.name] = _moved(signals, work, counted) / seconds / ceilings.bandwidth
     values: dict[Source, dict[str, float]] = {"cachegrind": cache, "timing": timing}
     return Signals({source: found for source, found in values.items() if found})
+
+
+def _by_line(signals: Signals, needed: float | None) -> dict[str, float]:
+    """What a kernel without flops can be measured by: how often each line of its arrays misses."""
+    known = m.together(signals, m.D1_READ_MISSES, m.D1_WRITE_MISSES, m.LINE_BYTES)
+    if known is None or not needed or not known[2]:
+        return {}
+    return {m.MISSES_PER_LINE.name: (known[0] + known[1]) / (needed / known[2])}
 
 
 def _cache(signals: Signals, work: Work) -> dict[str, float]:

@@ -55,6 +55,9 @@ MISSES_PER_FLOP = Metric("cachegrind", "d1_read_misses_per_flop", "D1 read misse
 EXCESS_PER_FLOP = Metric(
     "cachegrind", "d1_excess_misses_per_flop", "D1 read misses beyond one per needed line, per useful flop"
 )
+MISSES_PER_LINE = Metric(
+    "cachegrind", "d1_misses_per_line", "D1 misses for each line of all arrays, of a kernel without flops"
+)
 BRANCHES_PER_FLOP = Metric("cachegrind", "branches_per_flop", "branches per useful flop")
 READS_PER_BYTE = Metric("cachegrind", "reads_per_needed_byte", "data reads per byte that must be moved")
 NEEDED_BYTES = Metric(

@@ -363,7 +363,9 @@ _OF = " The gain is that of a float matmul of 512 on a cloud VM."
 def strided_access(signals: Signals) -> CheckResult | None:
     """More than a tenth of a D1 read miss per useful flop, beyond one for each line that is needed."""
     misses = m.EXCESS_PER_FLOP.of(signals)
-    if misses is None or misses <= STRIDED_ACCESS_MOST_MISSES:
+    if misses is None:
+        return _lines_again(signals)
+    if misses <= STRIDED_ACCESS_MOST_MISSES:
         return None
     severe = misses > STRIDED_ACCESS_CRITICAL
     return CheckResult(
@@ -374,6 +376,24 @@ def strided_access(signals: Signals) -> CheckResult | None:
         metrics={m.EXCESS_PER_FLOP.name: misses},
         # The measured case is one of the severe ones; of a mild one nothing is known.
         expected_gain=STRIDED_ACCESS_GAIN if severe else None,
+        evidence=cited(signals, "cachegrind"),
+    )
+
+
+#: Guess: a line of 16 floats that is used in halves misses twice.
+MOST_LINE_MISSES, LINE_MISSES_CRITICAL = 3.0, 8.0
+
+
+def _lines_again(signals: Signals) -> CheckResult | None:
+    """A copy has no flops: its lines tell."""
+    times = m.MISSES_PER_LINE.of(signals)
+    if times is None or times <= MOST_LINE_MISSES:
+        return None
+    return CheckResult(
+        severity="critical" if times > LINE_MISSES_CRITICAL else "warn",
+        cause=f"Each line of the arrays misses the first cache {times:.3g} times: it is not used up at once.",
+        action="Go in tiles of 8 to 64 rows and columns, so that lines are used whole while they are there.",
+        metrics={m.MISSES_PER_LINE.name: times},
         evidence=cited(signals, "cachegrind"),
     )
 

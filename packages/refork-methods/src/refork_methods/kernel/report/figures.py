@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -113,7 +113,8 @@ class Timing:
 
     ``duel``: from the last, longer comparison; else from the search itself, where the luckiest of many is
     taken and the number flatters. ``beyond_noise``: the interval lies above 1, and the speed-up above what
-    equal programs differ by; None where interval or noise is not known.
+    equal programs differ by; None where interval or noise is not known. ``warm``: the speed-up of calls that
+    find their arrays in the caches; ``slower_warm``: they take longer than the original's: no proven gain.
     """
 
     node: int
@@ -126,6 +127,8 @@ class Timing:
     error: float | None
     duel: bool
     beyond_noise: bool | None
+    warm: float | None = None
+    slower_warm: bool = False
 
 
 @final
@@ -221,7 +224,7 @@ def figures(search: Search) -> Figures:
         right=sum(node.evaluated.ok for node in made),
         failed=dict(Counter(node.evaluated.stage for node in made if not node.evaluated.ok)),
         best=best,
-        granted=() if best is None else granted_by(nodes, best),
+        granted=() if best is None else granted_by(nodes, best, shown),
         path=() if best is None else path_to(nodes, best),
         timing=None if best is None or shown is None else _timing(search, best, shown),
         original=roof_position(nodes[0].evaluated.seconds, search) if nodes else None,
@@ -268,9 +271,9 @@ def gain_over(parent: SearchNode, child: SearchNode) -> float | None:
     in between does not count.
     """
     before, after = parent.evaluated, child.evaluated
-    if not (before.ok and after.ok and before.speedup and after.speedup):
+    if not (before.ok and after.ok and before.least and after.least):
         return None
-    return after.speedup / before.speedup
+    return after.least / before.least
 
 
 def roof_position(seconds: float | None, search: Search) -> RoofPosition | None:
@@ -302,10 +305,10 @@ def _timing(search: Search, best: int, shown: Evaluated) -> Timing:
     noise = shown.noise or (None if search.ceilings is None else search.ceilings.noise)
     beyond = None
     if noise is not None and shown.low is not None and shown.speedup is not None:
-        beyond = shown.low > 1 and shown.speedup > noise
+        beyond = replace(shown, noise=noise).faster
     return Timing(
         best, shown.seconds, shown.reference_seconds, shown.speedup, shown.low, shown.high,
-        len(shown.samples), shown.error, shown is search.final, beyond,
+        len(shown.samples), shown.error, shown is search.final, beyond, shown.warm, shown.slower_warm,
     )  # fmt: skip
 
 

@@ -145,7 +145,12 @@ def _standing(figures: Figures) -> str:
         True: "That is beyond chance, and beyond what equal programs differ by on this machine.",
         False: "That is within chance, or within what equal programs differ by: no proven gain.",
     }[timing.beyond_noise]
-    return f" {first}{interval} {beyond}"
+    if timing.warm is None:
+        return f" {first}{interval} {beyond}"
+    warm = f"With its arrays in the caches it is {times(timing.warm)} as fast"
+    if timing.slower_warm:
+        return f" {first}{interval} {warm}, slower than the original: no proven gain."
+    return f" {first}{interval} {beyond} {warm}."
 
 
 def sections(search: Search, figures: Figures) -> list[Section]:

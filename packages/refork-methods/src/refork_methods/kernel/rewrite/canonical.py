@@ -74,7 +74,100 @@ def loops(body: Stmts, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, tup
 def canonical(body: Stmts) -> Stmts:
     """A function's body in that form."""
     # Pointers first: counters that only their offsets name then stand in the subscripts themselves.
-    return _sums(_settled(_pointers(body)))
+    return _sums(_settled(_pointers(_subscripts(body))))
+
+
+def _subscripts(body: Stmts, around: tuple[Loop, ...] = ()) -> Stmts:
+    """Pointers that each iteration moves on by the same step replaced by subscripts with the loop's counter.
+
+    Loops with a pointer that moves in another way are not understood.
+    """
+    made: list[Stmt] = []
+    for place, stmt in enumerate(body):
+        if not isinstance(stmt, Loop):
+            parts = {
+                name: _subscripts(getattr(stmt, name), around)
+                for name in ("body", "yes", "no")
+                if hasattr(stmt, name)
+            }
+            made.append(replace(stmt, **parts) if parts else stmt)  # type: ignore[arg-type]
+            continue
+        loop = replace(stmt, body=_subscripts(stmt.body, (*around, stmt)))
+        after: list[Stmt] = []
+        for name in _moving(loop.body):
+            walked = _subscripted(loop, name)
+            own = any(isinstance(s, Declare) and s.name == name for s in body)
+            # What outlives a pass of the loop around is read in the next one.
+            used = (bool(around) and not own) or any(_mentions(s, name) for s in body[place + 1 :])
+            if walked is None or (used and not _counted(loop, around)):
+                after = [Opaque(show((stmt,)).strip())]
+                break
+            loop, step = walked
+            if used:
+                count = loop.upper
+                total = count if step == Number("1") else Op("*", count, step)
+                after.append(Assign(Name(name), "+=", total))
+        made.extend(after if after and isinstance(after[0], Opaque) else (loop, *after))
+    return tuple(made)
+
+
+def _moving(body: Stmts) -> list[str]:
+    """Variables that are read through, and that a statement of the body itself adds to."""
+    through = {p.base.id for p in within(body) if isinstance(p, At) and isinstance(p.base, Name)}
+    through |= {
+        p.arg.id for p in within(body) if isinstance(p, Unary) and p.op == "*" and isinstance(p.arg, Name)
+    }
+    added = [s.target.id for s in statements(body) if isinstance(s, Assign) and isinstance(s.target, Name)]
+    return [name for name in dict.fromkeys(added) if name in through]
+
+
+def _counted(loop: Loop, around: tuple[Loop, ...]) -> bool:
+    """Whether a loop runs as often as its bound says: a number, or the bound of a loop around it."""
+    if loop.lower != Number("0") or loop.step != 1:
+        return False
+    known = [one.upper for one in around if one.lower == Number("0")]
+    return isinstance(loop.upper, Number) or (isinstance(loop.upper, Name) and loop.upper in known)
+
+
+def _subscripted(loop: Loop, name: str) -> tuple[Loop, Expr] | None:
+    """The loop with a pointer standing still, and each iteration's step; None where that is not plain."""
+    moves = [s for s in loop.body if isinstance(s, Assign) and s.target == Name(name)]
+    every = [s for s in statements(loop.body) if isinstance(s, Assign) and s.target == Name(name)]
+    if (
+        len(moves) != 1
+        or len(every) != 1
+        or moves[0].op != "+="
+        or loop.step != 1
+        or loop.lower != Number("0")
+    ):
+        return None
+    step, place = moves[0].value, next(n for n, s in enumerate(loop.body) if s is moves[0])
+    changed = {
+        s.target.id for s in statements(loop.body) if isinstance(s, Assign) and isinstance(s.target, Name)
+    }
+    changed |= {s.name for s in statements(loop.body) if isinstance(s, Declare)} | {loop.counter, name}
+    if not isinstance(step, Number | Name) or names(step) & changed or name in names(loop.upper):
+        return None
+    moved: Expr = Name(loop.counter) if step == Number("1") else Op("*", Name(loop.counter), step)
+
+    def still(part: Expr, more: Expr) -> Expr:
+        match part:
+            case At(base=Name(id=base), index=index) if base == name:
+                return At(part.base, more if index == Number("0") else Op("+", more, index))
+            case Unary(op="*", arg=Name(id=base)) if base == name:
+                return At(Name(name), more)
+            case _:
+                return part
+
+    body: list[Stmt] = []
+    for number, stmt in enumerate(loop.body):
+        if number != place:
+            more = moved if number < place else Op("+", moved, step)
+            body += map_exprs((stmt,), lambda expr, more=more: map_expr(expr, lambda part: still(part, more)))  # type: ignore[misc]
+    uses = sum(part == Name(name) for part in within(tuple(body)))
+    plain = sum(isinstance(part, At) and part.base == Name(name) for part in within(tuple(body)))
+    # Passed on or compared, a pointer is more than a name for a place.
+    return None if uses != plain else (replace(loop, body=tuple(body)), step)
 
 
 def _sums(body: Stmts) -> Stmts:
@@ -102,6 +195,9 @@ def _set_first(stmt: Stmt, declared: Declare) -> Loop | None:
     if not isinstance(stmt, Loop) or name in names(stmt.lower) | names(stmt.upper):
         return None
     users = [s for s in stmt.body if _mentions(s, name)]
+    # Its own counter has the name: the variable is another one.
+    if not users:
+        return None
     match users[0]:
         case Assign(target=Name(id=target), op="=", value=value) if target == name and name not in names(
             value
@@ -144,9 +240,13 @@ def _settled(body: Stmts) -> Stmts:
 
 def _pointers(body: Stmts) -> Stmts:
     """Local pointers into arrays (``row = a + i * n``) replaced by what they stand for."""
-    for declared in [
-        s for s in statements(body) if isinstance(s, Declare) and "*" in s.type and s.value is not None
-    ]:
+    pointers = [s.name for s in statements(body) if isinstance(s, Declare) and "*" in s.type]
+    for each in pointers:
+        # Looked up anew: what came before has made other statements. Of two of a name neither is replaced.
+        several = [s for s in statements(body) if isinstance(s, Declare) and s.name == each]
+        declared = several[0]
+        if len(several) != 1 or declared.value is None:
+            continue
         base, offset = _aim(declared.value)
         if base is None or "(" in declared.type:
             continue

@@ -32,6 +32,7 @@ from refork_methods.kernel.rewrite.syntax import (
     Unary,
     code,
     decimal,
+    map_expr,
     plus,
     statements,
     within,
@@ -145,7 +146,7 @@ def _read(node: Node) -> Stmts:
             return (Return(None if value is None else read_expr(value)),)
         case "expression_statement":
             inner = next(iter(node.named_children), None)
-            return () if inner is None else (_expression(inner),)
+            return () if inner is None else _walked(_expression(inner))
         case _:
             return (Opaque(text(node).strip()),)
 
@@ -179,6 +180,31 @@ def _expression(node: Node) -> Stmt:
         if value.right == target:
             return Assign(target, value.op + "=", value.left)
     return Assign(target, op, value)
+
+
+_NEXT = re.compile(r"(\w+)\s*\+\+")
+
+
+def _walked(stmt: Stmt) -> Stmts:
+    """``*to++ = *from++`` as ``to[0] = from[0]``, and both moved on after it."""
+    if not isinstance(stmt, Assign):
+        return (stmt,)
+    moved: list[str] = []
+
+    def step(part: Expr) -> Expr:
+        match part:
+            case Unary(op="*", arg=Other(text=said)) if found := _NEXT.fullmatch(said):
+                moved.append(found[1])
+                return At(Name(found[1]), Number("0"))
+            case _:
+                return part
+
+    made = Assign(map_expr(stmt.target, step), stmt.op, map_expr(stmt.value, step))
+    used = [part.id for part in within((made,)) if isinstance(part, Name)]
+    # Named once more, it would be read before or after it moved: C leaves that open.
+    if not moved or any(used.count(name) != 1 for name in moved):
+        return (stmt,)
+    return (made, *(Assign(Name(name), "+=", Number("1")) for name in moved))
 
 
 def _declared(node: Node) -> Stmts:

@@ -71,16 +71,19 @@ def path_to(nodes: Sequence[SearchNode], number: int) -> tuple[int, ...]:
     return tuple(found[::-1])
 
 
-def granted_by(nodes: Sequence[SearchNode], number: int) -> tuple[str, ...]:
-    """What a kernel takes for granted by all moves on the way to it, each once."""
+def granted_by(nodes: Sequence[SearchNode], number: int, final: Evaluated | None) -> tuple[str, ...]:
+    """What a kernel takes for granted by all moves on the way to it, each once, and as its timing showed."""
     moves = [nodes[at].proposal for at in path_to(nodes, number)]
-    return tuple(dict.fromkeys(one for move in moves if move is not None for one in move.granted))
+    apart = () if final is None else (f"{pair} do not overlap" for pair in final.overlaps)
+    return tuple(
+        dict.fromkeys([*(one for move in moves if move is not None for one in move.granted), *apart])
+    )
 
 
 def fastest(nodes: Sequence[SearchNode], most: int = 1) -> list[SearchNode]:
     """The right kernels with the largest measured speed-ups, the oldest of equals first; ``most`` of them."""
-    right = [node for node in nodes if node.evaluated.ok and node.evaluated.speedup is not None]
-    return sorted(right, key=lambda node: (-(node.evaluated.speedup or 0.0), node.number))[:most]
+    right = [node for node in nodes if node.evaluated.ok and node.evaluated.least is not None]
+    return sorted(right, key=lambda node: (-(node.evaluated.least or 0.0), node.number))[:most]
 
 
 SEARCH, ROUNDS, NODES, FINDINGS, SLIPS, SOURCES = (

@@ -253,7 +253,7 @@ class SearchLoop:
         node = SearchNode(
             number=number, parent=parent, candidate=proposal.candidate, evaluated=evaluated, proposal=proposal
         )
-        speedup, best = evaluated.speedup, self.best.evaluated.speedup
+        speedup, best = evaluated.least, self.best.evaluated.least
         ahead = evaluated.ok and speedup is not None and (best is None or speedup > best)
         stuck = 0 if ahead else number - self._best
         told = notes_on(self._trial(node), self.trials, self.evaluator.noise, stuck, self.settings.plateau)
@@ -280,7 +280,7 @@ class SearchLoop:
             self._tried[node.parent].append(node.proposal.move)
             self.trials.append(self._trial(node))
         self.notes += node.notes
-        speedup, best = node.evaluated.speedup, self.best.evaluated.speedup
+        speedup, best = node.evaluated.least, self.best.evaluated.least
         if node.evaluated.ok and speedup is not None and (best is None or speedup > best):
             self._best = node.number
 
@@ -288,8 +288,7 @@ class SearchLoop:
         made = node.proposal
         assert made is not None
         before, after = self.nodes[node.parent].evaluated, node.evaluated
-        known = before.ok and after.ok and before.speedup and after.speedup
-        gain = after.speedup / before.speedup if known and after.speedup and before.speedup else None
+        gain = after.least / before.least if before.ok and after.ok and before.least and after.least else None
         return Trial(
             node.number, node.parent, made.move, made.family, made.answers, after.ok, gain, after.why
         )
@@ -298,4 +297,4 @@ class SearchLoop:
         """The tree's reward: a kernel that is right but was not timed counts as the reference."""
         if not evaluated.ok:
             return 0.0
-        return reward(1.0 if evaluated.speedup is None else evaluated.speedup, self.settings.most)
+        return reward(1.0 if evaluated.least is None else evaluated.least, self.settings.most)

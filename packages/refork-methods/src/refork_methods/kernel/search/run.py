@@ -63,8 +63,8 @@ class SearchResult:
 
     @property
     def granted(self) -> tuple[str, ...]:
-        """What the best takes for granted by all its moves, each once."""
-        return granted_by(self.nodes, self.best.number)
+        """What the best takes for granted: by all its moves, each once, and as its last duel showed."""
+        return granted_by(self.nodes, self.best.number, self.final)
 
     def moves_to(self, number: int) -> tuple[str, ...]:
         """The moves from the original to a node."""
@@ -189,7 +189,7 @@ def _duel(loop: SearchLoop, evaluator: Evaluator, progress: Progress) -> tuple[S
     if len(right) == 1:
         return right[0]
     # The duel says who; the time by which one of several won is the luckiest of theirs, and says too much.
-    for node, _ in sorted(right, key=lambda pair: (-(pair[1].speedup or 0.0), pair[0].number)):
+    for node, _ in sorted(right, key=lambda pair: (-(pair[1].least or 0.0), pair[0].number)):
         (once_more,) = evaluator.duel([node.candidate])
         if once_more.ok and once_more.speedup:
             return node, once_more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from refork.errors import BadInput
@@ -65,6 +66,8 @@ def is_zero(expr: Expr | None) -> bool:
 def expose(unit: Unit, label: str) -> tuple[Unit, bool]:
     """``s = 0; for (k) s += e; t = s;`` as ``t = 0`` in a nest of its own and ``t += e`` in a perfect one.
 
+    ``t = 0; for (k) t += e;`` is parted in the same way.
+
     The loop has the same label afterwards but for a count. Returns whether rounding may change.
 
     Raises:
@@ -75,6 +78,8 @@ def expose(unit: Unit, label: str) -> tuple[Unit, bool]:
         raise refuse(f"no loop around {label}")
     parent = above[-1]
     match code(parent.body):
+        case (Assign(target=At(), op="=") as start_, Loop() as inner) if inner is loop:
+            return _parted(unit, above, (start_,), bare((loop,))), False
         case (
             Declare(name=name, dims=(), value=start),
             Loop() as inner,
@@ -146,6 +151,9 @@ def _to_scalar(unit: Unit, given: Parameters) -> Changed:
         own = Name(unit.fresh(f"{array}_sum"))
         changed = map_exprs(bare(loop.body), lambda e: map_expr(e, lambda p: own if p == target else p))  # noqa: B023
         held = Declare(unit.kind(array), own.id, (), target)
+        first = _set_before(loop, above, target)
+        if first is not None:
+            held = replace(held, value=first.value)
         trial = exchange(
             unit, loop, (held, replace(loop, body=changed, pragmas=()), Assign(target, "=", own))
         )
@@ -155,9 +163,21 @@ def _to_scalar(unit: Unit, given: Parameters) -> Changed:
         ):
             continue
         made = (held, replace(loop, body=changed, pragmas=()), Assign(target, "=", own))
+        if first is not None:
+            # The place was written anyway, so it may be where the loop never runs.
+            return Changed(_without(exchange(unit, loop, made), first))
         # A loop that never runs must not read or write the place: it may lie beyond the array.
         return Changed(exchange(unit, loop, guarded(unit, loop, above, made)))
     raise refuse("no sum of the loop is held in memory")
+
+
+def _set_before(loop: Loop, above: tuple[Loop, ...], target: At) -> Assign | None:
+    """The statement right before a loop that sets a place to a number or variable; None: there is none."""
+    body = code(above[-1].body) if above else ()
+    for stmt, following in pairwise(body):
+        if following is loop and isinstance(stmt, Assign) and (stmt.target, stmt.op) == (target, "="):
+            return stmt if isinstance(stmt.value, Number | Name) else None
+    return None
 
 
 TO_MEMORY = Rule("memory_sum", ("StridedAccess", "CapacityMiss"), offer(every_loop), _to_memory)

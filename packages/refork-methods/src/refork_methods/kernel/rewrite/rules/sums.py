@@ -323,7 +323,8 @@ BLOCK = 1024
 def _few_bins_make(unit: Unit, given: Parameters) -> Changed:
     loop, above = loop_at(unit, text_of(given, "loop"))
     most = count_of(given, "most", 64)
-    *before, last = code(loop.body)
+    body = code(loop.body)
+    before, last = body[:-1], body[-1] if body else None
     if loop.step != 1 or not all(isinstance(one, Declare) for one in before) or not isinstance(last, Assign):
         raise refuse("more than a count into a table", f"loop {loop.counter}")
     array = table_of(unit, loop)
@@ -390,7 +391,7 @@ def _chain(loop: Loop) -> tuple[list[Loop], Stmts]:
     return chain, code(chain[-1].body)
 
 
-def _find(unit: Unit, top: Loop) -> _Nest:
+def _find(unit: Unit, top: Loop) -> _Nest:  # noqa: C901, PLR0912 - three forms of a sum
     """The sum under a loop over rows.
 
     Raises:
@@ -410,6 +411,18 @@ def _find(unit: Unit, top: Loop) -> _Nest:
             for one in reversed(sums):
                 body = (replace(one, body=body, pragmas=()),)  # type: ignore[assignment]
             found = _Nest(rows, columns, sums, target, addend, sign, stores, body)
+        case (Assign(target=At() as target, op="=" as stores, value=start), Loop() as loop):
+            # The sum is in memory, where it starts at zero.
+            inner, only = _chain(loop)
+            match only:
+                case (Assign(target=At() as added, op="+=" | "-=" as sign, value=addend),):
+                    pass
+                case _:
+                    raise refuse("more than a sum in the loop")
+            counters = {one.counter for one in inner}
+            if len(chain) != 2 or added != target or not is_zero(start) or names(target) & counters:
+                raise refuse("no sums over rows and columns")
+            found = _Nest(top, chain[1], tuple(inner), target, addend, sign, stores, chain[1].body)
         case (
             Declare(name=name, dims=(), value=start),
             Loop() as loop,
