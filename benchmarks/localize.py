@@ -5,7 +5,8 @@ file drawn by chance, and Ochiai, which may run the tests. Then two controls for
 every identifier of the project renamed, and with code masked in the issue. Then what findings are worth: a
 planted agent whose distribution is known, with the break-even precision read off a sweep; and an agent that
 searches edits and runs real tests, with the investigator's case file, a gate fitted on other projects,
-shuffled and oracle findings. Last, how long reading takes, on the installed networkx package.
+shuffled and oracle findings. Then real bugs of known projects, where a folder of their clones is given
+(parts/localize_bugs.py). And how long reading takes, on the installed networkx package.
 
 --quick takes three tasks of each project (the kinds of mutation in turn), the renamed and the coverage arms
 on ten projects, and leaves the searching agent out.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parts.localize_bugs import figures as real_bugs
 from refork import stats
 from refork_methods.localize.baseline import FileBm25, random_acc
 from refork_methods.localize.index import RepoIndex
@@ -352,7 +355,14 @@ def main() -> None:
     """Measure, print the tables, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ends within 45 s on 2 quiet cores")
-    quick: bool = parser.parse_args().quick
+    parser.add_argument(
+        "--clones",
+        type=Path,
+        default=os.environ.get("REFORK_CLONES"),
+        help="folder of clones for the real bugs (parts/localize_bugs.py says which); not with --quick",
+    )
+    args = parser.parse_args()
+    quick: bool = args.quick
     started = time.monotonic()
 
     def so_far() -> None:
@@ -372,6 +382,8 @@ def main() -> None:
     so_far()
     if not quick:
         figures |= searched(arm.found, 100, 100)
+        so_far()
+    figures |= real_bugs(None if quick or args.clones is None else Path(args.clones))
     print(f"{time.monotonic() - started:.0f} s")
     print(json.dumps(figures | {"tasks": len(arm.tasks)}))
 

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from refork.errors import BadInput
 from refork_methods.localize.baseline import FileBm25, random_acc
-from refork_methods.localize.bm25f import Bm25f, grouped, term_scores
-from refork_methods.localize.casefile import case_problems
+from refork_methods.localize.bm25f import Bm25f, grouped, picked, term_scores
+from refork_methods.localize.casefile import case_markdown, case_problems
 from refork_methods.localize.commits import fix_commits, score_commits
+from refork_methods.localize.gold import Gold
 from refork_methods.localize.history import Commit, History, read_history
 from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.investigate import investigate
+from refork_methods.localize.metrics import score_locations
 from refork_methods.localize.on_repository import localize_path, read_issue
-from refork_methods.localize.ranking import is_test, pass_on, rank_symbols
+from refork_methods.localize.ranking import is_test, rank_symbols, shares_of
 from refork_methods.localize.settings import InvestigateSettings, Weights
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.spans import choose_lines, mechanics, own_lines, parsed
@@ -208,8 +209,9 @@ FILES_ORDER = sorted(FILES)
 def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         Bm25f(**bad)  # type: ignore[arg-type]
-    with pytest.raises(BadInput):
-        InvestigateSettings(locations=0)
+    for wrong in ({"locations": 0}, {"per_file": 0}, {"files": 0}, {"module": 2.0}):
+        with pytest.raises(BadInput):
+            InvestigateSettings(**wrong)
 
 
 def test_an_unknown_field_is_refused(index: RepoIndex) -> None:
@@ -217,17 +219,61 @@ def test_an_unknown_field_is_refused(index: RepoIndex) -> None:
         term_scores(index.postings, np.array([0]), Bm25f({"nothing": 1.0}))
 
 
-def test_passing_on_by_hand() -> None:
-    links = csr_matrix(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
-    odds, seen, none = np.zeros(3), np.array([True, False, False]), np.zeros(3)
-    shares, received = pass_on(links, odds, seen, InvestigateSettings(passed=0.25), none)
-    assert shares == pytest.approx([0.75, 0.1875, 0.0625])
-    assert received == pytest.approx([0.0, 0.1875, 0.0625])
-    fork = csr_matrix(np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-    settings = InvestigateSettings(passed=0.5, error_share=np.log(3.0))
-    shares, _ = pass_on(fork, odds, seen, settings, np.array([0.0, 0.0, 1.0]))
-    assert shares == pytest.approx([0.5, 0.125, 0.375])
-    assert not pass_on(fork, odds, none > 0, settings, none)[0].any()
+def test_shares_by_hand() -> None:
+    odds, seen = np.log(np.array([1.0, 3.0, 5.0])), np.array([True, True, False])
+    assert shares_of(odds, seen) == pytest.approx([0.25, 0.75, 0.0])
+    assert not shares_of(odds, seen & False).any()
+
+
+def test_only_source_is_named_and_counted() -> None:
+    issue = "The parcel weight limit is wrong: `parcel_weight` should be checked in grams"
+    code = {"shop/post.py": "def parcel_weight(grams):\n    return grams > 2000\n", "shop/cart.py": "x = 1\n"}
+    prose = dict.fromkeys(("CHANGES.rst", "docs/post.md", "poetry.lock", "tests/test_post.py"), 9 * issue)
+    bare = investigate(RepoIndex.build(Snapshot.from_files(code)), issue)
+    index = RepoIndex.build(Snapshot.from_files(code | prose))
+    told = investigate(index, issue)
+    assert told.files == ("shop/post.py",)
+    # What else lies in the repository changes no score: rarity and length are of source files alone.
+    assert [(one.path, one.score) for one in told.locations] == [
+        (one.path, one.score) for one in bare.locations
+    ]
+    asked = rank_symbols(index, issue_terms(issue), InvestigateSettings(tests=True))
+    assert asked.total[index.number("tests/test_post.py::")] > 0
+    # Where there is no source, prose is all that can be named.
+    assert set(investigate(RepoIndex.build(Snapshot.from_files(prose)), issue).files) == set(prose)
+
+
+def test_picked_counts_are_those_of_a_smaller_index(index: RepoIndex) -> None:
+    kept = np.flatnonzero([symbol.path != "shop/rates.py" for symbol in index.symbols])
+    rest = {path: text for path, text in FILES.items() if path != "shop/rates.py"}
+    small = RepoIndex.build(Snapshot.from_files(rest))
+    for name, postings in index.postings.items():
+        found, wanted = picked(postings, kept), small.postings[name]
+        assert found.lengths.tolist() == wanted.lengths.tolist()
+        for word, number in index.words.items():
+            symbols, counts = found.of(number)
+            if word in small.words:
+                expected = wanted.of(small.words[word])
+                assert (symbols.tolist(), counts.tolist()) == tuple(one.tolist() for one in expected)
+            else:
+                assert not symbols.size
+
+
+def test_a_few_files_are_named_and_more_are_listed() -> None:
+    many = "".join(f"def parcel_{n}(weight):\n    return weight\n\n\n" for n in range(9))
+    files = {"a.py": many, "b.py": "def parcel():\n    return 1\n"}
+    files |= {f"c{n}.py": "def other():\n    parcel = 1\n" for n in range(9)}
+    index = RepoIndex.build(Snapshot.from_files(files))
+    case = investigate(index, "The weight of a parcel is wrong")
+    assert [one.path for one in case.locations].count("a.py") == 3
+    assert len(case.locations) == 5
+    assert case.files[:2] == ("a.py", "b.py")
+    assert len(case.files) == 10
+    assert set(case.paths) < set(case.files)
+    assert f"## Further files\n\n- `{case.files[len(case.paths)]}`" in case_markdown(case)
+    # A fixed file that is listed behind the places counts among the ten.
+    scores = score_locations(case, Gold((), (case.files[-1],)))
+    assert (scores.acc[5], scores.acc[10]) == (0.0, 1.0)
 
 
 def test_spans() -> None:

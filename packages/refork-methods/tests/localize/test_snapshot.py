@@ -277,6 +277,19 @@ def test_dirty_tree_and_base_commit(tmp_path: Path) -> None:
     assert (inner.files, inner.changed) == (("a.py",), ("a.py",))
 
 
+def test_a_clone_without_some_objects_is_read_without_them(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(f"name = {name!r}\n")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    blob = git(tmp_path, "rev-parse", "HEAD:b.py")
+    (tmp_path / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    found = Snapshot(tmp_path, "HEAD")
+    assert found.files == ("a.py",)
+    assert found.refused == {"b.py": "an object that this clone does not hold (a partial clone)"}
+
+
 def test_a_repository_without_a_commit_is_dirty(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "a.py").write_text("a = 1\n")

@@ -1,4 +1,4 @@
-"""What localization is measured against: BM25 over whole files, and a file drawn by chance."""
+"""What localization is measured against: BM25 over files and functions, names alone, a file by chance."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from refork.errors import BadInput
+from refork_methods.localize.index import RepoIndex
 from refork_methods.localize.snapshot import Snapshot
 from refork_methods.localize.terms import issue_terms, plain_words, query_words, split_data, words
 
@@ -23,14 +24,9 @@ class FileBm25:
         self, snapshot: Snapshot, files: Sequence[str] | None = None, *, k1: float = 1.5, b: float = 0.75,
         method: str = "lucene",
     ) -> None:  # fmt: skip
-        import bm25s  # type: ignore[import-untyped]
-
         self._files = tuple(snapshot.files if files is None else files)
-        if not self._files:
-            raise BadInput("there is no file to rank")
-        texts = [[*words(path), *words(snapshot.text(path))] or [""] for path in self._files]
-        self._index = bm25s.BM25(k1=k1, b=b, method=method, backend="numpy")
-        self._index.index(texts, show_progress=False)
+        texts = [[*words(path), *words(snapshot.text(path))] for path in self._files]
+        self._index = _Bm25(texts, k1, b, method)
 
     def ranked(self, issue: str, *, cleaned: bool = False) -> list[str]:
         """All files, best first; ties, those that share no word among them, in the order of the files.
@@ -38,15 +34,64 @@ class FileBm25:
         The query is the issue's words without English stop words; ``cleaned`` gives it what the investigator
         makes of the issue instead: no reporter's words, no small numbers, no data.
         """
+        return [self._files[n] for n in self._index.order(issue, cleaned)]
+
+
+@final
+class FunctionBm25:
+    """The same over functions and methods: path, qualified name and all lines of each.
+
+    ``files``: of which files, all unless given.
+    """
+
+    def __init__(
+        self, index: RepoIndex, files: Sequence[str] | None = None, *, k1: float = 1.5, b: float = 0.75,
+        method: str = "lucene",
+    ) -> None:  # fmt: skip
+        kept = set(index.files if files is None else files)
+        self._functions = [
+            symbol for symbol in index.symbols
+            if symbol.kind in ("function", "method") and symbol.path in kept
+        ]  # fmt: skip
+        lines = {path: index.snapshot.lines(path) for path in kept}
+        texts = [
+            [
+                *words(one.path),
+                *words(one.qualified),
+                *words("\n".join(lines[one.path][one.start - 1 : one.end])),
+            ]
+            for one in self._functions
+        ]
+        self._index = _Bm25(texts, k1, b, method) if texts else None
+
+    def ranked(self, issue: str, *, cleaned: bool = False) -> list[tuple[str, str]]:
+        """(path, qualified name) of all functions, best first; ties in the order of the index."""
+        order = () if self._index is None else self._index.order(issue, cleaned)
+        return [(self._functions[n].path, self._functions[n].qualified) for n in order]
+
+
+@final
+class _Bm25:
+    """The bm25s package over texts that are lists of words."""
+
+    def __init__(self, texts: Sequence[list[str]], k1: float, b: float, method: str) -> None:
+        import bm25s  # type: ignore[import-untyped]
+
+        if not texts:
+            raise BadInput("there is no file to rank")
+        self._size = len(texts)
+        self._index = bm25s.BM25(k1=k1, b=b, method=method, backend="numpy")
+        self._index.index([text or [""] for text in texts], show_progress=False)
+
+    def order(self, issue: str, cleaned: bool) -> list[int]:
         terms = issue_terms(issue)
         named = [word for name in terms.identifiers for word in words(name)]
-        said = [*query_words(split_data(terms.text)[0]), *named] if cleaned else plain_words(terms.text)
-        asked = [word for word in said if word in self._index.vocab_dict]
+        told = [*query_words(split_data(terms.text)[0]), *named] if cleaned else plain_words(terms.text)
+        asked = [word for word in told if word in self._index.vocab_dict]
         # bm25s fails on a query without a known word.
         if not asked:
-            return list(self._files)
-        scores = np.asarray(self._index.get_scores(asked))
-        return [self._files[n] for n in np.argsort(-scores, kind="stable")]
+            return list(range(self._size))
+        return [int(n) for n in np.argsort(-np.asarray(self._index.get_scores(asked)), kind="stable")]
 
 
 def random_acc(files: int, gold: int = 1) -> float:

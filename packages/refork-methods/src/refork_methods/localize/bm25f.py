@@ -75,6 +75,21 @@ def _add_field(
         heavy[row, at] += weight * postings.counts[held] / norm[at]
 
 
+def picked(postings: Postings, chosen: Int[np.ndarray, "chosen"]) -> Postings:
+    """The counts of some symbols alone, numbered anew in the order of ``chosen``, which rises."""
+    place = np.full(postings.lengths.size, -1, np.int64)
+    place[chosen] = np.arange(chosen.size)
+    held = place[postings.symbols] >= 0
+    # Where a word's entries begin is how many are held before it.
+    before = np.concatenate([[0], np.cumsum(held, dtype=np.int64)])
+    return Postings(
+        before[postings.indptr],
+        place[postings.symbols[held]],
+        postings.counts[held],
+        postings.lengths[chosen],
+    )
+
+
 def grouped(postings: Postings, groups: Int[np.ndarray, "symbols"], count: int) -> Postings:
     """The same words counted by group of symbols, such as by file; ``groups`` says which group each is in."""
     words = np.repeat(np.arange(postings.indptr.size - 1), np.diff(postings.indptr))

@@ -108,6 +108,12 @@ class CaseFile:
         """The files, each once, in the order of their first location."""
         return tuple(dict.fromkeys(one.path for one in self.locations))
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files, best first: those of the locations, then what ``meta["files"]`` names beside them."""
+        more = self.meta.get("files", ())
+        return tuple(dict.fromkeys([*self.paths, *(one for one in more if isinstance(one, str))]))
+
     def to_json(self) -> Json:
         """The versioned document."""
         return {
@@ -319,6 +325,9 @@ def case_markdown(
         flagged.setdefault(problem.location, []).append(problem.words)
     for number, one in enumerate(case.locations):
         told += _location(number, one, snapshot, flagged.get(number, []))
+    more = [path for path in case.files if path not in case.paths]
+    if more:
+        told += ["## Further files", "", *(f"- `{_line(path)}`" for path in more), ""]
     notes = [str(note) for note in case.meta.get("notes", [])]
     if notes:
         told += ["## Notes", "", *(f"- {_line(note)}" for note in notes), ""]

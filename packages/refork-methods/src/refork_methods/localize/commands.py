@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from refork_methods.decide import Advice
     from refork_methods.localize.casefile import CaseFile
     from refork_methods.localize.commits import RepoScore
+    from refork_methods.localize.session import LoopSettings
     from refork_methods.localize.transfer import SettingTransfer, TransferReport
 
 
@@ -128,9 +129,26 @@ def score(
         bool, typer.Option("--mask", help="Mask the diff's paths and identifiers in the messages.")
     ] = False,
     every: Annotated[bool, typer.Option("--every", help="Take every commit, not only fixes.")] = False,
+    bugs: Annotated[
+        Path | None,
+        typer.Option(help="Score on these bugs: JSON lines with SWE-bench's fields; needs --clones."),
+    ] = None,
+    clones: Annotated[
+        Path | None, typer.Option(help="With --bugs: the folder that holds clones of their repositories.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --bugs: ask this model, too: openai:URL#MODEL, hf:DIR or scripted:NAME."),
+    ] = None,
+    turns: Turns = 20,
+    max_tokens: MaxTokens = 4096,
+    context: Context = 24_000,
+    start: Start = True,
     as_json: AsJson = False,
 ) -> None:
     """Score a case file against the fix, or the investigator on a git repository's own bug fixes.
+
+    With --bugs on bugs of many repositories, files and functions apart, BM25 beside it, and a model if asked.
 
     Example: refork localize score --repo . --commits 20 --mask
     """
@@ -138,9 +156,17 @@ def score(
     from refork_methods.localize.casefile import CaseFile
     from refork_methods.localize.commits import score_commits
     from refork_methods.localize.metrics import score_locations
+    from refork_methods.localize.session import LoopSettings
 
-    if (repo is None) == (case is None) or (case is None) != (diff is None):
-        raise BadInput("give a case file with --diff, or --repo")
+    given = [name for name in (case, repo, bugs) if name is not None]
+    if len(given) != 1 or (case is None) != (diff is None) or (bugs is None) != (clones is None):
+        raise BadInput("give a case file with --diff, or --repo, or --bugs with --clones")
+    if model is not None and bugs is None:
+        raise BadInput("--model needs --bugs")
+    if bugs is not None and clones is not None:
+        limits = LoopSettings(max_turns=turns, context=context)
+        _score_bugs(existing(bugs), existing(clones), mask, model, max_tokens, limits, start, as_json)
+        return
     if case is not None and diff is not None:
         told = CaseFile.loads(read_utf8(existing(case)))
         scores = score_locations(told, read_utf8(existing(diff))).to_json()
@@ -156,6 +182,57 @@ def score(
         print_json(result.to_json())
     else:
         _print_repo(result)
+
+
+def _score_bugs(
+    rows: Path,
+    clones: Path,
+    mask: bool,
+    model: str | None,
+    max_tokens: int,
+    limits: LoopSettings,
+    start: bool,
+    as_json: bool,
+) -> None:
+    from refork.cli.live import LiveProgress
+    from refork.errors import UserError
+    from refork_methods.localize.bugs import (
+        BugScore,
+        bugs_json,
+        find_clone,
+        model_asker,
+        read_bugs,
+        score_bug,
+    )
+    from refork_methods.localize.on_tree import open_chat
+
+    found = read_bugs(rows)
+    scores: list[BugScore] = []
+    skipped: dict[str, str] = {}
+    with LiveProgress() as progress:
+        ask = None if model is None else model_asker(open_chat(model, max_tokens, progress), limits, start)
+        for number, bug in enumerate(found):
+            progress("scoring bugs", number, len(found))
+            try:
+                scores += score_bug(find_clone(clones, bug.repo), bug, (mask,), ask=ask)
+            except UserError as error:
+                skipped[bug.name] = error.what
+    told = bugs_json(scores, skipped)
+    if as_json:
+        print_json(told)
+        return
+    for key, row in told["arms"].items():
+        lead = told["leads"].get(key)
+        ahead = (
+            ""
+            if lead is None
+            else f"  investigator {lead['mean']:+.3f} [{lead['low']:+.3f}, {lead['high']:+.3f}]"
+        )
+        typer.echo(
+            f"{key:<28} {row['mean']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]  {row['bugs']} bugs{ahead}"
+        )
+    if skipped:
+        typer.echo(f"{len(skipped)} bugs could not be scored, the first: {next(iter(skipped.values()))}")
 
 
 def _print_case(case: CaseFile) -> None:

@@ -20,7 +20,7 @@ from refork_methods.localize.investigate import investigate
 from refork_methods.localize.leaks import find_leaks
 from refork_methods.localize.mask import diff_names, diff_paths, mask_issue
 from refork_methods.localize.metrics import Scores, mean_scores, score_locations
-from refork_methods.localize.ranking import is_test
+from refork_methods.localize.ranking import is_source
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.snapshot import Snapshot
 
@@ -124,7 +124,7 @@ def fix_commits(
     for commit in read_history(root, base, limit=20_000).commits:
         if not every and not _FIX.search(commit.message):
             continue
-        sources = [path for path in commit.paths if _is_source(path)]
+        sources = [path for path in commit.paths if is_source(path)]
         if not 1 <= len(sources) <= most_files:
             continue
         # Merges have two parents and no one diff; the first commit has none.
@@ -146,17 +146,11 @@ def fix_commits(
             commit.id,
         )
         try:
-            gold = gold_spans(diff).only(_is_source)
+            gold = gold_spans(diff).only(is_source)
         except BadInput:
             continue
         if gold.files:
             yield CommitTask(commit, parents[0], commit.message.strip(), diff, gold)
-
-
-def _is_source(path: str) -> bool:
-    from refork_methods.localize.languages.registry import language_of
-
-    return language_of(path) is not None and not is_test(path)
 
 
 def score_commits(
@@ -216,7 +210,7 @@ def score_commit(
         issue = mask_issue(issue, diff_names(task.diff, defined), diff_paths(task.diff))
     # The record ends at the parent: the fix's own entry would name its files.
     case = investigate(index, issue, history=read_history(root, task.parent), settings=settings)
-    sources = [path for path in snapshot.files if _is_source(path)]
+    sources = [path for path in snapshot.files if is_source(path)]
     order = {path: n for n, path in enumerate(FileBm25(snapshot, sources).ranked(issue), 1)}
     # A fixed file that is not in the snapshot (too large, say) counts as behind all others.
     ranks = {path: order.get(path, len(order) + 1) for path in task.gold.files}

@@ -44,7 +44,6 @@ class Explainer:
         self._index = index
         self._ranking = ranking
         self._issue = issue
-        self._forward = ranking.links
         self._spelled = spelled(issue.text)
 
     def why(self, number: int) -> str:
@@ -65,9 +64,6 @@ class Explainer:
         matched = self._matched(number)
         if matched:
             told.append(f"it shares words with the issue: {matched}")
-        neighbours = self._neighbours(number)
-        if neighbours:
-            told.append(neighbours)
         if "related" in ranking.parts and ranking.parts["related"][number] > 0.5:
             told.append("commits with similar messages changed its file")
         if not told:
@@ -166,20 +162,6 @@ class Explainer:
         )
         return f"the stack trace goes through line {first.frame.line} ({where})"
 
-    def _neighbours(self, number: int) -> str:
-        """The neighbour that gave most, where the symbol's own words alone would not explain its rank."""
-        parts = self._ranking.parts
-        if parts["graph"][number] < 0.2 or parts["graph"][number] < parts["symbol"][number]:
-            return ""
-        given = self._forward[:, [number]].toarray().ravel() * (parts["symbol"] + parts["name"])
-        best = int(np.argmax(given))
-        if given[best] <= 0:
-            return ""
-        other, here = self._index.symbols[best], self._index.symbols[number]
-        calls = self._index.calls.has_edge(other.id, here.id)
-        verb = "is called by" if calls else "calls"
-        return f"it {verb} `{other.qualified or other.path}`, which matches the issue"
-
     def _wish(self) -> str:
         for sentence in re.split(
             r"(?<=[.!?;])\s+|\n\s*\n|\n(?=\s*(?:[-*#>]|[A-Z][a-z]+:))", self._issue.text
@@ -206,7 +188,7 @@ def _sentence(text: str) -> str:
 
 # The investigator that needs no model: from an issue and an index to a case file, the same every time.
 
-VERSION = 1
+VERSION = 2
 
 
 def investigate(
@@ -234,7 +216,8 @@ def investigate(
     settings = settings or InvestigateSettings()
     terms = issue_terms(issue)
     ranking = rank_symbols(index, terms, settings, traceback=traceback, history=history, spectrum=spectrum)
-    chosen = list(_distinct(index, ranking, settings))
+    order = order_of(index, ranking, settings)
+    chosen = list(_distinct(index, ranking, order, settings))
     explainer = Explainer(index, ranking, terms)
     weights = {word: float(row.max()) for word, row in zip(ranking.words, ranking.terms, strict=True)}
     mass = _mass(index, ranking, chosen)
@@ -254,6 +237,7 @@ def investigate(
         "producer": {"name": "investigate", "version": VERSION, "settings": settings.to_json()},
         "snapshot": index.snapshot.digest,
         "commit": index.snapshot.commit,
+        "files": list(dict.fromkeys(index.symbols[n].path for n in order))[: settings.files],
         "issue": hashlib.sha256(issue.encode()).hexdigest(),
         "evidence": [name for name, part in ranking.parts.items() if part.any()],
         "notes": _notes(index, calibration, ranking.outside),
@@ -284,29 +268,27 @@ def fit_confidence(cases: Sequence[CaseFile], diffs: Sequence[str | Gold]) -> Ca
 
 
 def order_of(index: RepoIndex, ranking: Ranking, settings: InvestigateSettings) -> list[int]:
-    """Symbols with any evidence, best first; tests left out unless asked for; ties by the index's order."""
+    """Symbols with any evidence, best first; ties by the index's order."""
     factor = np.array(
-        [
-            (1.0 if symbol.kind in ("function", "method") else settings.module)
-            * (settings.tests or not is_test(symbol.path))
-            for symbol in index.symbols
-        ]
+        [1.0 if symbol.kind in ("function", "method") else settings.module for symbol in index.symbols]
     )
     score = ranking.total * factor
     return [int(n) for n in np.argsort(-score, kind="stable") if score[n] > 0]
 
 
 def _distinct(
-    index: RepoIndex, ranking: Ranking, settings: InvestigateSettings
+    index: RepoIndex, ranking: Ranking, order: Sequence[int], settings: InvestigateSettings
 ) -> Iterator[tuple[int, int, int]]:
-    """The first symbols whose lines no earlier one holds: (number, start, end)."""
+    """The first symbols whose lines no earlier one holds, few of a file: (number, start, end)."""
     inner: dict[str, list[Symbol]] = {}
     for symbol in index.symbols:
         inner.setdefault(symbol.path, []).append(symbol)
     weights = {word: float(row.max()) for word, row in zip(ranking.words, ranking.terms, strict=True)}
     taken: list[tuple[str, int, int]] = []
-    for number in order_of(index, ranking, settings):
+    for number in order:
         symbol = index.symbols[number]
+        if sum(path == symbol.path for path, _, _ in taken) == settings.per_file:
+            continue
         start, end = _span(index, symbol, inner[symbol.path], ranking, weights, settings)
         # Spans are compared, not symbols: of a class its own lines are named, and its methods may follow.
         if any(path == symbol.path and start <= high and low <= end for path, low, high in taken):

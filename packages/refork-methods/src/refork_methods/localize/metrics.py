@@ -50,7 +50,7 @@ def score_locations(case: CaseFile, diff: str | Gold) -> Scores:
     gold = gold_spans(diff) if isinstance(diff, str) else diff
     wanted = set(gold.files)
     recall: dict[int, float | None] = {
-        k: len(wanted & set(case.paths[:k])) / len(wanted) if wanted else None for k in KS
+        k: len(wanted & set(case.files[:k])) / len(wanted) if wanted else None for k in KS
     }
     acc = {k: None if share is None else float(share == 1.0) for k, share in recall.items()}
     if not gold.spans:

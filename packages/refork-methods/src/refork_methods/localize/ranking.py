@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import coo_matrix, csr_matrix, diags
 
 from refork.errors import BadInput
 from refork_methods.localize.behaviour import match_bodies, reported
-from refork_methods.localize.bm25f import grouped, scaled, term_scores
+from refork_methods.localize.bm25f import grouped, picked, scaled, term_scores
+from refork_methods.localize.facts import Symbol
 from refork_methods.localize.history import History
 from refork_methods.localize.index import RepoIndex
+from refork_methods.localize.languages.registry import language_of
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.spectrum import Spectrum
 from refork_methods.localize.terms import IssueTerms
@@ -32,13 +33,27 @@ def is_test(path: str) -> bool:
     return _TEST.search(path) is not None
 
 
+def is_source(path: str) -> bool:
+    """Whether a path names program code that is no test: where the fault of an issue can lie."""
+    return language_of(path) is not None and not is_test(path)
+
+
+def ranked_files(index: RepoIndex, settings: InvestigateSettings) -> list[str]:
+    """The files that may be named: source, tests only where asked for; all where there is no source."""
+    found = [
+        path for path in sorted(index.files)
+        if language_of(path) is not None and (settings.tests or not is_test(path))
+    ]  # fmt: skip
+    return found or sorted(index.files)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Per symbol of the index: each kind of evidence, scaled to at most 1, and the ``total``.
 
     ``total``: the share of the chance that the fault lies there, all symbols together 1; not calibrated.
-    ``odds``: the weighted sum of the evidence, before it is passed on along calls. ``terms``: what each query
+    ``odds``: the weighted sum of the evidence. ``terms``: what each query
     word gave each symbol. ``words``: those words. ``placed``: stack frames found in the repository.
     ``matched``: what a symbol's body has of the issue's values, in words. ``lines``: suspicion by
     (path, line) from a coverage spectrum; ``outside``: paths of that spectrum that no file here fits.
@@ -54,7 +69,6 @@ class Ranking:
     matched: Mapping[int, tuple[str, ...]]
     lines: Mapping[tuple[str, int], float]
     outside: tuple[str, ...]
-    links: csr_matrix
 
 
 def rank_symbols(
@@ -66,25 +80,30 @@ def rank_symbols(
     history: History | None = None,
     spectrum: Spectrum | None = None,
 ) -> Ranking:
-    """Gather the evidence for every symbol, turn it into shares, and pass a part of them on along calls.
+    """Gather the evidence for every symbol of a file that may be named, and turn it into shares.
 
     Raises: BadInput for a spectrum of which no path fits a file here.
     """
-    paths = sorted({symbol.path for symbol in index.symbols})
+    paths = ranked_files(index, settings)
     place = {path: n for n, path in enumerate(paths)}
-    files = np.array([place[symbol.path] for symbol in index.symbols], dtype=np.int64)
+    # Symbols of files that are not ranked stand at the end, where every table of files holds a 0.
+    files = np.array([place.get(symbol.path, len(paths)) for symbol in index.symbols], dtype=np.int64)
+    kept = np.flatnonzero(files < len(paths))
     names, asked, weights = _query(index, issue, settings)
-    terms = term_scores(index.postings, asked, settings.symbol_fields) * weights[:, None]
+    # How rare a word is, and how long a text, is asked of the ranked files alone.
+    fields = {name: picked(one, kept) for name, one in index.postings.items()}
+    terms = np.zeros((asked.size, files.size))
+    terms[:, kept] = term_scores(fields, asked, settings.symbol_fields) * weights[:, None]
     # Files are scored from their symbols' counts: no text is read twice.
-    by_file = {name: grouped(one, files, len(paths)) for name, one in index.postings.items()}
+    by_file = {name: grouped(one, files[kept], len(paths)) for name, one in fields.items()}
     placed = place_frames(frames(issue.text + "\n" + (traceback or "")), paths)
-    literals = _literals(index, issue)
+    literals = _literals(index, issue, paths)
     lines, outside = ({}, ()) if spectrum is None else _covered(index, spectrum)
     parts: dict[str, np.ndarray] = {
         "symbol": scaled(terms.sum(axis=0)),
-        "file": scaled(weights @ term_scores(by_file, asked, settings.file_fields))[files],
-        "whole": scaled(weights @ term_scores(by_file, asked, settings.whole_fields))[files],
-        "name": _named(index, issue),
+        "file": _at_symbols(weights @ term_scores(by_file, asked, settings.file_fields), files),
+        "whole": _at_symbols(weights @ term_scores(by_file, asked, settings.whole_fields), files),
+        "name": _named(index, issue, kept),
         "path": _of_files(_mentioned(issue, paths), paths, files),
         "literal": _at(literals, files.size),
         "trace": _traced(index, placed),
@@ -94,14 +113,12 @@ def rank_symbols(
         query = dict(zip(names, weights.tolist(), strict=True))
         parts["recent"] = _of_files(_log(history.recency(settings.half_life)), paths, files)
         parts["related"] = _of_files(history.related(query), paths, files)
-    links = call_links(index, settings.backward)
-    found = match_bodies(index, reported(issue), _candidates(parts, settings, links))
+    found = match_bodies(index, reported(issue), _candidates(index, parts, settings))
     parts |= found.parts
     # Bodies are read for the best candidates only, so their evidence comes in last.
     odds = _weighed(parts, settings)
-    shares, received = pass_on(links, odds, _evident(parts), settings, parts["error"])
-    parts["graph"] = scaled(received)
-    return Ranking(shares, odds, parts, names, terms, placed, literals, found.findings, lines, outside, links)
+    shares = shares_of(odds, _evident(parts))
+    return Ranking(shares, odds, parts, names, terms, placed, literals, found.findings, lines, outside)
 
 
 def _weighed(
@@ -118,13 +135,24 @@ def _evident(parts: Mapping[str, Float[np.ndarray, "symbols"]]) -> Bool[np.ndarr
 
 
 def _candidates(
-    parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings, links: csr_matrix
+    index: RepoIndex, parts: Mapping[str, Float[np.ndarray, "symbols"]], settings: InvestigateSettings
 ) -> Int[np.ndarray, "chosen"]:
     """The symbols with most evidence and what they call."""
     so_far = np.where(_evident(parts), _weighed(parts, settings), 0.0)
-    best = np.argsort(-so_far, kind="stable")[: settings.read]
-    best = best[so_far[best] > 0]
-    return np.unique(np.concatenate([best, links[best].indices]).astype(np.int64))
+    best = [int(n) for n in np.argsort(-so_far, kind="stable")[: settings.read] if so_far[n] > 0]
+    called = {index.number(callee) for n in best for callee in index.calls.successors(index.symbols[n].id)}
+    return np.array(sorted(called.union(best)), dtype=np.int64)
+
+
+def named_order(index: RepoIndex, issue: IssueTerms, paths: Sequence[str]) -> list[Symbol]:
+    """What the issue names by path or by name, symbols of named files first: no other word is compared."""
+    known = set(paths)
+    kept = np.array([n for n, symbol in enumerate(index.symbols) if symbol.path in known], np.int64)
+    said = _mentioned(issue, paths)
+    score = _named(index, issue, kept)
+    score[kept] += [2.0 * said.get(index.symbols[n].path, 0.0) for n in kept]
+    best = np.argsort(-score, kind="stable")
+    return [index.symbols[n] for n in best if score[n] > 0]
 
 
 def _query(
@@ -141,58 +169,20 @@ def _query(
     )
 
 
-def call_links(index: RepoIndex, backward: float) -> csr_matrix:
-    """Weights from symbol to symbol: a call forwards with its certainty, backwards times ``backward``."""
-    number = {symbol.id: n for n, symbol in enumerate(index.symbols)}
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for caller, callee, data in index.calls.edges(data=True):
-        a, b, weight = number[caller], number[callee], float(data.get("weight", 1.0))
-        if a != b:
-            rows += [a, b]
-            columns += [b, a]
-            # A fault shows in the caller more often than a caller is to blame for what it calls.
-            values += [weight, weight * backward]
-    size = len(number)
-    return csr_matrix(coo_matrix((values, (rows, columns)), shape=(size, size)))
-
-
-def pass_on(
-    links: csr_matrix,
-    odds: Float[np.ndarray, "symbols"],
-    evident: Bool[np.ndarray, "symbols"],
-    settings: InvestigateSettings,
-    can_raise: Float[np.ndarray, "symbols"],
-    steps: int = 3,
-) -> tuple[Float[np.ndarray, "symbols"], Float[np.ndarray, "symbols"]]:
-    """(each symbol's share of the chance to hold the fault, what of it came along calls).
-
-    The evidence says where a fault shows; it lies there, or in what is called there: a symbol that calls
-    others keeps 1 - ``passed`` of its share and divides the rest among them. All shares sum to 1; without
-    any evidence they are 0.
-    """
+def shares_of(
+    odds: Float[np.ndarray, "symbols"], evident: Bool[np.ndarray, "symbols"]
+) -> Float[np.ndarray, "symbols"]:
+    """Log-odds as shares that sum to 1, over the symbols that something points at; all 0 without any."""
     if not evident.any():
-        return np.zeros(odds.size), np.zeros(odds.size)
+        return np.zeros(odds.size)
     # Less the largest, so that exp cannot overflow; the shares do not depend on it.
     shown = np.where(evident, np.exp(odds - odds[evident].max()), 0.0)
-    shown /= shown.sum()
-    drawn = links @ diags(np.exp(settings.error_share * can_raise))
-    sums = np.asarray(drawn.sum(axis=1)).ravel()
-    # A symbol that calls nothing passes nothing on: it keeps its share instead of dividing by 0.
-    step = (diags(np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)) @ drawn).T.tocsr()
-    leaves = np.where(sums > 0, settings.passed, 0.0)
-    kept = shown * (1 - leaves)
-    received = np.zeros(odds.size)
-    moving = shown
-    for turn in range(steps):
-        moving = step @ (moving * leaves)
-        # After the last step what would still move on stays where it is, so that the shares sum to 1.
-        received += moving if turn == steps - 1 else moving * (1 - leaves)
-    return kept + received, received
+    return np.asarray(shown / shown.sum())
 
 
-def _named(index: RepoIndex, issue: IssueTerms) -> Float[np.ndarray, "symbols"]:
+def _named(
+    index: RepoIndex, issue: IssueTerms, kept: Int[np.ndarray, "kept"]
+) -> Float[np.ndarray, "symbols"]:
     """1 where the issue has the qualified name, 0.7 where it has the name written as code, 0 elsewhere.
 
     Shared among all symbols of that name, so that one of forty ``get`` functions does not stand out.
@@ -200,10 +190,11 @@ def _named(index: RepoIndex, issue: IssueTerms) -> Float[np.ndarray, "symbols"]:
     whole = {name.replace("::", ".") for name in issue.identifiers}
     tails = {name.rsplit(".", 1)[-1] for name in whole}
     count: dict[str, int] = {}
-    for symbol in index.symbols:
-        count[symbol.name] = count.get(symbol.name, 0) + 1
+    for n in kept:
+        count[index.symbols[n].name] = count.get(index.symbols[n].name, 0) + 1
     told = np.zeros(len(index.symbols))
-    for n, symbol in enumerate(index.symbols):
+    for n in kept:
+        symbol = index.symbols[n]
         if symbol.kind == "module":
             continue
         if "." in symbol.qualified and any(
@@ -236,14 +227,14 @@ def _mentioned(issue: IssueTerms, paths: Iterable[str]) -> dict[str, float]:
     return told
 
 
-def _literals(index: RepoIndex, issue: IssueTerms) -> dict[int, tuple[str, ...]]:
+def _literals(index: RepoIndex, issue: IssueTerms, paths: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Symbols whose lines hold a text that the issue quotes; texts that stand in many places say little."""
     told: dict[int, tuple[str, ...]] = {}
     for text in issue.quoted:
         if len(text) < 6 or (len(text.split()) < 2 and len(text) < 12):
             continue
         hits: list[int] = []
-        for path in index.files:
+        for path in paths:
             body = index.snapshot.text(path)
             at = body.find(text)
             if at >= 0:
@@ -315,4 +306,11 @@ def _of_files(
     values: Mapping[str, float], paths: list[str], files: Int[np.ndarray, "symbols"]
 ) -> Float[np.ndarray, "symbols"]:
     """Values of files, scaled, at each of their symbols."""
-    return np.asarray(scaled(np.array([values.get(path, 0.0) for path in paths]))[files])
+    return _at_symbols(np.array([values.get(path, 0.0) for path in paths]), files)
+
+
+def _at_symbols(
+    scores: Float[np.ndarray, "files"], files: Int[np.ndarray, "symbols"]
+) -> Float[np.ndarray, "symbols"]:
+    """Scores of the ranked files, scaled, at each of their symbols; 0 at symbols of other files."""
+    return np.asarray(np.append(scaled(scores), 0.0)[files])

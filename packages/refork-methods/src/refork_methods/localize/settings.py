@@ -27,19 +27,19 @@ class Weights:
     ``trace``: in a stack trace. ``recent``, ``related``: git's record. ``spectrum``: run by failing tests.
     """
 
-    symbol: float = 2.5
-    file: float = 2.0
-    whole: float = 1.5
-    name: float = 3.0
-    path: float = 3.0
-    literal: float = 1.5
-    value: float = 1.5
-    result: float = 1.5
-    error: float = 1.5
-    size: float = 0.5
-    trace: float = 9.0
-    recent: float = 0.3
-    related: float = 0.6
+    symbol: float = 4.5
+    file: float = 0.7
+    whole: float = 0.6
+    name: float = 1.7
+    path: float = 1.0
+    literal: float = 1.8
+    value: float = 1.0
+    result: float = 0.8
+    error: float = 1.8
+    size: float = 2.0
+    trace: float = 7.5
+    recent: float = 0.2
+    related: float = 1.7
     spectrum: float = 24.0
 
 
@@ -49,10 +49,11 @@ class InvestigateSettings:
     """Field weights, evidence weights, and the shape of the answer.
 
     ``locations``: at most so many. ``tests``: whether test files may be named. ``words``: at most so many
-    query words. ``passed``: how much of its chance a function passes on to those it calls, and those to
-    theirs; ``backward``: what its callers get, against 1 for what it calls; ``error_share``: how much more,
-    in logs, goes to one that can raise the issue's error. ``read``: bodies are read in the files of so many
-    best symbols. ``whole``: longer symbols [lines] are cut to ``window`` lines. ``half_life``: commits.
+    query words. ``per_file``: at most so many locations in one file, so that a few files are named.
+    ``files``: how many files the case's own order of files holds. ``read``: bodies are read of so many best
+    symbols and of what they call. ``whole``: longer symbols [lines] are cut to ``window`` lines.
+    ``half_life``: commits. ``module``: what the share of a class, module or variable counts against a
+    function's.
 
     Raises: BadInput for settings that make no sense.
     """
@@ -66,20 +67,19 @@ class InvestigateSettings:
     locations: int = 5
     tests: bool = False
     words: int = 200
-    passed: float = 0.25
-    backward: float = 0.1
-    error_share: float = 1.5
+    per_file: int = 3
+    files: int = 10
     read: int = 300
     whole: int = 80
     window: int = 60
     half_life: float = 100.0
-    module: float = 0.8
+    module: float = 0.2
 
     def __post_init__(self) -> None:
         if self.locations < 1 or self.words < 1 or self.read < 0 or self.half_life <= 0:
             raise BadInput("locations and words are at least 1, read at least 0, the half-life above 0")
-        if not 0 <= self.passed < 1 or not 0 <= self.backward <= 1 or not 0 <= self.module <= 1:
-            raise BadInput("passed lies in [0, 1), backward and module in [0, 1]")
+        if self.per_file < 1 or self.files < 1 or not 0 <= self.module <= 1:
+            raise BadInput("per_file and files are at least 1, and module lies in [0, 1]")
         if not 1 <= self.window <= self.whole <= 300:
             raise BadInput("a window is at most a whole symbol, and that at most 300 lines")
 

@@ -266,6 +266,9 @@ def _entries(top: Path, commit: str, taken: _Taken) -> list[tuple[str, str, bool
             taken.refused[_escaped(name)] = "a name that is not plain UTF-8"
         elif kind != b"blob":
             taken.refused[path] = "another repository (a submodule)"
+        elif not size.isdigit():
+            # Git writes BAD there; nothing is fetched while a snapshot is read.
+            taken.refused[path] = "an object that this clone does not hold (a partial clone)"
         elif int(size) > MAX_BYTES:
             taken.refused[path] = f"{int(size):,} bytes, more than {MAX_BYTES:,}"
         else:
