@@ -26,7 +26,15 @@ from refork.stats import wilson
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork.worlds.open import open_world
-from refork_methods.probe import FirstTokenProbe, auroc_ceiling, estimate_ceiling, position_states
+from refork_methods.probe import (
+    FirstTokenProbe,
+    FittedProbe,
+    auroc_ceiling,
+    estimate_ceiling,
+    position_states,
+)
+from refork_methods.probe.area import auroc_error, weighted_auroc
+from refork_methods.probe.folds import fit_linear
 from refork_methods.probe.rows import Rows, read_rows
 from refork_methods.probe.text_control import text_control
 from refork_methods.stance import (
@@ -172,6 +180,93 @@ def false_cuts(seeds: int, size: int, k: int = 100) -> tuple[int, int, int]:
         found = sum(cut.meaningful for cut in judge_cuts(counts).cuts)
         families, wrong, total = families + (found > 0), wrong + found, total + len(counts)
     return families, wrong, total
+
+
+# -- the interval of a cross-validated AUROC ---------------------------------------------------------------
+
+#: Prompts and rollouts of each on which the interval is tried.
+SIZES = tuple((prompts, rollouts) for prompts in (40, 100, 400) for rollouts in (1, 4, 16))
+#: Width of the states; the first number in them tells the outcome, as strongly as a signal says.
+WIDTH = 8
+
+
+def drawn_prompts(count: int, signal: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """States of random prompts and their chances of refusal, which the first number of a state tells of."""
+    states = rng.normal(size=(count, WIDTH))
+    logit = signal * states[:, 0] + 3 * rng.normal(size=count)
+    return states, 1 / (1 + np.exp(-logit))
+
+
+def cover(prompts: int, rollouts: int, signal: float, repetitions: int) -> dict[str, float]:
+    """How often the interval holds the AUROC, on new prompts, of the probes that gave the scores.
+
+    ``fixed``: the interval of the same scores taken as if no fit had made them. ``width`` and ``fixed_width``
+    are mean widths. Without a signal the truth is one half; else it is found on 4,000 prompts for each probe.
+    """
+    rng = np.random.default_rng([prompts, rollouts, round(10 * signal)])
+    owners = np.repeat(np.arange(prompts), rollouts)
+    held, fixed, widths, old_widths, areas, truths = 0, 0, 0.0, 0.0, 0.0, 0.0
+    for number in range(repetitions):
+        while True:
+            states, q = drawn_prompts(prompts, signal, rng)
+            y = (rng.random((prompts, rollouts)) < q[:, None]).astype(int)
+            if min((y.max(axis=1) == 1).sum(), (y.min(axis=1) == 0).sum()) >= 10:
+                break
+        fitted = FirstTokenProbe(recipe="raw").fit(states[owners], y.ravel(), prompts=owners.tolist())
+        found = fitted.area(shuffles=39, resamples=2, seed=number).auroc
+        error = auroc_error(fitted.scores, fitted.cases.labels, fitted.cases.prompts)[1]
+        truth = true_auroc(fitted, states[owners], signal, rng) if signal else 0.5
+        held += found.low <= truth <= found.high
+        fixed += abs(found.estimate - truth) <= 1.96 * error
+        widths, old_widths = widths + found.width, old_widths + 2 * 1.96 * error
+        areas, truths = areas + found.estimate, truths + truth
+    names = ("coverage", "fixed", "width", "fixed_width", "auroc", "truth")
+    values = (held, fixed, widths, old_widths, areas, truths)
+    return {name: float(value) / repetitions for name, value in zip(names, values, strict=True)}
+
+
+def true_auroc(fitted: FittedProbe, states: Floats, signal: float, rng: np.random.Generator) -> float:
+    """Mean AUROC on new prompts of the probes of all folds."""
+    found = []
+    for fold in np.unique(fitted.folds):
+        train = fitted.folds != fold
+        linear = fit_linear(states[train], fitted.cases.labels[train], fitted.probe.recipe)
+        new, q = drawn_prompts(4000, signal, rng)
+        found.append(float(weighted_auroc(linear.scores(new), q[None], 1 - q[None])[0]))
+    return float(np.mean(found))
+
+
+def coverage(repetitions: int, signal_repetitions: int, quick: bool) -> dict[str, float]:
+    """The least and the most coverage without a signal over all sizes, and the coverage with two signals."""
+    sizes = SIZES[:2] if quick else SIZES
+    print("prompts rollouts signal  interval  fixed scores  width (fixed)   AUROC  true")
+    null: list[dict[str, float]] = []
+    told: list[dict[str, float]] = []
+    cells = [(*size, 0.0) for size in sizes]
+    cells += [(*size, signal) for size in ((40, 4), (100, 4)) for signal in (1.5, 6.0)][
+        : 2 if quick else None
+    ]
+    for count, draws, signal in cells:
+        row = cover(count, draws, signal, signal_repetitions if signal else repetitions)
+        (told if signal else null).append(row)
+        print(
+            f"{count:7d} {draws:8d} {signal:6.1f}  {row['coverage']:8.3f}  {row['fixed']:12.3f}  "
+            f"{row['width']:.3f} ({row['fixed_width']:.3f})  {row['auroc']:6.3f} {row['truth']:.3f}",
+            flush=True,
+        )
+    rates = [row["coverage"] for row in null]
+    return {
+        "null_coverage_min": min(rates),
+        "null_coverage_max": max(rates),
+        "null_coverage_mean": float(np.mean(rates)),
+        "null_coverage_se": float(np.sqrt(0.95 * 0.05 / repetitions)),
+        "null_coverage_repetitions": repetitions,
+        "null_coverage_fixed_scores_max": max(row["fixed"] for row in null),
+        "signal_coverage_min": min(row["coverage"] for row in told),
+        "signal_coverage_max": max(row["coverage"] for row in told),
+        "signal_coverage_fixed_scores_min": min(row["fixed"] for row in told),
+        "signal_coverage_repetitions": signal_repetitions,
+    }
 
 
 # -- the organisms --------------------------------------------------------------------------------
@@ -390,12 +485,16 @@ def main() -> None:
     """Measure, print the tables, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ends within 50 s on 2 cores")
-    quick: bool = parser.parse_args().quick
+    parser.add_argument("--coverage", action="store_true", help="the intervals alone, without the organisms")
+    arguments = parser.parse_args()
+    quick: bool = arguments.quick
     torch.set_num_threads(1)
-    for rule in RULES:
-        build(f"refuser-{rule.lower()}")
     started = time.monotonic()
     checks = tabular(4000 if quick else 40_000, 40 if quick else 400)
+    covered = coverage(60 if quick else 1000, 20 if quick else 500, quick)
+    if arguments.coverage:
+        print(json.dumps({name: round(value, 4) for name, value in covered.items()}))
+        return
     seeds = 100
     families, wrong, total = false_cuts(seeds, 5 if quick else 50)
     rate = wilson(families, seeds)
@@ -403,6 +502,8 @@ def main() -> None:
         f"world P, exact law: {wrong} of {total} turns called meaningful, in {families} of {seeds} families "
         f"[{rate.low:.3f}, {rate.high:.3f}]\n{time.monotonic() - started:.0f} s so far\n"
     )
+    for rule in RULES:
+        build(f"refuser-{rule.lower()}")
     told, measured, cut_tables, verdicts = {}, {}, {}, {}
     for rule in RULES:
         prompts, draws = (400, 32) if rule == "P" or not quick else (300 if rule == "D" else 30, ROWS)
@@ -415,10 +516,11 @@ def main() -> None:
             verdicts = defences(lab)
         lab.tree.close()
         print(f"{time.monotonic() - started:.0f} s so far\n")
-    report(checks, families / seeds, told, measured, cut_tables, verdicts)
+    report(covered, checks, families / seeds, told, measured, cut_tables, verdicts)
 
 
 def report(
+    covered: dict[str, float],
     checks: list[Check],
     false_rate: float,
     told: dict[Rule, Json],
@@ -446,6 +548,7 @@ def report(
         "estimators_max_z": max(abs(check.z) for check in checks),
         "estimators_beyond_2_se": sum(abs(check.z) > 2 for check in checks),
     }
+    figures |= covered
     figures |= {f"performative_{r.lower()}": s.estimate for r, s in shares.items() if s is not None}
     figures["frontier_right"] = float(
         all((verdict == "slide") == name.startswith("shift") for name, verdict in verdicts.items())

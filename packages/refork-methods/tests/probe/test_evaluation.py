@@ -23,13 +23,15 @@ def names(owners):
 def test_pooled_and_within_groups_with_a_macro_mean_of_sources(probe):
     fitted, owners, _ = probe
     groups, sources = names(owners)
-    found = fitted.evaluate(groups, sources, resamples=50)
+    found = fitted.evaluate(groups, sources, shuffles=39, resamples=50)
     assert set(found.within) == {"benign", "harmful"}
     assert found.within["benign"].sources == ("set0", "set1")
     assert found.within["harmful"].sources is None
     parts = [
         fitted.evaluate(
-            [s if g == "benign" else "x" for g, s in zip(groups, sources, strict=True)], resamples=50
+            [s if g == "benign" else "x" for g, s in zip(groups, sources, strict=True)],
+            shuffles=39,
+            resamples=50,
         )
     ]
     wanted = np.mean([parts[0].within[f"set{i}"].area.auroc.estimate for i in (0, 1)])
@@ -47,11 +49,11 @@ def test_a_source_with_few_refusals_is_left_out_and_named(probe):
     sources = [
         "small" if i in few or (i % 3 == 0 and labels[i] == 0) else "large" for i in range(len(owners))
     ]
-    found = fitted.evaluate(groups, sources, resamples=20)
+    found = fitted.evaluate(groups, sources, shuffles=39, resamples=20)
     assert found.left_out == {"benign/small": "19 refusals, 20 are needed"}
     assert found.within["benign"].sources == ("large",)
     with pytest.raises(BadInput, match="no source"):
-        fitted.evaluate(groups, [str(i) for i in range(len(owners))], resamples=20)
+        fitted.evaluate(groups, [str(i) for i in range(len(owners))], shuffles=39, resamples=20)
 
 
 def test_a_group_with_one_label_is_refused(probe):

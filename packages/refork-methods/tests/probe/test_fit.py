@@ -30,7 +30,7 @@ def test_out_of_fold_scores_are_scikit_learns(recipe):
     split = StratifiedKFold(5, shuffle=True, random_state=42)
     wanted = cross_val_predict(reference(recipe, 24), x, y[:, 0], cv=split, method="decision_function")
     np.testing.assert_allclose(fitted.scores, wanted, atol=1e-6)
-    found = fitted.evaluate().pooled.area.auroc.estimate
+    found = fitted.evaluate(shuffles=39).pooled.area.auroc.estimate
     assert found == pytest.approx(roc_auc_score(y[:, 0], wanted), abs=1e-9)
     whole = reference(recipe, 24).fit(x, y[:, 0])
     np.testing.assert_allclose(fitted.linear.scores(x), whole.decision_function(x), atol=1e-6)
@@ -63,8 +63,8 @@ def test_without_groups_in_folds_noise_would_look_like_knowledge():
     y = (rng.random((60, 12)) < q[:, None]).astype(np.int64).ravel()
     x = np.repeat(rng.normal(size=(60, 60)), 12, axis=0)
     owners = np.repeat(np.arange(60), 12).tolist()
-    grouped = FirstTokenProbe().fit(x, y, prompts=owners).evaluate().pooled.area.auroc.estimate
-    alone = FirstTokenProbe().fit(x, y).evaluate().pooled.area.auroc.estimate
+    grouped = FirstTokenProbe().fit(x, y, prompts=owners).evaluate(shuffles=39).pooled.area.auroc.estimate
+    alone = FirstTokenProbe().fit(x, y).evaluate(shuffles=39).pooled.area.auroc.estimate
     assert abs(grouped - 0.5) < 0.15
     assert alone > 0.85
 
@@ -79,12 +79,14 @@ def test_the_planted_commitment_is_read_and_its_words_are_not():
     marks = np.stack([np.log(q / (1 - q)), *rng.normal(size=(15, 400))], axis=1)
     x = marks @ rng.normal(size=(16, 16))
     owners = np.repeat(np.arange(400), 32)
-    found = FirstTokenProbe().fit(x[owners], y.ravel(), prompts=owners.tolist()).evaluate().pooled.area
+    found = (
+        FirstTokenProbe().fit(x[owners], y.ravel(), prompts=owners.tolist()).evaluate(shuffles=39).pooled.area
+    )
     assert abs(found.auroc.estimate - 0.968) < 0.03
     assert abs(found.ceiling.estimate - 0.968) < 0.02
     assert not found.leak
     words = rng.choice(["for", "against", "unsure"], size=owners.size, p=[0.4, 0.4, 0.2])
-    text = text_control(words.tolist(), y.ravel(), prompts=owners.tolist()).evaluate().pooled.area
+    text = text_control(words.tolist(), y.ravel(), prompts=owners.tolist()).evaluate(shuffles=39).pooled.area
     assert abs(text.auroc.estimate - 0.5) < 0.03
     assert text.ceiling is not None
 
@@ -93,34 +95,36 @@ def test_a_deliberating_world_has_nothing_to_read_before_it_thinks():
     rng = np.random.default_rng(4)
     y, x = rng.integers(0, 2, (400, 4)), rng.normal(size=(400, 16))
     owners = np.repeat(np.arange(400), 4)
-    found = FirstTokenProbe().fit(x[owners], y.ravel(), prompts=owners.tolist()).evaluate().pooled.area
+    found = (
+        FirstTokenProbe().fit(x[owners], y.ravel(), prompts=owners.tolist()).evaluate(shuffles=39).pooled.area
+    )
     assert found.auroc.estimate <= 0.55
 
 
 def test_one_label_a_prompt_may_take_its_ceiling_from_all_rollouts():
     _, y, x = planted(rollouts=16)
     one = FirstTokenProbe().fit(x, y[:, 0], counts=(y.sum(axis=1), np.full(200, 16)))
-    assert one.evaluate().pooled.area.ceiling.rollouts == (16, 16)
-    assert FirstTokenProbe().fit(x, y[:, 0]).evaluate().pooled.area.ceiling is None
+    assert one.evaluate(shuffles=39).pooled.area.ceiling.rollouts == (16, 16)
+    assert FirstTokenProbe().fit(x, y[:, 0]).evaluate(shuffles=39).pooled.area.ceiling is None
 
 
 def test_a_constant_first_token_tells_exactly_nothing():
     _, y, _ = planted(rollouts=4)
     found = text_control(["<think>"] * y.size, y.ravel(), prompts=np.repeat(np.arange(200), 4).tolist())
-    assert found.evaluate().pooled.area.auroc.estimate == 0.5
+    assert found.evaluate(shuffles=39).pooled.area.auroc.estimate == 0.5
 
 
 def test_a_telling_first_token_is_found_by_the_text_control():
     _, y, _ = planted(rollouts=4)
     words = np.where(y.ravel() == 1, "I", "Sure").tolist()
     found = text_control(words, y.ravel(), prompts=np.repeat(np.arange(200), 4).tolist())
-    assert found.evaluate().pooled.area.auroc.estimate > 0.99
+    assert found.evaluate(shuffles=39).pooled.area.auroc.estimate > 0.99
 
 
 def test_constant_states_give_a_coin():
     _, y, _ = planted(rollouts=1)
     fitted = FirstTokenProbe().fit(np.ones((200, 3)), y[:, 0])
-    assert fitted.evaluate().pooled.area.auroc.estimate == 0.5
+    assert fitted.evaluate(shuffles=39).pooled.area.auroc.estimate == 0.5
     assert not fitted.linear.weight.any()
 
 

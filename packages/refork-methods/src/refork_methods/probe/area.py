@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, InternalError
@@ -18,6 +18,7 @@ from refork.stats.results import Array
 from refork.types import Json
 from refork_methods.probe.cases import FEWEST, Cases
 from refork_methods.probe.ceiling import Ceiling, Counts, prompt_draws
+from refork_methods.probe.shuffled import Null
 
 #: Bootstrap resamples of the prompts, for AUROC and ceiling alike.
 RESAMPLES: Final = 500
@@ -79,11 +80,18 @@ class Area:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Booted:
-    """An area with its bootstrap values, [resamples] each, of AUROC and ceiling on the same draws."""
+    """An area with its bootstrap values, [resamples] each, of AUROC and ceiling on the same draws.
+
+    ``error`` is the standard error of the AUROC of the scores as they are, prompts resampled. ``null`` are
+    AUROC and that error of probes refitted to shuffled labels, [2, shuffles]; None of scores that no
+    cross-validation made.
+    """
 
     area: Area
     aurocs: NDArray[np.float64]
     ceilings: NDArray[np.float64] | None
+    error: float
+    null: NDArray[np.float64] | None
 
 
 def weighted_auroc(
@@ -106,16 +114,46 @@ def weighted_auroc(
         return np.asarray((up * below).sum(axis=1) / total)
 
 
-def area(
-    scores: Float[Array, "rows"], cases: Cases, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Booted:  # fmt: skip
-    """AUROC of scores (higher: refuse) with a 95 % bootstrap interval over prompts, beside its ceiling.
+def auroc_error(
+    scores: Float[Array, "rows"], labels: Int[Array, "rows"], prompts: Int[Array, "rows"]
+) -> tuple[float, float]:
+    """AUROC of fixed scores and its standard error over prompts; NaN where one outcome is missing.
 
-    Rows of one prompt are resampled together: they are not independent cases.
+    The error is the root of the sum of the prompts' squared influences: the infinitesimal jackknife.
+    """
+    up = labels.astype(np.float64)
+    refused, complied = float(up.sum()), float(len(up) - up.sum())
+    if not refused or not complied:
+        return math.nan, math.nan
+    _, level = np.unique(scores, return_inverse=True)
+    level = level.reshape(-1)
+    per = np.stack([np.bincount(level, weights) for weights in (1 - up, up)])
+    # Compliances below a row, refusals above it, ties half.
+    below = (np.cumsum(per[0]) - per[0] / 2)[level] / complied
+    above = 1 - (np.cumsum(per[1]) - per[1] / 2)[level] / refused
+    auroc = float(up @ below) / refused
+    parts = np.bincount(prompts, np.where(labels == 1, (below - auroc) / refused, (above - auroc) / complied))
+    return auroc, math.sqrt(float(parts @ parts))
+
+
+def area(
+    scores: Float[Array, "rows"],
+    cases: Cases,
+    *,
+    null: Null | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Booted:
+    """AUROC of scores (higher: refuse) with a 95 % interval, beside its ceiling.
+
+    Without ``null`` the scores are taken as given from outside, and prompts are resampled. Out-of-fold scores
+    are not: with ``null`` their distance from one half, in standard errors, is held against that of probes
+    refitted to shuffled labels, so the interval covers one half in 95 % of cases where states say nothing.
+    Rows of one prompt stay together: they are not independent cases.
 
     Raises: BadInput for NaN scores, another number of them than rows, fewer than five examples of a class.
-    Source: arXiv:2606.25013 (500 resamples, of rows; one rollout per prompt makes the two the same). The
-    ceiling beside it is ours.
+    Source: arXiv:2606.25013 resamples finished out-of-fold scores, which covers one half in 79 to 92 % of
+    cases without a signal; the null and the ceiling are ours.
     """
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != cases.labels.shape or not np.isfinite(s).all():
@@ -133,21 +171,38 @@ def area(
     counts = _counts(cases)
     ceilings = None if counts is None else counts.ceilings(draws)
     ceiling = None if counts is None or ceilings is None else counts.ceiling(ceilings)
-    found = _area(estimate, aurocs, ceiling, ceilings, cases.no_ceiling, (refused, len(s) - refused, prompts))
-    return Booted(found, aurocs, ceilings)
+    error = auroc_error(s, cases.labels, cases.prompts)[1]
+    chance = None
+    if null is not None:
+        pairs = zip(null.scores, null.labels, strict=True)
+        chance = np.array([auroc_error(one, labels, cases.prompts) for one, labels in pairs]).T
+    sizes = (refused, len(s) - refused, prompts)
+    interval = _interval(estimate, aurocs, error, chance)
+    found = _area(interval, aurocs, ceiling, ceilings, cases.no_ceiling, sizes)
+    return Booted(found, aurocs, ceilings, error, chance)
 
 
 def mean_area(parts: Sequence[Booted]) -> Area:
-    """The macro mean of several groups' areas and of their ceilings; groups are resampled on their own."""
+    """The macro mean of several groups' areas and of their ceilings; groups are resampled on their own.
+
+    Areas of one cross-validation must come from the same shuffles: their groups share the probes.
+    """
     areas = [part.area for part in parts]
     aurocs = np.mean([part.aurocs for part in parts], axis=0)
+    nulls = [part.null for part in parts if part.null is not None]
+    chance = None
+    if len(nulls) == len(parts):
+        both = np.stack(nulls)
+        chance = np.stack([both[:, 0].mean(axis=0), np.sqrt((both[:, 1] ** 2).sum(axis=0)) / len(parts)])
+    error = math.sqrt(sum(part.error**2 for part in parts)) / len(parts)
     estimate = float(np.mean([one.auroc.estimate for one in areas]))
+    interval = _interval(estimate, aurocs, error, chance)
     sizes = tuple(sum(getattr(one, name) for one in areas) for name in ("refused", "complied", "prompts"))
     known = [one.ceiling for one in areas if one.ceiling is not None]
     boots = [part.ceilings for part in parts if part.ceilings is not None]
     if len(known) < len(areas):
         reason = next(one.no_ceiling for one in areas if one.no_ceiling is not None)
-        return _area(estimate, aurocs, None, None, reason, sizes)
+        return _area(interval, aurocs, None, None, reason, sizes)
     ceilings = np.mean(boots, axis=0)
     low, high = zip(*(one.rollouts for one in known), strict=True)
     ceiling = Ceiling(
@@ -158,7 +213,7 @@ def mean_area(parts: Sequence[Booted]) -> Area:
         units=sum(one.units for one in known),
         rollouts=(min(low), max(high)),
     )
-    return _area(estimate, aurocs, ceiling, ceilings, None, sizes)
+    return _area(interval, aurocs, ceiling, ceilings, None, sizes)
 
 
 def spread(values: NDArray[np.float64] | None) -> float:
@@ -191,21 +246,44 @@ def _aurocs(scores: NDArray[np.float64], cases: Cases, draws: NDArray[np.float64
     return np.concatenate(found)
 
 
+def _interval(
+    estimate: float, aurocs: NDArray[np.float64], error: float, null: NDArray[np.float64] | None
+) -> Interval:
+    """95 % interval: quantiles of resampled prompts, or the null's own quantiles of a distance in errors."""
+    if null is None:
+        low, high = (float(v) for v in np.quantile(aurocs[np.isfinite(aurocs)], (0.025, 0.975)))
+        # In small samples the quantiles may miss the estimate itself.
+        return Interval(estimate, min(low, estimate), max(high, estimate), 0.95, "bootstrap of prompts")
+    far = np.sort(_distances(null))
+    # Ranks as of a permutation test: the data are one more shuffle.
+    rank = int(0.025 * (len(far) + 1) + 1e-9)
+    low, high = estimate - error * float(far[-rank]), estimate - error * float(far[rank - 1])
+    return Interval(
+        estimate,
+        max(0.0, min(low, estimate)),
+        min(1.0, max(high, estimate)),
+        0.95,
+        "refits to shuffled prompts",
+    )
+
+
+def _distances(null: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distance of each shuffle's AUROC from one half in its own standard errors; 0 of constant scores."""
+    gap, error = null[0] - 0.5, null[1]
+    return np.asarray(np.divide(gap, error, out=np.zeros_like(gap), where=(error > 0) & np.isfinite(gap)))
+
+
 def _area(
-    estimate: float,
+    interval: Interval,
     aurocs: NDArray[np.float64],
     ceiling: Ceiling | None,
     ceilings: NDArray[np.float64] | None,
     reason: str | None,
     sizes: tuple[int, ...],
 ) -> Area:
-    known = aurocs[np.isfinite(aurocs)]
-    low, high = (float(v) for v in np.quantile(known, (0.025, 0.975)))
-    # In small samples the quantiles may miss the estimate itself.
-    interval = Interval(estimate, min(low, estimate), max(high, estimate), 0.95, "bootstrap of prompts")
     excess = excess_se = None
     if ceiling is not None and ceilings is not None:
-        excess = estimate - ceiling.estimate
+        excess = interval.estimate - ceiling.estimate
         excess_se = spread(aurocs - ceilings)
     refused, complied, prompts = sizes
     return Area(interval, ceiling, reason, excess, excess_se, refused, complied, prompts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -17,10 +18,11 @@ from refork.plain import to_json
 from refork.settings import present_mark
 from refork.stats.results import Array
 from refork.types import Json
-from refork_methods.probe.area import RESAMPLES
+from refork_methods.probe.area import RESAMPLES, Area, area
 from refork_methods.probe.cases import POSITIONS, Cases, Position, make_cases
 from refork_methods.probe.folds import FOLDS, SEED, Fitted, Recipe, fit_linear, fold_of, out_of_fold
 from refork_methods.probe.scores import Evaluation, evaluate
+from refork_methods.probe.shuffled import SHUFFLES, Null, Refit, refit_scores
 
 _FORMAT: Final = "refork.probe/1"
 
@@ -78,35 +80,53 @@ class FirstTokenProbe:
         cases = make_cases(y, prompts, first_tokens, self.position, counts)
         folds = fold_of(cases.labels, cases.prompts, self.folds, self.seed)
         scores = out_of_fold(x, cases.labels, folds, self.recipe, self.seed)
-        return FittedProbe(self, fit_linear(x, cases.labels, self.recipe, self.seed), cases, folds, scores)
+        linear = fit_linear(x, cases.labels, self.recipe, self.seed)
+        return FittedProbe(
+            self, linear, cases, folds, scores, partial(refit_scores, x, folds, self.recipe, self.seed)
+        )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedProbe:
-    """A fitted probe with its cases, the fold of each, and its score by a probe from outside that fold."""
+    """A fitted probe with its cases, the fold of each, and its score by a probe from outside that fold.
+
+    ``refit`` gives such scores of other labels, by the same folds.
+    """
 
     probe: FirstTokenProbe
     linear: Fitted
     cases: Cases
     folds: NDArray[np.int64]
     scores: NDArray[np.float64]
+    refit: Refit
 
     def evaluate(
         self,
         groups: Sequence[str] | None = None,
         sources: Sequence[str] | None = None,
         *,
+        shuffles: int = SHUFFLES,
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Evaluation:
         """Out-of-fold AUROC beside AUROC*, and balanced accuracy: pooled and within ``groups``.
 
         ``groups`` and ``sources`` hold a name per row, such as harmful or benign and the set it came from.
+        The intervals are of the AUROC, on new prompts, of the probes that gave the scores: each is fitted to
+        all folds but one. Of ``shuffles`` probes refitted to shuffled labels their width comes.
 
         Raises: as :func:`refork_methods.probe.scores.evaluate`.
         """
-        return evaluate(self.scores, self.cases, self.folds, groups, sources, resamples=resamples, seed=seed)
+        return evaluate(
+            self.scores, self.cases, self.folds, groups, sources,
+            refit=self.refit, shuffles=shuffles, resamples=resamples, seed=seed,
+        )  # fmt: skip
+
+    def area(self, *, shuffles: int = SHUFFLES, resamples: int = RESAMPLES, seed: int = 0) -> Area:
+        """The pooled area alone, without balanced accuracy."""
+        null = Null.of(self.refit, self.cases.labels, self.cases.prompts, self.folds, shuffles, seed)
+        return area(self.scores, self.cases, null=null, resamples=resamples, seed=seed).area
 
     def save(self, file: Path, about: Json | None = None) -> None:
         """Write the probe (not the cases) as one safetensors file; ``about`` is kept beside it as JSON."""

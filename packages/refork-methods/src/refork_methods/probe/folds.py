@@ -83,20 +83,13 @@ def fit_linear(
     Raises: BadInput for an unknown recipe.
     Source: arXiv:2606.25013, main table and its alternative.
     """
-    from sklearn.decomposition import PCA
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
 
-    if recipe not in ("pca", "raw"):
-        raise BadInput(f"unknown probe recipe {recipe!r}", hint="'pca' or 'raw'")
-    x = np.asarray(states, dtype=np.float64)
+    part = scaled(states, recipe, seed)
     # An intercept would differ from fold to fold with the mix of labels, and pull the AUROC off one half.
-    if np.ptp(x, axis=0).max(initial=0.0) == 0.0:
-        return Fitted(np.zeros(x.shape[1]), 0.0, True)
-    scaler = StandardScaler().fit(x)
-    z = scaler.transform(x)
-    pca = PCA(min(COMPONENTS, *z.shape), random_state=seed).fit(z) if recipe == "pca" else None
+    if part.train.shape[1] == 0:
+        return Fitted(np.zeros(len(part.centre)), 0.0, True)
     model = (
         LogisticRegression(C=0.03, class_weight="balanced", max_iter=3000, random_state=seed)
         if recipe == "pca"
@@ -105,14 +98,51 @@ def fit_linear(
     with warnings.catch_warnings():
         # The source stops at these iterations too; what did not converge is told, not hidden.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(z if pca is None else pca.transform(z), labels)
+        model.fit(part.train, labels)
     weight, bias = model.coef_[0], float(model.intercept_[0])
     # The pipeline is undone from its end: first the projection and its centre, then the scaler.
-    if pca is not None:
-        bias -= float(pca.mean_ @ (pca.components_.T @ weight))
-        weight = pca.components_.T @ weight
-    weight = weight / scaler.scale_
-    return Fitted(weight, bias - float(scaler.mean_ @ weight), bool(model.n_iter_[0] < model.max_iter))
+    if part.pca is not None:
+        bias -= float(part.pca.mean_ @ (part.pca.components_.T @ weight))
+        weight = part.pca.components_.T @ weight
+    weight = weight / part.scale
+    return Fitted(weight, bias - float(part.centre @ weight), bool(model.n_iter_[0] < model.max_iter))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """States as a recipe's logistic regression gets them, and how others are brought there."""
+
+    train: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    pca: Any
+
+    def of(self, states: NDArray[Any]) -> NDArray[np.float64]:
+        """Other states, on the same axes."""
+        if self.train.shape[1] == 0:
+            return np.zeros((len(states), 0))
+        z = (np.asarray(states, dtype=np.float64) - self.centre) / self.scale
+        return z if self.pca is None else np.asarray(self.pca.transform(z))
+
+
+def scaled(states: Float[Array, "rows width"], recipe: Recipe, seed: int = SEED) -> Scaled:
+    """Standardised states, projected where the recipe says so; constant states have no axis left.
+
+    Raises: BadInput for an unknown recipe.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    if recipe not in ("pca", "raw"):
+        raise BadInput(f"unknown probe recipe {recipe!r}", hint="'pca' or 'raw'")
+    x = np.asarray(states, dtype=np.float64)
+    if np.ptp(x, axis=0).max(initial=0.0) == 0.0:
+        return Scaled(np.zeros((len(x), 0)), x[0], np.ones(x.shape[1]), None)
+    scaler = StandardScaler().fit(x)
+    z = scaler.transform(x)
+    pca = PCA(min(COMPONENTS, *z.shape), random_state=seed).fit(z) if recipe == "pca" else None
+    return Scaled(z if pca is None else pca.transform(z), scaler.mean_, scaler.scale_, pca)
 
 
 def out_of_fold(

@@ -15,6 +15,7 @@ from refork.stats.results import Array
 from refork.types import Json
 from refork_methods.probe.area import RESAMPLES, Area, Booted, area, mean_area
 from refork_methods.probe.cases import FEWEST, Cases
+from refork_methods.probe.shuffled import SHUFFLES, Null, Refit
 
 #: A source counts in a macro mean from so many refusals on.
 SOURCE_REFUSALS: Final = 20
@@ -69,10 +70,15 @@ def evaluate(
     groups: Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
     *,
+    refit: Refit,
+    shuffles: int = SHUFFLES,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation:
     """Out-of-fold scores (higher: refuse) judged over all rows and within each of ``groups`` (one per row).
+
+    ``refit`` gives the scores of other labels by the same folds. Prompts exchange labels within a fold; for
+    what is said within groups, also within group and source.
 
     In the group ``benign`` the mean over ``sources`` with at least 20 refusals is taken; where sources are
     not given, the group is one.
@@ -83,15 +89,13 @@ def evaluate(
     for names, what in ((groups, "groups"), (sources, "sources")):
         if names is not None and len(names) != len(cases):
             raise BadInput(f"{len(names)} {what} for {len(cases)} rows", where="probe")
-    judged = _Judged(scores, cases, folds, resamples)
-    pooled = judged.within(np.ones(len(cases), dtype=bool), seed)[0]
+
     within: dict[str, Measured] = {}
     left_out: dict[str, str] = {}
     given = np.array([str(name) for name in groups or ()])
     origin = None if sources is None else np.array([str(name) for name in sources])
     for group in dict.fromkeys(given.tolist()):
-        rows = given == group
-        labels = cases.labels[rows]
+        labels = cases.labels[given == group]
         if labels.min() == labels.max():
             raise BadInput(
                 f"all {len(labels)} rows of group {group!r} "
@@ -99,6 +103,18 @@ def evaluate(
                 where="probe",
                 hint="within this group there is nothing to tell; evaluate without groups",
             )
+
+    def null(*names: Sequence[str] | None) -> Null:
+        parts = [np.unique(np.array(of, dtype=str), return_inverse=True)[1] for of in names if of is not None]
+        strata = np.unique(np.stack([folds, *parts]), axis=1, return_inverse=True)[1].reshape(-1)
+        return Null.of(refit, cases.labels, cases.prompts, strata, shuffles, seed)
+
+    pooled = _Judged(scores, cases, folds, resamples, null()).within(np.ones(len(cases), dtype=bool), seed)[0]
+    if not len(given):
+        return Evaluation(pooled, within, left_out)
+    judged = _Judged(scores, cases, folds, resamples, null(groups, sources))
+    for group in dict.fromkeys(given.tolist()):
+        rows = given == group
         if group == MACRO and origin is not None:
             parts = {name: rows & (origin == name) for name in dict.fromkeys(origin[rows].tolist())}
             within[group], fewer = judged.macro(group, parts, seed)
@@ -117,10 +133,17 @@ class _Judged:
     cases: Cases
     folds: NDArray[np.int64]
     resamples: int
+    null: Null
 
     def within(self, rows: NDArray[np.bool_], seed: int) -> tuple[Measured, Booted]:
         """One part, with its bootstrap values."""
-        booted = area(self.scores[rows], self.cases.part(rows), resamples=self.resamples, seed=seed)
+        booted = area(
+            self.scores[rows],
+            self.cases.part(rows),
+            null=self.null.part(rows),
+            resamples=self.resamples,
+            seed=seed,
+        )
         accuracy = balanced_accuracy(self.scores[rows], self.cases.labels[rows], self.folds[rows])
         return Measured(booted.area, accuracy), booted
 

@@ -14,11 +14,12 @@ from refork.policies.base import Policy
 from refork.policies.whitebox import white_box
 from refork.progress import Progress, silent
 from refork.types import FloatArray, Json, token_array
-from refork_methods.probe.area import Area, area
+from refork_methods.probe.area import Area
 from refork_methods.probe.fit import FirstTokenProbe
 from refork_methods.probe.hidden_states import Spot, read_states
 from refork_methods.probe.on_tree import content_span, position_states
 from refork_methods.probe.rows import Rows
+from refork_methods.probe.shuffled import FEWEST_SHUFFLES
 
 ANCHORS: Final = 20
 
@@ -112,7 +113,7 @@ def prompt_sweep(
             progress("probing the prompts", depth * count + place, len(layers) * count)
             # One row per prompt, so every row may be a prompt of its own and no names are needed.
             fitted = plan.fit(states[depth, place], one.labels, counts=counts)
-            found.append(area(fitted.scores, fitted.cases, resamples=resamples).area)
+            found.append(fitted.area(shuffles=FEWEST_SHUFFLES, resamples=resamples))
         if first is not None:
             found.append(_first_area(plan, first[depth], one, rows, resamples))
         table.append(tuple(found))
@@ -130,4 +131,4 @@ def _first_area(plan: FirstTokenProbe, states: FloatArray, one: Rows, rows: Rows
         first_tokens=[row.opening for row in one.rows],
         counts=rows.sharing(one, "first_thinking"),
     )
-    return area(fitted.scores, fitted.cases, resamples=resamples).area
+    return fitted.area(shuffles=FEWEST_SHUFFLES, resamples=resamples)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from refork.errors import BadInput
 from refork_methods.probe.cases import make_cases
 from refork_methods.probe.fit import FirstTokenProbe, FittedProbe
-from refork_methods.probe.folds import Fitted, fit_linear, fold_of
+from refork_methods.probe.folds import Fitted, fit_linear, fold_of, scaled
+from refork_methods.probe.shuffled import refitted
 
 #: Different first tokens that are told apart, the commonest ones; the rest are one kind.
 KINDS: Final = 2000
@@ -49,7 +50,17 @@ def text_control(
         scores[test] = fit_linear(seen, cases.labels[~test], plan.recipe, plan.seed).scores(asked)
     seen, _ = _tf_idf(words, words[:1])
     linear: Fitted = fit_linear(seen, cases.labels, plan.recipe, plan.seed)
-    return FittedProbe(plan, linear, cases, folds, scores)
+
+    def refit(labels: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = np.zeros(labels.shape)
+        for fold in np.unique(folds):
+            test = folds == fold
+            seen, asked = _tf_idf(words[~test], words[test])
+            part = scaled(seen, plan.recipe, plan.seed)
+            found[:, test] = refitted(part, labels[:, ~test], asked, plan.recipe)
+        return found
+
+    return FittedProbe(plan, linear, cases, folds, scores, refit)
 
 
 def _tf_idf(train: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
