@@ -127,8 +127,8 @@ MUTATIONS = [
     ),
     Mutation(
         "refork/compaction.py",
-        "any(holds(call.prompt, text) for call in result.calls)",
-        "result.calls",
+        "any(quotes(text_of(m), text) for call in result.calls for m in call.prompt)",
+        "bool(result.calls)",
         "packages/refork/tests/test_compaction.py::test_what_is_dropped_inserted_trimmed_and_summarised",
     ),
     Mutation(
