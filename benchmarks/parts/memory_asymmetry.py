@@ -42,13 +42,14 @@ class Forks:
 
 def pooled(found: Sequence[Forks]) -> Forks:
     """The forks of several seeds together; prefixes of two seeds are never one."""
-    parts = [
-        np.concatenate([getattr(one, name) for one in found])
-        for name in ("text", "text_wrong", "code", "code_wrong")
-    ]
+
+    def joined(name: str) -> NDArray[np.float64]:
+        return np.concatenate([getattr(one, name) for one in found])
+
     widest = 1 + max(int(one.task.max()) for one in found)
     task = np.concatenate([one.task + widest * place for place, one in enumerate(found)])
-    return Forks(*parts, task, np.concatenate([one.seed for one in found]))
+    seed = np.concatenate([one.seed for one in found])
+    return Forks(joined("text"), joined("text_wrong"), joined("code"), joined("code_wrong"), task, seed)
 
 
 def forks(tasks: int, draws: int, seed: int) -> Forks:
@@ -169,7 +170,8 @@ def slopes(found: Forks, seed: int, resamples: int = 2000) -> tuple[float, float
 def _resampled(sums: Sequence[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
     """What was lost by text and by code in one draw of seeds and of their prefixes."""
     rows = [sums[int(one)] for one in rng.integers(len(sums), size=len(sums))]
-    return np.sum([row[rng.integers(len(row), size=len(row))].sum(axis=0) for row in rows], axis=0)
+    drawn = [row[rng.integers(len(row), size=len(row))].sum(axis=0) for row in rows]
+    return np.asarray(np.stack(drawn).sum(axis=0))
 
 
 def by_seed(found: Forks) -> list[float]:

@@ -169,7 +169,7 @@ def _right(memory: ExperienceMemory, tool: Tool, asked: Asked, sandbox: Sandbox)
     kinds = {name: one["type"] for name, one in tool.parameters["properties"].items()}
     given = {name: _typed(text, kinds[name]) for name, text in found.bound if name in kinds}
     desk = Desk(asked.rows)
-    result = invoke(ToolRegistry([tool]), sandbox, tool.name, given, desk.call)
+    result = invoke(ToolRegistry((tool,)), sandbox, tool.name, given, desk.call)
     if not result.ok:
         return False
     if not asked.function:
