@@ -132,12 +132,10 @@ def _fork(
         episode.close()
 
 
-def at_rates(found: Forks, seed: int) -> dict[str, list[float]]:
-    """TGC at every rate: the defect is in exactly that share of the forks, the same ones in both arms."""
-    n = len(found.text)
-    rank = (np.random.default_rng(seed).permutation(n) + 0.5) / n
+def at_rates(found: Forks) -> dict[str, list[float]]:
+    """TGC expected at every rate, the defect being in a share of the forks drawn at random."""
     return {
-        name: [float(np.where(rank < e, wrong, good).mean()) for e in RATES]
+        name: [float((good + e * (wrong - good)).mean()) for e in RATES]
         for name, good, wrong in (
             ("text", found.text, found.text_wrong),
             ("code", found.code, found.code_wrong),
@@ -146,13 +144,13 @@ def at_rates(found: Forks, seed: int) -> dict[str, list[float]]:
 
 
 def slopes(found: Forks, seed: int, resamples: int = 2000) -> tuple[float, float, float, float, float]:
-    """d(TGC)/de of text and code by least squares, their ratio, and its 95 % interval.
+    """d(TGC)/de of text and code, their ratio, and its 95 % interval.
 
-    The interval draws seeds, and in each of them prefixes, with replacement.
+    A fork is lost or not by its own defect alone, so TGC is a line in e, exactly. The interval draws seeds,
+    and in each of them prefixes, with replacement.
     """
-    rows = at_rates(found, seed)
-    text, code = (float(np.polyfit(RATES, rows[name], 1)[0]) for name in ("text", "code"))
     lost = np.stack([found.text_wrong - found.text, found.code_wrong - found.code])
+    text, code = (float(one) for one in lost.mean(axis=1))
     sums = [
         np.stack(
             [lost[:, found.task == name].sum(axis=1) for name in np.unique(found.task[found.seed == one])]

@@ -6,7 +6,7 @@ import pytest
 
 from memory.memory_parts import QUERIES, Everybody, pay_run
 from refork.errors import BadInput
-from refork_methods.memory.agreement import agreement
+from refork_methods.memory.agreement import Agreement, agreement
 from refork_methods.memory.gate import RecurrenceGate
 from refork_methods.memory.induce import only_reads, skeleton_of
 from refork_methods.memory.item import MemoryItem
@@ -203,16 +203,13 @@ def test_the_log_holds_the_verdicts(tmp_path):
 
 
 @pytest.mark.parametrize(("share", "most"), [(0.5, 2), (1.0, 0), (0.0, 99)])
-def test_the_share_is_of_all_other_runs(share, most):
-    plan = plan_of(rate("t0", "Red Kite", 5))
-    good = agreement(plan, rate("t3", "Last Light", 4), only_reads)
-    run = rate("t1", "Last Light", 2)
-    unread = agreement(plan, RunTrajectory("t1", run.query, run.steps[1:], True), only_reads)
+def test_the_share_is_of_the_runs_that_can_be_compared(share, most):
+    good, bad, unread = Agreement("same"), Agreement("other", "it parted"), Agreement("open", "unread")
     gate = RecurrenceGate(share=share)
-    assert bool(gate.unconfirmed([])) == (share > 0)
-    assert not gate.unconfirmed([good, good])
+    assert bool(gate.unconfirmed([])) == bool(gate.unconfirmed([unread])) == (share > 0)
+    assert not gate.unconfirmed([good, *[unread] * 5])
     for count in range(4):
-        assert bool(gate.unconfirmed([good, good, *[unread] * count])) == (count > most)
+        assert bool(gate.unconfirmed([good, good, unread, *[bad] * count])) == (count > most)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_codifier_sees_no_trajectory_and_the_schedule_no_outcome():
     """Other trajectories leave the codifier's input and the tool's bytes; other labels leave the schedule."""
     reply = json.dumps({"lessons": [{"kind": "plan", "body": "Pay.", "skeleton": _skeleton()}]})
 
-    def stream(share=0.5, **more):
+    def stream(share=1.0, **more):
         guard = Everybody()
         roles = Roles(reflector=ModelReflector(ScriptedChat(lambda _: reply)))
         memory = lived(quiet(roles=roles, gate=RecurrenceGate(share=share)), runs(**more), guard)

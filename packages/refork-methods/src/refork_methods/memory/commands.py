@@ -167,7 +167,7 @@ def codify(
     build_cost: BuildCost = None,
     saving: Saving = None,
     eager: Eager = False,
-    share: Share = 0.5,
+    share: Share = 1.0,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
@@ -264,7 +264,7 @@ def _repairer(model: str | None) -> Repairer | None:
 
 
 def _gate(
-    theta: int, build_cost: float | None, saving: float | None, eager: bool = False, share: float = 0.5
+    theta: int, build_cost: float | None, saving: float | None, eager: bool = False, share: float = 1.0
 ) -> RecurrenceGate:
     from dataclasses import replace
 

@@ -31,13 +31,14 @@ class RecurrenceGate:
     ``build_cost`` and ``saving`` (what one task costs more by text than by code, same unit): theta is then
     ``ceil(build_cost / saving)``, at least 1.
 
-    ``share``: of the other runs that had the plan and did not fail, how many must have made the plan's own
-    calls before its code is admitted; one at least. 0 asks for none, as published; at once there is none yet.
+    ``share``: of the other runs that had the plan, did not fail and can be compared, how many must have made
+    the plan's own calls before its code is admitted; one at least. 0 asks for none, as published; at once
+    there is none yet.
     """
 
     theta: int = 3
     eager: bool = False
-    share: float = 0.5
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.eager and self.theta != 0:
@@ -73,10 +74,11 @@ class RecurrenceGate:
 
     def unconfirmed(self, agreements: Sequence[Agreement]) -> str:
         """Why a plan's code may not enter yet, from how other runs agreed with the plan; "" where it may."""
-        same = sum(one.verdict == "same" for one in agreements)
-        if not self.share or (same and same >= self.share * len(agreements)):
+        decided = [one for one in agreements if one.verdict != "open"]
+        same = sum(one.verdict == "same" for one in decided)
+        if not self.share or (same and same >= self.share * len(decided)):
             return ""
-        parted = next((one.words for one in agreements if one.verdict != "same"), "")
+        parted = next((one.words for one in decided or agreements if one.verdict != "same"), "")
         told = f": {parted}" if parted else ""
         return f"{same} of {len(agreements)} other runs that had the plan made its calls{told}"
 
