@@ -4,8 +4,9 @@ A scripted agent of known slips lives through 90 tasks of the world ``miniapps``
 those same runs: none, text only, code only, eager (both, code at once) and metis (both, code when a plan came
 back three times). With the memory frozen they do held-out tasks of the same kinds, and tasks of new kinds on
 a version of the apps of which one convention changed; seeds and noise are paired. Beside that: the gate's
-closed forms against simulated streams and against the memory itself, the same defect put into a text and into
-its tool on forks of one prefix, rent or buy, the three accounts, and what tries to get out of the sandbox.
+closed forms against simulated streams and against the memory itself, the same defect put into a text and in
+its tool on forks of one prefix, tools made by a chance of one run, rent or buy, the three accounts, and what
+tries to get out of the sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from parts.memory_asymmetry import RATES, Forks, at_rates, forks, slopes
+from parts.memory_asymmetry import RATES, Forks, at_rates, by_seed, forks, pooled, slopes
+from parts.memory_coincidence import HELD_OUT, Counted, coincidences
 from parts.memory_gate import FAMILIES, TASKS, THETAS, closed_forms, real_memory, rent_or_buy
 from parts.memory_streams import ARMS, SHIFTS, Comparison, Tested, compare, live, one_thread
 from refork.sandbox import Limits, Sandbox
@@ -30,6 +32,9 @@ from refork_testbed.sandbox.escapes import ESCAPES, try_all
 #: Seeds of the streams; the agent's rates were settled on others.
 FIRST_SEED = 0
 ENOUGH_SEEDS = 10
+#: Seed of the worlds in which numbers meet, and seeds of the forks; the rules were settled on others.
+COINCIDENCE_SEED = 21
+FORK_SEEDS = range(1000, 1005)
 #: Tools built and never invoked in one stream, when it is done.
 Lived: TypeAlias = Future[tuple[int, int]]
 
@@ -50,6 +55,9 @@ def _of(one: Comparison, arm: str, stream: str) -> Tested:
     if stream == "touched":
         rows = _of(one, arm, "shifted").rows
         return Tested(tuple(row for row in rows if row.task in one.touched), 0.0, 0.0)
+    if stream in ("few", "enough"):
+        rows = _of(one, arm, "repeated").rows
+        return Tested(tuple(row for row in rows if (row.task in one.few) == (stream == "few")), 0.0, 0.0)
     if arm == "metis, no demotion":
         return one.unwatched if stream == "shifted" else one.repeated["metis"]
     return (one.repeated if stream == "repeated" else one.shifted)[arm]
@@ -127,6 +135,8 @@ def tell_streams(found: Sequence[Comparison]) -> dict[str, float]:
         "repeated: metis - none": between(found, "none", "metis", "repeated"),
         f"repeated: metis - {best} (best single)": between(found, best, "metis", "repeated"),
         "repeated: eager - metis": between(found, "metis", "eager", "repeated"),
+        "repeated, kind too rare for the gate: eager - metis": between(found, "metis", "eager", "few"),
+        "repeated, kind often enough: eager - metis": between(found, "metis", "eager", "enough"),
         "shifted: code - none": between(found, "none", "code", "shifted"),
         "shifted: metis - text": between(found, "text", "metis", "shifted"),
         "shifted: metis without demotion - text": between(found, "text", "metis, no demotion", "shifted"),
@@ -138,23 +148,28 @@ def tell_streams(found: Sequence[Comparison]) -> dict[str, float]:
     print(f"paired differences of TGC, 95 % intervals over {unit}")
     for name, one in rows.items():
         span = one.interval
-        print(f"  {name:40s} {span.estimate:+.3f} [{span.low:+.3f}, {span.high:+.3f}]")
+        print(f"  {name:51s} {span.estimate:+.3f} [{span.low:+.3f}, {span.high:+.3f}]")
     steps = 1 - mean(found, lambda c: c.repeated["metis"].steps) / mean(
         found, lambda c: c.repeated["none"].steps
     )
     print(f"  steps of a repeated task, metis below none: {steps:.1%}")
     print(f"  shifted tasks whose right way calls a function that changed: {share:.1%}")
-    values = [one.interval for one in rows.values()]
+    gain, single, eager, rare, often, code, text, unwatched, _, touched, _ = (
+        one.interval for one in rows.values()
+    )
     return {
-        "repeated_gain": round(values[0].estimate, 4),
-        "repeated_gain_low": round(values[0].low, 4),
-        "metis_vs_best_single": round(values[1].estimate, 4),
-        "eager_vs_metis": round(values[2].estimate, 4),
+        "repeated_gain": round(gain.estimate, 4),
+        "repeated_gain_low": round(gain.low, 4),
+        "metis_vs_best_single": round(single.estimate, 4),
+        "eager_vs_metis": round(eager.estimate, 4),
+        "eager_vs_metis_rare": round(rare.estimate, 4),
+        "eager_vs_metis_often": round(often.estimate, 4),
+        "eager_vs_metis_often_low": round(often.low, 4),
         "steps_saved": round(steps, 4),
-        "shifted_code_high": round(values[3].high, 4),
-        "touched_code_high": round(values[7].high, 4),
-        "shifted_vs_text": round(values[4].estimate, 4),
-        "shifted_vs_text_unwatched": round(values[5].estimate, 4),
+        "shifted_code_high": round(code.high, 4),
+        "touched_code_high": round(touched.high, 4),
+        "shifted_vs_text": round(text.estimate, 4),
+        "shifted_vs_text_unwatched": round(unwatched.estimate, 4),
     }
 
 
@@ -190,14 +205,41 @@ def tell_accounts(found: Sequence[Comparison]) -> dict[str, float]:
 
 def tell_asymmetry(found: Forks) -> dict[str, float]:
     """The same defect in a text and in its tool."""
-    rows = at_rates(found, 1000)
+    rows = at_rates(found)
     text, code, ratio, low, high = slopes(found, 1000)
-    print(f"\nasymmetry: {len(found.text)} forks of {len(set(found.task))} prefixes; TGC by defect rate")
+    print(
+        f"\nasymmetry: {len(found.text)} forks of {len(set(found.task))} prefixes, "
+        f"{len(set(found.seed))} seeds; TGC by defect rate"
+    )
     print("        " + "".join(f"{e:8.1f}" for e in RATES) + "     slope")
     for name, slope in (("text", text), ("code", code)):
         print(f"{name:8s}" + "".join(f"{value:8.3f}" for value in rows[name]) + f"  {slope:+8.3f}")
-    print(f"code over text {ratio:.2f} times [{low:.2f}, {high:.2f}] over prefixes")
-    return {"slope_ratio": round(ratio, 3), "slope_ratio_low": round(low, 3)}
+    alone = by_seed(found)
+    print(f"code over text {ratio:.2f} times [{low:.2f}, {high:.2f}] over seeds and their prefixes")
+    print("each seed alone: " + ", ".join(f"{one:.2f}" for one in alone))
+    return {
+        "slope_ratio": round(ratio, 3),
+        "slope_ratio_low": round(low, 3),
+        "slope_ratio_high": round(high, 3),
+        "slope_seeds": len(alone),
+        "slope_ratio_least_seed": round(min(alone), 3),
+    }
+
+
+def tell_coincidences(worlds: int, published: Counted, ours: Counted) -> dict[str, float]:
+    """Tools right on none of the held-out tasks, without and with a look at the other runs."""
+    print(f"\ncoincidences: {worlds} worlds in which ids, prices and amounts are small numbers")
+    print(f"gate          tools  right on all {HELD_OUT} of a kind  on none of any")
+    for name, one in (("as published", published), ("replayed", ours)):
+        print(f"{name:12s}  {one.tools:5d}  {one.right:24d}  {one.coincidences:14d}")
+    return {
+        "coincidence_worlds": worlds,
+        "coincidence_tools": ours.coincidences,
+        "coincidence_tools_unchecked": published.coincidences,
+        "tools_replayed": ours.tools,
+        "tools_replayed_right": round(ours.right / ours.tools, 4),
+        "tools_unchecked_right": round(published.right / published.tools, 4),
+    }
 
 
 def main() -> None:
@@ -213,7 +255,9 @@ def main() -> None:
         some = seeds[:1] if args.quick else seeds[:5]
         these = (0, 3) if args.quick else THETAS
         lived = {theta: [pool.submit(live, theta, TASKS, 500 + s) for s in some] for theta in these}
-        asymmetry = pool.submit(forks, 45 if args.quick else 180, 4, 1000)
+        asymmetry = [pool.submit(forks, 15 if args.quick else 90, 4, seed) for seed in FORK_SEEDS]
+        worlds = 40 if args.quick else 200
+        counted = [pool.submit(coincidences, worlds, COINCIDENCE_SEED, share) for share in (0.0, 1.0)]
         jobs = [pool.submit(compare, seed, 90) for seed in seeds]
         told = tell_gate(20_000, 2 if args.quick else 20, lived)
         worst, whole = rent_or_buy(0)
@@ -227,10 +271,12 @@ def main() -> None:
         kept = sum(one.contained for one in outcomes)
         print(f"sandbox: {kept} of {len(ESCAPES)} ways out contained")
         found = [job.result() for job in jobs]
-        forked = asymmetry.result()
+        forked = pooled([job.result() for job in asymmetry])
+        unchecked, checked = (job.result() for job in counted)
     told |= tell_streams(found)
     told |= tell_accounts(found)
     told |= tell_asymmetry(forked)
+    told |= tell_coincidences(worlds, unchecked, checked)
     told |= {"escapes_tried": len(outcomes), "escapes_contained": kept}
     print(f"\n{time.perf_counter() - began:.0f} s")
     print(json.dumps(told))

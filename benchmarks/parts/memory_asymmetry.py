@@ -27,13 +27,29 @@ RATES = (0.0, 0.1, 0.2, 0.4)
 
 @dataclass(frozen=True)
 class Forks:
-    """Rewards of all forks: text and tool, right and wrong; ``task`` says which forks share a prefix."""
+    """Rewards of all forks: text and tool, right and wrong.
+
+    ``task`` says which forks share a prefix, ``seed`` of which draw of tasks and topics they are.
+    """
 
     text: NDArray[np.float64]
     text_wrong: NDArray[np.float64]
     code: NDArray[np.float64]
     code_wrong: NDArray[np.float64]
     task: NDArray[np.int64]
+    seed: NDArray[np.int64]
+
+
+def pooled(found: Sequence[Forks]) -> Forks:
+    """The forks of several seeds together; prefixes of two seeds are never one."""
+
+    def joined(name: str) -> NDArray[np.float64]:
+        return np.concatenate([getattr(one, name) for one in found])
+
+    widest = 1 + max(int(one.task.max()) for one in found)
+    task = np.concatenate([one.task + widest * place for place, one in enumerate(found)])
+    seed = np.concatenate([one.seed for one in found])
+    return Forks(joined("text"), joined("text_wrong"), joined("code"), joined("code_wrong"), task, seed)
 
 
 def forks(tasks: int, draws: int, seed: int) -> Forks:
@@ -61,7 +77,9 @@ def forks(tasks: int, draws: int, seed: int) -> Forks:
             rows.append((*(_fork(world, task, record, texts, tools, here) for texts, tools in arms), number))
     found = np.array(rows)
     text, text_wrong, code, code_wrong, task = found.T
-    return Forks(text, text_wrong, code, code_wrong, task.astype(np.int64))
+    return Forks(
+        text, text_wrong, code, code_wrong, task.astype(np.int64), np.full(len(text), seed, np.int64)
+    )
 
 
 def _whole(world: MiniAppsWorld, task: Task, tool: ScriptTool, key: NoiseKey) -> Run:
@@ -114,12 +132,10 @@ def _fork(
         episode.close()
 
 
-def at_rates(found: Forks, seed: int) -> dict[str, list[float]]:
-    """TGC at every rate: the defect is in exactly that share of the forks, the same ones in both arms."""
-    n = len(found.text)
-    rank = (np.random.default_rng(seed).permutation(n) + 0.5) / n
+def at_rates(found: Forks) -> dict[str, list[float]]:
+    """TGC expected at every rate, the defect being in a share of the forks drawn at random."""
     return {
-        name: [float(np.where(rank < e, wrong, good).mean()) for e in RATES]
+        name: [float((good + e * (wrong - good)).mean()) for e in RATES]
         for name, good, wrong in (
             ("text", found.text, found.text_wrong),
             ("code", found.code, found.code_wrong),
@@ -128,15 +144,40 @@ def at_rates(found: Forks, seed: int) -> dict[str, list[float]]:
 
 
 def slopes(found: Forks, seed: int, resamples: int = 2000) -> tuple[float, float, float, float, float]:
-    """d(TGC)/de of text and code by least squares, their ratio, and its 95 % interval over tasks."""
-    rows = at_rates(found, seed)
-    text, code = (float(np.polyfit(RATES, rows[name], 1)[0]) for name in ("text", "code"))
+    """d(TGC)/de of text and code, their ratio, and its 95 % interval.
+
+    A fork is lost or not by its own defect alone, so TGC is a line in e, exactly. The interval draws seeds,
+    and in each of them prefixes, with replacement.
+    """
     lost = np.stack([found.text_wrong - found.text, found.code_wrong - found.code])
-    names = np.unique(found.task)
-    sums = np.stack([lost[:, found.task == name].sum(axis=1) for name in names])
+    text, code = (float(one) for one in lost.mean(axis=1))
+    sums = [
+        np.stack(
+            [lost[:, found.task == name].sum(axis=1) for name in np.unique(found.task[found.seed == one])]
+        )
+        for one in np.unique(found.seed)
+    ]
     rng = np.random.default_rng(seed)
-    drawn = sums[rng.integers(len(names), size=(resamples, len(names)))].sum(axis=1)
+    drawn = np.array([_resampled(sums, rng) for _ in range(resamples)])
     with np.errstate(divide="ignore"):
         ratios = drawn[:, 1] / drawn[:, 0]
     low, high = np.quantile(ratios, (0.025, 0.975))
     return text, code, code / text if text else float("inf"), float(low), float(high)
+
+
+def _resampled(sums: Sequence[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
+    """What was lost by text and by code in one draw of seeds and of their prefixes."""
+    rows = [sums[int(one)] for one in rng.integers(len(sums), size=len(sums))]
+    drawn = [row[rng.integers(len(row), size=len(row))].sum(axis=0) for row in rows]
+    return np.asarray(np.stack(drawn).sum(axis=0))
+
+
+def by_seed(found: Forks) -> list[float]:
+    """The ratio of what code and text lose to the defect, of each seed alone."""
+    ratios = []
+    for one in np.unique(found.seed):
+        mine = found.seed == one
+        text = float((found.text_wrong - found.text)[mine].sum())
+        code = float((found.code_wrong - found.code)[mine].sum())
+        ratios.append(code / text if text else float("inf"))
+    return ratios

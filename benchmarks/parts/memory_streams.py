@@ -77,7 +77,8 @@ class Comparison:
     """One seed: every arm learned from the same runs, and was tested twice with its memory frozen.
 
     ``unwatched`` is the gated arm on the shifted stream without demotion, as published. ``touched`` are the
-    shifted tasks whose right way calls a function that changed.
+    shifted tasks whose right way calls a function that changed, ``few`` the repeated ones whose kind came too
+    seldom in the experience for the gate to open: one task makes the plan, THETA more select it.
     """
 
     seed: int
@@ -87,6 +88,7 @@ class Comparison:
     shifted: Mapping[str, Tested]
     unwatched: Tested
     touched: frozenset[str]
+    few: frozenset[str]
 
 
 def compare(seed: int, tasks: int) -> Comparison:
@@ -104,7 +106,13 @@ def compare(seed: int, tasks: int) -> Comparison:
             demote_changed(gated, schemas(moved))
         shifted = {name: _test(name, one, moved, tasks, seed, sandbox) for name, one in memories.items()}
     touched = _touched(train, moved, moved.tasks("held-out", tasks, seed))
-    return Comparison(seed, shift, learned, repeated, shifted, unwatched, touched)
+    return Comparison(seed, shift, learned, repeated, shifted, unwatched, touched, _few(train, tasks, seed))
+
+
+def _few(world: MiniAppsWorld, count: int, seed: int) -> frozenset[str]:
+    seen = Counter(str(task.data["template"]) for task in world.tasks("train", count, seed))
+    held = world.tasks("held-out", count, seed)
+    return frozenset(task.id for task in held if seen[str(task.data["template"])] <= THETA)
 
 
 def _touched(before: MiniAppsWorld, now: MiniAppsWorld, tasks: Sequence[Task]) -> frozenset[str]:

@@ -73,10 +73,10 @@ def test_the_codifier_sees_no_trajectory_and_the_schedule_no_outcome():
     """Other trajectories leave the codifier's input and the tool's bytes; other labels leave the schedule."""
     reply = json.dumps({"lessons": [{"kind": "plan", "body": "Pay.", "skeleton": _skeleton()}]})
 
-    def stream(**more):
+    def stream(share=1.0, **more):
         guard = Everybody()
         roles = Roles(reflector=ModelReflector(ScriptedChat(lambda _: reply)))
-        memory = lived(quiet(roles=roles), runs(**more), guard)
+        memory = lived(quiet(roles=roles, gate=RecurrenceGate(share=share)), runs(**more), guard)
         codified = [entry.body for entry in memory.log if entry.kind == "codify"]
         for body in codified:
             body.pop("cost")
@@ -85,8 +85,14 @@ def test_the_codifier_sees_no_trajectory_and_the_schedule_no_outcome():
     usual = stream()
     assert usual[1]
     assert stream(noise="something else altogether") == usual
-    assert stream(success=False) == usual
     assert stream(success=None) == usual
+    assert stream(share=0.0) == stream(share=0.0, success=False) == usual
+    # Failed runs confirm nothing, so the code does not enter; what was due, asked and written is the same.
+    (failed,), written = stream(success=False)
+    (good,), _ = usual
+    assert written == usual[1]
+    assert {**failed, "tools": good["tools"], "refused": ""} == good
+    assert failed["tools"] == []
 
 
 def _skeleton():

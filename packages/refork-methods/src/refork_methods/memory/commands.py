@@ -31,6 +31,12 @@ Theta = Annotated[int, typer.Option(help="Distinct tasks that must select a plan
 BuildCost = Annotated[float | None, typer.Option(help="What a build costs; with --saving this gives theta.")]
 Saving = Annotated[float | None, typer.Option(help="What a task saves by code, in the same unit.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Code as soon as there is a plan (theta 0).")]
+Share = Annotated[
+    float,
+    typer.Option(
+        min=0, max=1, help="Part of the other runs that must have made a plan's calls; 0 looks at none."
+    ),
+]
 Catalogue = Annotated[
     str, typer.Option(help="The environment's functions: a JSON file, or miniapps.", metavar="FILE")
 ]
@@ -161,10 +167,11 @@ def codify(
     build_cost: BuildCost = None,
     saving: Saving = None,
     eager: Eager = False,
+    share: Share = 1.0,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make code of the plans that are due, and admit what passes the guard.
+    """Make code of the plans that are due, and admit what passes the guard and what other runs confirm.
 
     Exit status 1 where a model gave no usable reply: the plan stays due.
 
@@ -175,7 +182,7 @@ def codify(
     from refork_methods.memory.catalogue import read_catalogue
     from refork_methods.memory.memory import codify_due
 
-    memory = open_memory(store, model=model, gate=_gate(theta, build_cost, saving, eager=eager), new=False)
+    memory = open_memory(store, model=model, gate=_gate(theta, build_cost, saving, eager, share), new=False)
     guard = AdmissionGuard(read_catalogue(catalogue), repairer=_repairer(model))
     built = codify_due(memory, guard)
     if as_json:
@@ -257,8 +264,10 @@ def _repairer(model: str | None) -> Repairer | None:
 
 
 def _gate(
-    theta: int, build_cost: float | None, saving: float | None, *, eager: bool = False
+    theta: int, build_cost: float | None, saving: float | None, eager: bool = False, share: float = 1.0
 ) -> RecurrenceGate:
+    from dataclasses import replace
+
     from refork.errors import BadInput
     from refork_methods.memory.gate import RecurrenceGate
 
@@ -267,8 +276,8 @@ def _gate(
     if eager:
         return RecurrenceGate.at_once()
     if build_cost is not None and saving is not None:
-        return RecurrenceGate.rent_or_buy(build_cost, saving)
-    return RecurrenceGate(theta)
+        return replace(RecurrenceGate.rent_or_buy(build_cost, saving), share=share)
+    return RecurrenceGate(theta, share=share)
 
 
 # ``refork memory export`` and ``replay``: tools and lessons elsewhere, and the arms compared.

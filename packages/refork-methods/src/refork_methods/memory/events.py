@@ -30,6 +30,12 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "cost": "tokens and seconds of reflector and screener",
     },
     "add": {"items": "the new items, whole", "by": "who added them"},
+    "replay": {
+        "task": "id of the task whose run was read; it was not judged a failure",
+        "plan": "id of a plan that the task was given",
+        "verdict": "same, other or open: whether the run made the calls that the plan makes",
+        "words": "where they part; empty where they do not",
+    },
     "invalidate": {"item": "id of the item that is never returned again", "reason": "why"},
     "select": {
         "task": "id of the task; null where the selection was only looked at",
@@ -58,7 +64,7 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "reject": {
         "tool": "the tool, whole",
-        "reason": "why the guard refused it",
+        "reason": "why it was refused: by the guard, or because other runs did not make the plan's calls",
         "repaired": "whether a repair was refused too",
         "cost": "of the repair",
     },

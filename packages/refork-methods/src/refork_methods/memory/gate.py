@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binom
 
 from refork.errors import BadInput
+from refork_methods.memory.agreement import Agreement
 
 #: Queries of consumed buffers that a plan keeps.
 HISTORY = 8
@@ -29,10 +30,15 @@ class RecurrenceGate:
     ``theta`` distinct tasks; 0 makes code at once and must be asked for with ``eager=True``. Or
     ``build_cost`` and ``saving`` (what one task costs more by text than by code, same unit): theta is then
     ``ceil(build_cost / saving)``, at least 1.
+
+    ``share``: of the other runs that had the plan, did not fail and can be compared, how many must have made
+    the plan's own calls before its code is admitted; one at least. 0 asks for none, as published; at once
+    there is none yet.
     """
 
     theta: int = 3
     eager: bool = False
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.eager and self.theta != 0:
@@ -43,11 +49,15 @@ class RecurrenceGate:
                 where="theta",
                 hint="theta 1 or more; code at once must be asked for: --eager, RecurrenceGate.at_once()",
             )
+        if not 0 <= self.share <= 1:
+            raise BadInput(f"the share {self.share} is not between 0 and 1", where="share")
+        if self.eager and self.share:
+            raise BadInput("code at once has no other run to look at", where="share", hint="share 0")
 
     @classmethod
     def at_once(cls) -> Self:
         """The eager gate: code as soon as there is a plan."""
-        return cls(theta=0, eager=True)
+        return cls(theta=0, eager=True, share=0.0)
 
     @classmethod
     def rent_or_buy(cls, build_cost: float, saving: float) -> Self:
@@ -61,6 +71,21 @@ class RecurrenceGate:
     def due(self, buffer: Sequence[str]) -> bool:
         """Whether a buffer of distinct task ids has reached theta."""
         return len(set(buffer)) >= self.theta
+
+    def unconfirmed(self, agreements: Sequence[Agreement]) -> str:
+        """Why a plan's code may not enter yet, from how other runs agreed with the plan; "" where it may."""
+        decided = [one for one in agreements if one.verdict != "open"]
+        same = sum(one.verdict == "same" for one in decided)
+        if not self.share or (same and same >= self.share * len(decided)):
+            return ""
+        parted = next((one.words for one in decided or agreements if one.verdict != "same"), "")
+        told = f": {parted}" if parted else ""
+        return f"{same} of {len(agreements)} other runs that had the plan made its calls{told}"
+
+    def disproved(self, agreements: Sequence[Agreement]) -> bool:
+        """Whether more of the other runs did otherwise than the plan than did the same."""
+        verdicts = [one.verdict for one in agreements]
+        return self.share > 0 and verdicts.count("other") > verdicts.count("same")
 
 
 def rent_or_buy_theta(build_cost: float, saving: float) -> int:

@@ -16,9 +16,11 @@ from refork.policies.base import Cost, total_cost
 from refork.progress import Progress, silent
 from refork.types import Json
 from refork_methods.memory.admission import Guard
+from refork_methods.memory.agreement import agreement
 from refork_methods.memory.codifier import codifier_input
 from refork_methods.memory.events import checked_event, open_log
 from refork_methods.memory.gate import Recurrence, RecurrenceGate
+from refork_methods.memory.induce import only_reads
 from refork_methods.memory.item import ItemKind, MemoryItem
 from refork_methods.memory.registry import ToolRegistry
 from refork_methods.memory.retrieve import Retriever
@@ -60,6 +62,7 @@ class ExperienceMemory:
 
     Every change is one event of an append-only log, and what the memory holds follows from the log alone.
     ``hide_secrets``: passwords, keys and tokens of runs are replaced by names before anything reads them.
+    ``reads`` says of a function that it changes nothing: another run need not have called it as a plan does.
     ``clock`` gives seconds, for the accounts.
     """
 
@@ -72,6 +75,7 @@ class ExperienceMemory:
         retriever: Retriever | None = None,
         most: Most | None = None,
         hide_secrets: bool = True,
+        reads: Callable[[str], bool] = only_reads,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.store = None if store is None else Path(store)
@@ -80,6 +84,7 @@ class ExperienceMemory:
         self.retriever = retriever or Retriever()
         self.most = most or Most()
         self.hide_secrets = hide_secrets
+        self.reads = reads
         self.clock = clock
         self.log = open_log(self.store)
         #: Bytes of a last line that a crash cut short: that event never counted.
@@ -126,9 +131,10 @@ class ExperienceMemory:
         given = [i for i in self._state.texts() if seen is not None and i.id in seen.items]
         found = self.roles.reflector.reflect(run, given)
         lessons = tuple(map(safe.lesson, found.lessons))
-        screened = self.roles.screener.screen(lessons, self._state.texts())
+        screened = self.roles.screener.screen(lessons, self._known())
         pairs = list(zip(lessons, screened.reasons, strict=True))
         items = self._made([lesson for lesson, reason in pairs if reason is None], run.query)
+        self._replayed(run, given)
         self.record(
             "reflect",
             {
@@ -142,6 +148,25 @@ class ExperienceMemory:
             },
         )
         return tuple(self._state.items[item.id] for item in items)
+
+    def _known(self) -> tuple[MemoryItem, ...]:
+        """The texts that a lesson may repeat; calls that other runs disproved bar no better ones."""
+        return tuple(
+            replace(one, skeleton=()) if self.gate.disproved(self._state.agreements.get(one.id, ())) else one
+            for one in self._state.texts()
+        )
+
+    def _replayed(self, run: RunTrajectory, given: Sequence[MemoryItem]) -> None:
+        """Record how a run agrees with the plans that it had; a failed one shows nothing of a plan."""
+        if run.success is False:
+            return
+        for plan in given:
+            found = agreement(plan, run, self.reads)
+            if found is not None:
+                self.record(
+                    "replay",
+                    {"task": run.task, "plan": plan.id, "verdict": found.verdict, "words": found.words},
+                )
 
     def add(self, lessons: Sequence[Lesson], *, query: str = "", by: str = "hand") -> tuple[MemoryItem, ...]:
         """Enter items without a run. Raises BadInput for a revision of an item that is not there."""
@@ -388,12 +413,15 @@ def _ruled(memory: ExperienceMemory, tool: Tool, guard: Guard) -> tuple[Tool | N
     ruling = guard.admit(tool, memory.state.live_tools())
     # Without a repair the cost is 0, not unknown: one unknown cost leaves the account without a total.
     told = {"repaired": ruling.repaired, "cost": (ruling.cost if ruling.repaired else NOTHING).to_json()}
-    if ruling.admitted:
+    reason = ruling.reason
+    if ruling.admitted and memory.state.items[tool.plan].skeleton:
+        reason = memory.gate.unconfirmed(memory.state.agreements.get(tool.plan, ()))
+    if ruling.admitted and not reason:
         digests = guard.fingerprints(ruling.tool)
         memory.record("admit", {"tool": ruling.tool.to_json(), "functions": digests, **told})
         return ruling.tool, ""
-    memory.record("reject", {"tool": ruling.tool.to_json(), "reason": ruling.reason, **told})
-    return None, f"{tool.name}: {ruling.reason}"
+    memory.record("reject", {"tool": ruling.tool.to_json(), "reason": reason, **told})
+    return None, f"{tool.name}: {reason}"
 
 
 # Reading finished runs into a memory, in order.

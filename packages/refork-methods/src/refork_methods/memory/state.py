@@ -11,6 +11,7 @@ from refork.errors import BadInput
 from refork.policies.base import Cost
 from refork.types import Json
 from refork_methods.journal import Entry
+from refork_methods.memory.agreement import Agreement
 from refork_methods.memory.events import cost_of
 from refork_methods.memory.gate import HISTORY, Recurrence
 from refork_methods.memory.item import ItemKind, MemoryItem
@@ -151,7 +152,8 @@ class MemoryState:
     ``items`` and ``tools`` are all there ever were, by id and by name, in order; what may be returned is in
     :meth:`texts` and :meth:`live_tools`. ``functions`` are digests of what was documented of a tool's
     functions when it was admitted; ``since`` says how many tasks had been observed when an item came;
-    ``refused`` has the last refusal of plans whose code was tried.
+    ``refused`` has the last refusal of plans whose code was tried. ``agreements`` say how the other runs that
+    had a plan agree with it.
     """
 
     events: int = 0
@@ -162,6 +164,7 @@ class MemoryState:
     demoted: Mapping[str, str] = field(default_factory=dict)
     recurrence: Mapping[str, Recurrence] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    agreements: Mapping[str, tuple[Agreement, ...]] = field(default_factory=dict)
     reflected: frozenset[str] = frozenset()
     observed: Mapping[str, Observed] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)
@@ -209,6 +212,10 @@ def after(state: MemoryState, entry: Entry) -> MemoryState:
             return _with_items(state, [MemoryItem.from_json(one) for one in body["items"]])
         case "add":
             return _with_items(state, [MemoryItem.from_json(one) for one in body["items"]])
+        case "replay":
+            plan, found = body["plan"], Agreement(body["verdict"], body["words"])
+            known = (*state.agreements.get(plan, ()), found)
+            return replace(state, agreements={**state.agreements, plan: known})
         case "invalidate":
             return _with_items(state, [replace(state.items[body["item"]], valid=False)])
         case "observe":
