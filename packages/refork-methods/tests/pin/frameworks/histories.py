@@ -90,10 +90,11 @@ def look(at: str) -> str:
 
 
 def caller():
-    """An agent that calls its tool once a turn."""
+    """An agent that calls its tool once a turn; a block of rules behind the turn is not the turn's."""
 
     def say(messages):
-        if [m for m in messages if m["role"] != "system"][-1]["role"] == "tool":
+        spoken = [m for m in messages if m["role"] != "system" and m["content"] != MAIL.text]
+        if spoken[-1]["role"] == "tool":
             return "answer"
         function = {"name": "look", "arguments": '{"at": "x"}'}
         calls = [{"id": f"c{len(messages)}", "type": "function", "function": function}]

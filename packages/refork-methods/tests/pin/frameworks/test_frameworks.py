@@ -27,6 +27,8 @@ MODULES = {
 
 @pytest.mark.parametrize("name", frameworks.__all__)
 def test_every_name_is_there(name):
+    if name == "pinned_subagents":
+        pytest.importorskip("deepagents", reason="needs deepagents: make test-agents")
     assert getattr(frameworks, name).__name__ == name
     assert name in dir(frameworks)
 
