@@ -140,7 +140,9 @@ def audit_table(found: Audited) -> None:
         print(f"  {name:22s} not installed: make test-agents installs it")
 
 
-def told(stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None) -> None:
+def print_progress(
+    stage: str, done: int, total: int, *, tokens: int | None = None, waiting: str | None = None
+) -> None:
     """Progress of the statistical part: a line for each cell, and for each organism that must be built."""
     del tokens, waiting
     if stage and done == 0:
@@ -151,7 +153,7 @@ def trained(n: int, seed: int) -> dict[str, float]:
     """The statistical part: the goal figures, with everything else printed."""
     from parts.constraint_rot_organisms import measure, table_of
 
-    found: dict[str, Any] = measure(n, seed, told)
+    found: dict[str, Any] = measure(n, seed, print_progress)
     print(f"\ntrained agents and summarisers, {found['sessions_a_cell']} sessions a cell")
     table_of(found)
     for key in ("pinned_against_control", "head_tail_against_control"):
@@ -166,7 +168,7 @@ def stressed(n: int, seed: int) -> None:
     from parts.constraint_rot_organisms import stress, stress_table
 
     print(f"\ntrained agents under an adversary, {n} sessions a cell")
-    stress_table(stress(n, seed, told))
+    stress_table(stress(n, seed, print_progress))
 
 
 def main() -> None:

@@ -222,7 +222,7 @@ RIVALS: dict[str, tuple[str, Callable[[np.random.Generator, Mapping[str, int]], 
 }
 
 
-def told(task: Task, done: Outcome, known: Calibration) -> dict[str, float | None]:
+def print_kernel(task: Task, done: Outcome, known: Calibration) -> dict[str, float | None]:
     """Print one kernel; its shares of the peak and of the triad, and what others make of it."""
     flops, moved = done.rate(done.problem.flops), done.rate(done.problem.bytes)
     name, seconds = rival(done.problem)
@@ -425,7 +425,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             done = searched(task, known, given.quick, given.seed, Path(scratch))
-        row = told(task, done, known)
+        row = print_kernel(task, done, known)
         if task.name == "matmul":
             figures |= {f"matmul_{key}": value for key, value in row.items() if key != "roof_share"}
         else:

@@ -119,7 +119,7 @@ def searched(task: Task, sandbox: Sandbox, record: Record | None = None, stop: i
     return search, search.run(stopped=lambda: stop is not None and len(search.record) >= stop)
 
 
-def found(task: Task) -> Found:
+def measure(task: Task) -> Found:
     """A search and its distances from the truth."""
     with Sandbox(LIMITS) as sandbox:
         search, outcome = searched(task, sandbox)
@@ -246,7 +246,10 @@ def replay_checks() -> Iterator[tuple[str, bool]]:
         read = Pool.from_json(json.loads(json.dumps(ended.pool.to_json())))
         yield "labels, slots and scores of a stored pool", read.replay() == ended.pool.replay()
     with ProcessPoolExecutor(1) as other:
-        yield "the same in another process", other.submit(found, task).result().digest == whole.record.digest
+        yield (
+            "the same in another process",
+            other.submit(measure, task).result().digest == whole.record.digest,
+        )
 
 
 def jsd_median() -> tuple[float, float, float]:
@@ -394,7 +397,7 @@ def human() -> dict[str, float | None]:
     }
 
 
-def told(rows: list[Found], heading: str) -> None:
+def print_searches(rows: list[Found], heading: str) -> None:
     """Print searches as a table."""
     print(f"\n{heading}")
     for one in rows:
@@ -423,7 +426,7 @@ def run_all(seeds: int, sets: int) -> dict[str, object]:
     """Everything; the figures. The checks run while the searches do."""
     failures = []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as workers:
-        searches = workers.map(found, planned(seeds))
+        searches = workers.map(measure, planned(seeds))
         for make in (exact_checks, replay_checks):
             for name, right in make():
                 print(f"  {'ok  ' if right else 'FAIL'} {name}")
@@ -437,7 +440,7 @@ def run_all(seeds: int, sets: int) -> dict[str, object]:
     recovered: dict[str, int] = {}
     for noise, suffix in ((0.0, ""), (0.75, " noisy")):
         some = [one for one in rows if one.task.noise == noise and one.task.hidden in FAMILIES]
-        told(some, f"recovery at noise {noise:g}: mse_pB to the hidden theory")
+        print_searches(some, f"recovery at noise {noise:g}: mse_pB to the hidden theory")
         for name in FAMILIES:
             own = [one for one in some if one.task.hidden == name]
             recovered[name + suffix] = sum(one.recovered for one in own if one.task.seed <= 5)
@@ -446,10 +449,10 @@ def run_all(seeds: int, sets: int) -> dict[str, object]:
         [one for one in rows if one.task.hidden in names]
         for names in (("random",), ("alternation", "perseveration"), ("prospect-theory",))
     )
-    told(coins, "people who toss coins: no winner may be named")
-    told(orders, "people who only follow their last choice: lag-1 of the chosen theory (of people)")
+    print_searches(coins, "people who toss coins: no winner may be named")
+    print_searches(orders, "people who only follow their last choice: lag-1 of the chosen theory (of people)")
     lag_ok = all(abs(one.lag - one.people_lag) < 0.2 < abs(one.plain_lag - one.people_lag) for one in orders)
-    told(gambles, "gambles by prospect theory")
+    print_searches(gambles, "gambles by prospect theory")
     print(f"  correlations of fitted with true alpha, loss, gamma, delta: {', '.join(f'{x:.3f}' for x in r)}")
     form = domain_named("gambles").grammar.known["prospect-theory"]
     second = fitted and all(one.title.startswith("-".join(form[:3])) for one in gambles)

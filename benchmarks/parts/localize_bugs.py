@@ -93,7 +93,7 @@ def figures(clones: Path | None) -> dict[str, Any]:
             out: dict[str, Any] = {"real_bugs": len(plain), "real_why": None}
             for name, row in told.items():
                 print(f"{len(plain)} real bugs{', names masked' if name != 'real' else ''}")
-                shown(row)
+                print_rates(row)
                 for level, key, k in (("file", "files", 1), ("function", "functions", 5)):
                     ahead = row["leads"][f"{key} bm25 @{k}"]
                     best = row["leads"][f"{key} bm25 best @{k}"]
@@ -111,7 +111,7 @@ def figures(clones: Path | None) -> dict[str, Any]:
     return {**dict.fromkeys(keys), "real_why": why}
 
 
-def shown(told: dict[str, Any]) -> None:
+def print_rates(told: dict[str, Any]) -> None:
     """Rates and leads as a table."""
     for key, row in told["arms"].items():
         ahead = told["leads"].get(key)
@@ -144,7 +144,7 @@ def main() -> None:
             if len(part) > 1:
                 row = bugs_json(part, skipped)
                 print(f"{args.split}, {name}, from {source or 'either source'}: {len(part)} bugs")
-                shown(row)
+                print_rates(row)
                 out[f"{name} {source or 'all'}"] = {key: row[key] for key in ("bugs", "arms", "leads")}
     print(f"{len(skipped)} left out; {time.monotonic() - started:.0f} s")
     print(json.dumps(out))
