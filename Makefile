@@ -21,7 +21,7 @@ HOLDS := top_level_names product_commands single_importer_same_folder duplicate_
 # Temporary files in memory: there nobody waits for a disk to sync.
 SCRATCH := $(BIN)/python tools/scratch.py
 
-.PHONY: help setup demo test test-agents mutate check format lint types imports surface docs-run notebooks docs wheel bench reference house clean
+.PHONY: help setup demo test test-agents test-gpu mutate check format lint types imports surface docs-run notebooks docs wheel bench reference house clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -84,6 +84,9 @@ $(MUTATE): $(READY)
 	@echo "mutate: mutmut"
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group mutate
 	@touch $@
+
+test-gpu: $(READY) ## Exactness, batches, speed and memory on a CUDA device, eight minutes: runs/gpu.json
+	@$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 mutate: $(MUTATE) ## Break the numeric files line by line; what no test notices must be listed (ARGS=stats: less)
 	@OMP_NUM_THREADS=1 $(SCRATCH) $(BIN)/python tools/mutate.py $(ARGS)

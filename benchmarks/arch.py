@@ -62,16 +62,17 @@ def prompts() -> list[NDArray[np.int32]]:
 def law(model: Any, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
     """Log-probs [vocabulary] behind some tokens, by one plain forward pass over these and nothing else."""
     with torch.no_grad():
-        logits = model(input_ids=torch.from_numpy(tokens.astype(np.int64))[None]).logits[0, -1]
-    return np.asarray(torch.log_softmax(logits.double(), dim=-1).numpy())
+        ids = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
+        logits = model(input_ids=ids).logits[0, -1]
+    return np.asarray(torch.log_softmax(logits.double(), dim=-1).cpu().numpy())
 
 
-def judge(name: str) -> Row:
-    """Open and check one architecture."""
+def judge(name: str, device: str = "cpu") -> Row:
+    """Open and check one architecture, on a device."""
     try:
-        model = build(name)
+        model = build(name).to(device)
         with torch.no_grad():
-            model(input_ids=torch.arange(3, 43)[None])
+            model(input_ids=torch.arange(3, 43, device=device)[None])
     except Exception as error:  # whatever the model's own code raises
         why = (str(error).strip().splitlines() or [""])[0][:110]
         return Row(name, "not built", why=f"{type(error).__name__}: {why}")

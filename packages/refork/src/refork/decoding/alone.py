@@ -24,14 +24,28 @@ _SINK = 16
 """Columns behind the scores for a sink: a whole vector, so that sums over a row keep their order."""
 
 
+EXACT = ("cuda",)
+"""Kinds of devices on which attention is computed in float64."""
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """What attention multiplies: the tensor itself on a processor, in float64 on a GPU.
+
+    A GPU's library chooses a kernel by all sizes of a product, and so the order of a sum by what else is in a
+    batch. In float64 the orders differ by so little that rounding to the model's own format leaves nothing
+    of it.
+    """
+    return tensor.double() if tensor.device.type in EXACT else tensor
+
+
 def with_sinks(sinks: Tensor | None) -> int:
     """How many columns more than the scores have take part in the softmax."""
     return 0 if sinks is None else _SINK
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis, in place where the dtype is float32."""
-    if scores.dtype == torch.float32:
+    """Softmax over the last axis, in place where the dtype is float32 or float64."""
+    if scores.dtype in (torch.float32, torch.float64):
         return torch.softmax(scores, dim=-1, out=scores)
     # In float32 and back, as the models' own attention does.
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
@@ -129,13 +143,13 @@ class Alone:
         folded = weights.view(heads, group * tall, -1)
         out = folded.new_zeros(heads, group * tall, shape.value)
         for stack, run, width in self.runs:
-            values = stack.values[layer][run, :, :width]
+            values = exact(stack.values[layer][run, :, :width])
             for at in range(0, width, BLOCK):
                 there = stack.start + at
                 out.baddbmm_(folded[:, :, there : there + BLOCK], values[:, at : at + BLOCK])
         parts = out.view(heads, group, tall, -1).permute(2, 0, 1, 3).contiguous()
         mine = weights.view(heads, group, tall, -1)[..., weights.shape[-1] - self.columns :]
-        values = self.own.values[layer][self.row, :, : self.columns]
+        values = exact(self.own.values[layer][self.row, :, : self.columns])
         mix_each(parts[: self.count], mine[:, :, : self.count].permute(2, 0, 1, 3), [values] * self.count)
         return parts[:rows].flatten(1, 2)
 
@@ -145,9 +159,9 @@ class Alone:
         heads, group = shape.heads, shape.group
         folded = query.reshape(heads, group * tall, -1)
         for stack, run, size in self.runs:
-            found = torch.bmm(folded, stack.keys[layer][run, :, :size].transpose(1, 2))
+            found = torch.bmm(folded, exact(stack.keys[layer][run, :, :size]).transpose(1, 2))
             scores[:, :, stack.start : stack.start + size] = found.view(heads * group, tall, size)
-        keys = self.own.keys[layer][self.row, :, : self.columns]
+        keys = exact(self.own.keys[layer][self.row, :, : self.columns])
         queries = query.view(heads, group, tall, -1)[:, :, : self.count].unbind(2)
         own = score_each(queries, [keys] * self.count).permute(1, 2, 0, 3)
         there = scores.view(heads, group, tall, width)[:, :, : self.count, width - self.columns :]

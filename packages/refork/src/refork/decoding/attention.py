@@ -21,7 +21,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from refork.decoding.alone import Alone, Bias, softmax, with_sinks
+from refork.decoding.alone import Alone, Bias, exact, softmax, with_sinks
 from refork.decoding.plan import BLOCK
 from refork.decoding.stack import LayerShape, Stack
 from refork.errors import CannotDo, InternalError
@@ -138,7 +138,7 @@ class StackProduct:
         """Add query-key products to ``scores`` [N, H, C]; ``query`` is [N, H, d], scaled."""
         start = self.stack.start
         part = scores[:, :, start : start + self.width]
-        keys = self._run(self.stack.keys[layer])
+        keys = exact(self._run(self.stack.keys[layer]))
         if not isinstance(self.rows, slice):
             self._stacked(part, query, keys.transpose(-1, -2))
         elif not self.tall:
@@ -149,7 +149,7 @@ class StackProduct:
 
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block of absolute positions."""
-        values = self._run(self.stack.values[layer])
+        values = exact(self._run(self.stack.values[layer]))
         start = self.stack.start
         part = weights[:, :, start : start + self.width]
         if not isinstance(self.rows, slice):
@@ -264,7 +264,7 @@ class OwnPart:
     def score(self, layer: int, query: Tensor, scores: Tensor) -> None:
         """Add query-key products to the own columns of ``scores`` [N, H, C]."""
         rows, heads, width = query.shape
-        keys = self.stack.keys[layer][:rows].flatten(0, 1)[:, : self.columns]
+        keys = exact(self.stack.keys[layer][:rows].flatten(0, 1)[:, : self.columns])
         flat = query.reshape(keys.shape[0], -1, width)
         # Straight into the strided scores this product is ten times slower.
         own = torch.bmm(flat, keys.transpose(1, 2)).view(rows, heads, self.columns)
@@ -273,7 +273,7 @@ class OwnPart:
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block."""
         rows = out.shape[0]
-        values = self.stack.values[layer][:rows].flatten(0, 1)[:, : self.columns]
+        values = exact(self.stack.values[layer][:rows].flatten(0, 1)[:, : self.columns])
         flat = out.view(values.shape[0], -1, out.shape[-1])
         mine = weights.view(values.shape[0], flat.shape[1], -1)[:, :, weights.shape[-1] - self.columns :]
         for at in range(0, self.columns, BLOCK):
@@ -339,7 +339,10 @@ class AttentionPlan:
     _biases: dict[Bias, Tensor] = field(default_factory=dict)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: How) -> Tensor:
-        """Attention output [N, H, d] of packed query [N, H, d], key and value [N, heads, d]."""
+        """Attention output [N, H, d] of packed query [N, H, d], key and value [N, heads, d].
+
+        The query is :func:`exact`, the output of the values' own format.
+        """
         # First of all, for a token attends to itself and to those before it in the same pass.
         for item in self.writes:
             item.stack.write(layer, item.items, item.offsets, key[item.rows], value[item.rows])
@@ -361,12 +364,12 @@ class AttentionPlan:
         if how.softcap is not None:
             scores.div_(how.softcap).tanh_().mul_(how.softcap).add_(mask[:, None, :])
         weights = self._weights(whole, columns, how)
-        out = self._buffer("out", (*size, value.shape[2]), value).zero_()
+        out = self._buffer("out", (*size, value.shape[2]), query).zero_()
         for product in self.products:
             product.mix(layer, weights, out)
         if self.own is not None:
             self.own.mix(layer, weights, out)
-        return out
+        return out.to(value.dtype)
 
     def _weights(self, whole: Tensor, columns: int, how: How) -> Tensor:
         """Weights [N, H, C] of masked scores, which are the first ``columns`` of ``whole``."""
@@ -384,7 +387,8 @@ class AttentionPlan:
         query, key, value = heads
         alone.write(layer, key, value)
         bias = None if how.bias is None else self._biased(how.bias)
-        return alone.attend(layer, query, self._visible(how.rule), how.softcap, bias, how.sinks)
+        found = alone.attend(layer, query, self._visible(how.rule), how.softcap, bias, how.sinks)
+        return found.to(value.dtype)
 
     def _visible(self, rule: Rule) -> Tensor:
         """The mask, narrowed to a window or to chunks where some row is past the first."""
@@ -467,14 +471,15 @@ def attend(module: Any, layer: int, heads: tuple[Tensor, Tensor, Tensor], scale:
     """
     branches, (query, key, value) = current(), heads
     if branches.alone is not None:
-        alone = query[0] * scale, key[0], value[0]
+        alone = exact(query[0]) * scale, key[0], value[0]
         return branches.attend_alone(branches.alone, layer, alone, how).unsqueeze(0)
     if branches.trace is not None:
         _check_shapes(module, query, key, value)
-    rows = (query[0].transpose(0, 1) * scale).contiguous()
     keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
     if branches.trace is not None:
+        rows = query[0].transpose(0, 1) * scale
         return branches.trace.note(layer, type(module).__name__, rows, keys, values).unsqueeze(0)
+    rows = (exact(query[0]).transpose(0, 1) * scale).contiguous()
     return branches.attend(layer, rows, keys, values, how).unsqueeze(0)
 
 

@@ -90,6 +90,8 @@ class Backbone:
         Element-wise kernels treat the tail of a vector apart. With this many rows each thread's share
         of every activation is a whole number of vectors, so no element's bits depend on the batch.
         """
+        if self.device.type != "cpu":
+            return self.linears.piece
         vectors = 32 * max(torch.get_num_threads(), 1)
         # No product was seen to need more than 64 rows, whatever the number of threads asks for.
         return min(math.lcm(8, self.linears.unit, vectors // math.gcd(vectors, self._common)), 64)
@@ -100,6 +102,8 @@ class Backbone:
         A few rows stay few where the model's products allow it, and where element-wise kernels leave them
         to one thread.
         """
+        if self.device.type != "cpu":
+            return align(count, self.granule)
         vector = 32 // math.gcd(32, self._common)
         few = align(count, math.lcm(self.linears.unit, vector))
         return few if few < _FEW and few * self.widest < _SPLIT else align(count, self.granule)
@@ -174,7 +178,7 @@ class Backbone:
         a loop of its own, by as many rows as a router gives each, have not.
         """
         if self._steady is None:
-            sizes = sorted({self.padded(count) for count in (1, 9, 20, 64)})
+            sizes = sorted({self.padded(count) for count in (1, 9, 20, 64, self.granule + 1)})
             drawn = np.random.default_rng(0).integers(0, self.vocabulary, sizes[-1])
             tokens = torch.from_numpy(drawn).to(self.device)
             places = torch.arange(sizes[-1], device=self.device)

@@ -274,7 +274,8 @@ class BranchDecoder(Decoder[Backbone]):
         """How many branches with this many prefix and own positions fit the memory."""
         shape = self.backbone.shape
         heads = max(s.heads * s.group for s in shape.layers)
-        scores = heads * (align(prefix) + align(own, shape.own_unit)) * 4
+        wide = 4 if self.backbone.device.type == "cpu" else 8
+        scores = heads * (align(prefix) + align(own, shape.own_unit)) * wide
         row = own * shape.bytes_per_token + scores + 24 * self.backbone.vocabulary
         # Half of the memory, since prompts have the other (sessions); eight rows run in any case.
         rows = max(8, self.memory // (2 * row))

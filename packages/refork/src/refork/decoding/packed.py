@@ -1,8 +1,11 @@
-"""Linear layers through oneDNN on a processor, their weights packed once for all passes.
+"""Linear layers whose rows have the same bits in any batch: by oneDNN on a processor, in pieces on a GPU.
 
 PyTorch hands float32 products to its BLAS, which on some processors runs at less than half the speed of
 oneDNN's kernels on weights in blocked order, and which on some gives eight rows other bits than sixteen.
-Here a row's bits do not depend on how many rows there are.
+Here weights are packed once for all passes, and a row's bits do not depend on how many rows there are.
+
+A GPU's library takes another kernel for another number of rows, whose sums have another order. There every
+product has the same number of rows: more are cut in pieces, fewer are padded.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ _UNITS = (2, 4, 8, 16, 32)
 
 _MOST = 64
 """Rows that no product on a processor was seen to need more than."""
+
+_PIECES = (256, 128, 512, 64)
+"""Rows of a piece on a GPU: the first that is steady. With 256 a large GPU computes as fast as it reads."""
 
 _BLAS = 8
 """Fewer rows are not asked for where a matrix is left to PyTorch's BLAS."""
@@ -51,14 +57,26 @@ class _Packed:
 
 @final
 class PackedLinears:
-    """The float32 linear layers of a model on a processor; none where oneDNN is not there."""
+    """The linear layers of a model: float32 on a processor that has oneDNN, and all on other devices."""
 
     def __init__(self, model: nn.Module, limit: int = PACK_LIMIT) -> None:
         self.limit = limit
         self._model = model
-        self._layers: list[Any] = [m for m in model.modules() if _is_linear(m)] if available() else []
+        found: list[Any] = [module for module in model.modules() if _is_linear(module)]
+        self._layers = [layer for layer in found if available() or pieced(layer.weight)]
         self._packed: dict[int, _Packed] = {}
         self._unit: int | None = None
+        self._piece: int | None = None
+
+    @property
+    def piece(self) -> int:
+        """Rows of every product on a device that is no processor; measured once, on every shape."""
+        if self._piece is None:
+            shapes = {(m.weight.shape, m.weight.dtype): m for m in self._layers if pieced(m.weight)}
+            weights = [_outward(m, m.weight) for m in shapes.values()]
+            steady = (rows for rows in _PIECES if all(_same_anywhere(weight, rows) for weight in weights))
+            self._piece = next(steady, _PIECES[0])
+        return self._piece
 
     @property
     def unit(self) -> int:
@@ -88,6 +106,12 @@ class PackedLinears:
                 if packs(weight):
                     free -= weight.numel() * 4
                     layer.__dict__["forward"] = self._product(layer, weight, keep=free >= 0)
+                    taken.append(layer)
+                elif pieced(weight):
+                    shown = _outward(layer, weight)
+                    layer.__dict__["forward"] = partial(
+                        in_pieces, weight=shown, bias=layer.bias, size=self.piece
+                    )
                     taken.append(layer)
             yield
         finally:
@@ -150,6 +174,21 @@ def _same(multiply: Callable[[Tensor], Tensor], rows: Tensor, unit: int) -> bool
     return all(torch.equal(multiply(rows[:n]), whole[:n]) for n in range(unit, _MOST, unit))
 
 
+def _same_anywhere(weight: Tensor, count: int) -> bool:
+    """Whether a row of a product of ``count`` rows has the same bits in any place, beside any others."""
+    made = torch.Generator(weight.device).manual_seed(0)
+    with torch.inference_mode():
+        rows, others = (
+            torch.randn(count, weight.shape[1], generator=made, device=weight.device).to(weight.dtype)
+            for _ in range(2)
+        )
+        whole = functional.linear(rows, weight)
+        # An odd step, so that no row keeps its place in a tile or a vector.
+        moved = torch.equal(functional.linear(rows.roll(37, 0), weight), whole.roll(37, 0))
+        others[::3] = rows[::3]
+        return moved and torch.equal(functional.linear(others, weight)[::3], whole[::3])
+
+
 def _is_linear(module: Any) -> bool:
     """Whether it is a product with its weight, and nothing else."""
     return type(module) is nn.Linear or type(module).__name__ in ("FalconLinear", "Conv1D")
@@ -163,6 +202,25 @@ def _outward(layer: Any, weight: Tensor) -> Tensor:
 def packs(weight: Tensor) -> bool:
     """Whether it is of the kind that oneDNN multiplies with here."""
     return weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+
+def pieced(weight: Tensor) -> bool:
+    """Whether it lies where the number of rows decides the kernel of a product."""
+    return weight.device.type not in ("cpu", "meta")
+
+
+def in_pieces(rows: Tensor, weight: Tensor, bias: Tensor | None, size: int) -> Tensor:
+    """What ``nn.functional.linear`` gives, by products of ``size`` rows each, whatever their number."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    count = len(flat)
+    flat = functional.pad(flat, (0, 0, 0, -count % size))
+    out = flat.new_empty(len(flat), len(weight))
+    for mine, found in zip(torch.split(flat, size), torch.split(out, size), strict=True):
+        if bias is None:
+            torch.mm(mine, weight.T, out=found)
+        else:
+            torch.addmm(bias, mine, weight.T, out=found)
+    return out[:count].view(*rows.shape[:-1], len(weight))
 
 
 def _version(weight: Tensor) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refork.decoding.alone import Alone, mix_each, score_each
+from refork.decoding.alone import Alone, exact, mix_each, score_each
 from refork.decoding.attention import AttentionPlan, StackProduct
 from refork.decoding.backbone import Backbone
 from refork.decoding.plan import BLOCK, align
@@ -161,7 +161,7 @@ class SpreadPart:
     def score(self, layer: int, query: Tensor, scores: Tensor) -> None:
         """Add query-key products to the own columns of ``scores`` [N, H, C]."""
         shape = self.stack.shape.layers[layer]
-        keys = self.stack.keys[layer][: self.rows].flatten(0, 1)[:, : self.columns].transpose(1, 2)
+        keys = exact(self.stack.keys[layer][: self.rows].flatten(0, 1)[:, : self.columns]).transpose(1, 2)
         mine = scores[:, :, scores.shape[-1] - self.columns :]
         if shape.group >= shape.enough:
             found = torch.bmm(self._gather(query, shape), keys)
@@ -179,7 +179,7 @@ class SpreadPart:
     def mix(self, layer: int, weights: Tensor, out: Tensor) -> None:
         """Add weighted values to ``out`` [N, H, d], block after block."""
         shape = self.stack.shape.layers[layer]
-        values = self.stack.values[layer][: self.rows].flatten(0, 1)[:, : self.columns]
+        values = exact(self.stack.values[layer][: self.rows].flatten(0, 1)[:, : self.columns])
         mine = weights[:, :, weights.shape[-1] - self.columns :]
         if shape.group >= shape.enough:
             total = self._sum(self._gather(out, shape), self._gather(mine, shape), values)
@@ -201,7 +201,7 @@ class SpreadPart:
 
     def _stores(self, store: Tensor) -> list[Tensor]:
         """What the branch of each token said, [heads, columns, width] of each of T."""
-        branches = store[: self.rows, :, : self.columns].unbind(0)
+        branches = exact(store[: self.rows, :, : self.columns]).unbind(0)
         return [branches[row] for row in self.table.whose]
 
     def _sum(self, total: Tensor, weights: Tensor, values: Tensor) -> Tensor:
