@@ -658,8 +658,8 @@ def _others(found: dict[str, Any]) -> list[str]:
     one = found["processor"]
     lines = [
         f"- The same noise on the processor, float32: {one['same']} of {one['draws']} draws the same; "
-        f"the others hold {one['ties_where_not']} ties. One token's distribution, {one['law_draws']:,} draws in "
-        f"{one['law_cells']} cells: p = {one['law_p']:.2f}."
+        f"the others hold {one['ties_where_not']} ties. One token's distribution, {one['law_draws']:,} draws "
+        f"in {one['law_cells']} cells: p = {one['law_p']:.2f}."
     ]
     for dtype, row in found["drafter"].items():
         lines.append(
