@@ -583,19 +583,27 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         ]
 
     dtypes = ("float32", "bfloat16", "float16")
-    sides = ("alone", "sevens", "crowd", "again")
+    sides = ("alone", "sevens", "crowd")
+
+    def share(row: dict[str, Any], some: str, of: str) -> float | None:
+        return row[some] / row[of] if row.get(of) else None
+
+    def within(dtype: str, key: str) -> float | None:
+        """The share of draws that are the same in other company."""
+        pairs = [r[s] for r in rows(dtype) for s in sides]
+        return sum(pair[key] for pair in pairs) / sum(pair["of"] for pair in pairs) if pairs else None
+
     return {
         "device": found.get("environment", {}).get("device"),
         "silently_wrong": found.get("architectures", {}).get("silently_wrong"),
         "right": found.get("architectures", {}).get("right"),
-        "same_as_processor": found.get("processor", {}).get("same"),
+        "same_as_processor": share(found.get("processor", {}), "same", "draws"),
         "law_p": found.get("processor", {}).get("law_p"),
         "max_dlogp": {d: max((r["max_dlogp_to_own"] for r in rows(d)), default=None) for d in dtypes},
-        "same_in_other_company": {
-            d: f"{sum(r[s]['same_tokens'] for r in rows(d) for s in sides)} of "
-            f"{sum(r[s]['of'] for r in rows(d) for s in sides)}"
-            for d in dtypes
-        },
+        "same_tokens": {d: within(d, "same_tokens") for d in dtypes},
+        "same_bits": {d: within(d, "same_bits") for d in dtypes},
+        "draws_compared": sum(r[s]["of"] for d in dtypes for r in rows(d) for s in sides),
+        "drafted_same": {d: share(row, "same", "draws") for d, row in found.get("drafter", {}).items()},
         "errors": [name for name, part in found.items() if isinstance(part, dict) and "error" in part],
         "left_out": [name for name, part in found.items() if isinstance(part, dict) and "left out" in part],
         "seconds": found["seconds"],
@@ -688,6 +696,7 @@ def main() -> None:
     parser.add_argument("--fast", default="0.5B,1B,8B", help="shapes whose throughput is measured")
     parser.add_argument("--trained", default="1B", help="the shape that is trained")
     parser.add_argument("--only", default="", help="these parts, apart by commas (default: all)")
+    parser.add_argument("--quick", action="store_true", help="the smallest shape, and no peers")
     parser.add_argument("--alone", action="store_true", help="no peers beside the throughput")
     parser.add_argument("--seconds", type=float, default=BUDGET, help="after which no further part begins")
     parser.add_argument("--page", type=Path, nargs="+", help="write the page's tables from these runs")
@@ -697,6 +706,8 @@ def main() -> None:
         head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
         PAGE.write_text(f"{head}{BEGIN}\n{tables(asked.page)}\n{END}{tail}")
         return
+    if asked.quick:
+        asked.sizes, asked.fast, asked.trained, asked.alone = "0.5B", "0.5B", "0.5B", True
     if asked.device == "cuda" and not torch.cuda.is_available():
         print(
             "gpu: this machine has no CUDA device that PyTorch can use; nothing was measured. "

@@ -64,13 +64,17 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One benchmark: its file's stem, its claim, its figures and an honest note."""
+    """One benchmark: its file's stem, its claim, its figures and an honest note.
+
+    ``device``: where it runs; where there is none, what was measured elsewhere stays.
+    """
 
     name: str
     group: str
     claim: str
     figures: tuple[Figure, ...]
     note: str
+    device: str = "cpu"
 
 
 #: Order of the page.
@@ -83,9 +87,8 @@ def read_entry(path: Path) -> Entry:
     if data["group"] not in GROUPS:
         raise ValueError(f"{path.name}: group is {data['group']!r}; one of {', '.join(GROUPS)}")
     text = {name: " ".join(data[name].split()) for name in ("claim", "note")}
-    return Entry(
-        path.stem, data["group"], text["claim"], tuple(Figure(**f) for f in data["figure"]), text["note"]
-    )
+    figures = tuple(Figure(**f) for f in data["figure"])
+    return Entry(path.stem, data["group"], text["claim"], figures, text["note"], data.get("device", "cpu"))
 
 
 def read_registry() -> tuple[Entry, ...]:
@@ -190,9 +193,19 @@ def quote(text: str, stored: dict[str, dict[str, Any]]) -> str:
     return QUOTED.sub(figure, text)
 
 
+def has(device: str) -> bool:
+    """Whether PyTorch can use a device of that kind here."""
+    import torch
+
+    return device == "cuda" and torch.cuda.is_available()
+
+
 def run(entry: Entry, quick: bool) -> None:
     """Run one benchmark, its output shown live, and store what its last line says."""
     command = ["python", f"benchmarks/{entry.name}.py", *(["--quick"] if quick else [])]
+    if entry.device != "cpu" and not has(entry.device):
+        print(f"\n== {entry.name} is left as it is: this machine has no {entry.device} device", flush=True)
+        return
     print(f"\n== {' '.join(command)}", flush=True)
     last = ""
     with subprocess.Popen(

@@ -65,6 +65,15 @@ def test_a_run_stores_the_last_line(tmp_path, monkeypatch):
             results.run(entry, quick=False)
 
 
+def test_a_benchmark_of_a_device_that_is_not_here_keeps_what_is_stored(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results, "STORED", tmp_path)
+    monkeypatch.setattr(results, "has", lambda device: False)
+    (tmp_path / "gpu.json").write_text("{}")
+    results.run(next(entry for entry in results.REGISTRY if entry.name == "gpu"), quick=False)
+    assert (tmp_path / "gpu.json").read_text() == "{}"
+    assert "gpu is left as it is: this machine has no cuda device" in capsys.readouterr().out
+
+
 def test_a_page_out_of_date_and_a_stray_benchmark_are_noticed(tmp_path, monkeypatch, capsys):
     (tmp_path / "benchmarks").mkdir()
     for name, value in {
