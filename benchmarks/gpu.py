@@ -212,12 +212,6 @@ def trace_of(vocabulary: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, vocabulary, TRACE)
 
 
-def decoder_of(kit: Kit, model: Any) -> BranchDecoder:
-    """The packed decoder; on a device it may take a quarter of the memory that is free."""
-    memory = torch.cuda.mem_get_info()[0] // 4 if kit.gpu else 2 << 30
-    return BranchDecoder(Backbone(model), memory)
-
-
 def drawn(
     decoder: BranchDecoder, prefixes: list[np.ndarray], noise: list[NoiseKey], settings: Sampling
 ) -> list[Sampled]:
@@ -279,7 +273,7 @@ def processor(kit: Kit) -> dict[str, Any]:
     prefixes = [trace[: 5 + 37 * (place % 5)] for place in range(count)]
     noise = [NoiseKey(5, 1, place) for place in range(count)]
     settings = Sampling(max_tokens=length)
-    one = drawn(decoder_of(kit, there), prefixes, noise, settings)
+    one = drawn(BranchDecoder(Backbone(there)), prefixes, noise, settings)
     other = drawn(BranchDecoder(Backbone(here)), prefixes, noise, settings)
     pairs = list(zip(one, other, strict=True))
     same = [a for a, b in pairs if np.array_equal(a.tokens, b.tokens)]
@@ -296,7 +290,7 @@ def processor(kit: Kit) -> dict[str, Any]:
         ids = torch.from_numpy(prefix.astype(np.int64))[None].to(kit.device)
         chances = torch.softmax(tiny(input_ids=ids).logits[0, -1].double(), -1).cpu().numpy()
     said = drawn(
-        decoder_of(kit, tiny),
+        BranchDecoder(Backbone(tiny)),
         [prefix] * draws,
         [NoiseKey(9, 2, place) for place in range(draws)],
         Sampling(max_tokens=1, ignore_eos=True),
@@ -319,7 +313,7 @@ def processor(kit: Kit) -> dict[str, Any]:
 def shape(kit: Kit, size: str, dtype: str) -> dict[str, Any]:
     """Log-probs against plain passes, and draws in other company."""
     model = build(kit, size, dtype)
-    decoder = decoder_of(kit, model)
+    decoder = BranchDecoder(Backbone(model))
     trace = trace_of(model.config.vocab_size).astype(np.int32)
     prefixes = [trace[:cut] for cut in (30, 75, 130, 200) for _ in range(DRAWS // 4)]
     noise = [NoiseKey(3, 1 + len(prefix), place) for place, prefix in enumerate(prefixes)]
@@ -402,7 +396,7 @@ def throughput(kit: Kit, size: str) -> dict[str, Any]:  # noqa: C901, PLR0915 (o
     trace = trace_of(model.config.vocab_size)
     cuts = [round(10 + 190 * row / (POINTS - 1)) for row in range(POINTS)]
     points = [trace[:cut] for cut in cuts]
-    decoder = decoder_of(kit, model)
+    decoder = BranchDecoder(Backbone(model))
     prefixes = [point.astype(np.int32) for point in points for _ in range(DRAWS)]
     noise = [NoiseKey(0, point, draw) for point in range(POINTS) for draw in range(DRAWS)]
     settings = Sampling(max_tokens=TOKENS, ignore_eos=True)

@@ -30,6 +30,11 @@ CPU_CACHE = 2 << 20
 """Rows whose widest activation takes more bytes than this leave a processor's caches, and gain nothing."""
 
 
+def usual_memory(device: torch.device) -> int:
+    """Bytes that a decoder may take where nothing was said."""
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 2 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Positions of traces, in pairs [w]."""
@@ -94,7 +99,8 @@ B = TypeVar("B", bound=Causal)
 class Decoder(ABC, Generic[B]):
     """Samples, scores and reads hidden states of branches.
 
-    ``edits`` change the hidden states of every pass.
+    ``memory`` is in bytes (None: 2 GiB, on a GPU a quarter of what is free). ``edits`` change hidden states
+    of every pass.
 
     Raises:
         BadInput: an edit of a layer that the model does not have.
@@ -104,12 +110,12 @@ class Decoder(ABC, Generic[B]):
     def __init__(
         self,
         backbone: B,
-        memory: int = 2 << 30,
+        memory: int | None = None,
         max_branches: int | None = None,
         edits: tuple[Edit, ...] = (),
     ) -> None:
         self.backbone = backbone
-        self.memory = memory
+        self.memory = memory = usual_memory(backbone.device) if memory is None else memory
         self.max_branches = max_branches
         self.edits = edits
         self.number([edit.layer for edit in edits])

@@ -99,7 +99,7 @@ class DecodingPath:
 
 
 def open_decoder(
-    model: Any, memory: int = 2 << 30, forward: Forward = "auto"
+    model: Any, memory: int | None = None, forward: Forward = "auto"
 ) -> tuple[Decoder[Any], DecodingPath]:
     """The decoder of a model: packed where that agrees with its own forward pass, else the general one.
 
@@ -128,7 +128,7 @@ def open_decoder(
     return decoder or _made(found, model, memory), found
 
 
-def _made(found: DecodingPath, model: Any, memory: int) -> Decoder[Any]:
+def _made(found: DecodingPath, model: Any, memory: int | None) -> Decoder[Any]:
     if found.path == "packed":
         return BranchDecoder(Backbone(model), memory)
     return OwnDecoder(OwnForward(model, cached=found.path == "cached", steady=found.steady), memory)
@@ -137,7 +137,7 @@ def _made(found: DecodingPath, model: Any, memory: int) -> Decoder[Any]:
 class _Trial:
     """One comparison of a model's decoders with its forward pass."""
 
-    def __init__(self, inner: Any, model: Any, memory: int) -> None:
+    def __init__(self, inner: Any, model: Any, memory: int | None) -> None:
         self.inner, self.model, self.memory = inner, model, memory
         self.own = OwnForward(model, cached=False)
         self.kind = type(inner).__name__

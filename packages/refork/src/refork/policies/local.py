@@ -65,7 +65,7 @@ class LocalPolicy:
         *,
         name: str | None = None,
         reference: LocalPolicy | None = None,
-        memory: int = 2 << 30,
+        memory: int | None = None,
         decoder: Decoder[Any] | None = None,
         forward: Forward = "auto",
     ) -> None:
@@ -99,7 +99,7 @@ class LocalPolicy:
         dtype: str = "float32",
         device: str = "cpu",
         name: str | None = None,
-        memory: int = 2 << 30,
+        memory: int | None = None,
         forward: Forward = "auto",
         on_slow: Callable[[str], None] | None = None,
     ) -> LocalPolicy:
