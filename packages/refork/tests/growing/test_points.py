@@ -155,3 +155,16 @@ def test_what_a_changed_fork_led_to_is_in_no_group_however_deep(tree):
     assert groups_from_tree(tree) == [before]
     fork(tree.at(turn, 1), POLICY, 3, settings=LAW, world=WORLD)
     assert len(groups_from_tree(tree)[0].rewards) == 7, "a control's draws are in the group"
+
+
+def test_draws_under_other_settings_are_a_group_of_their_own(tree):
+    tasks = WORLD.tasks("train", 1)
+    grow(tree, POLICY, WORLD, tasks, draws=4, settings=LAW)
+    (before,) = groups_from_tree(tree)
+    # What is recorded, or where a turn is cut, changes no distribution.
+    grow(tree, POLICY, WORLD, tasks, draws=2, settings=LAW.but(entropy_top_k=None))
+    assert [len(g.rewards) for g in groups_from_tree(tree)] == [6]
+    grow(tree, POLICY, WORLD, tasks, draws=3, settings=LAW.but(temperature=0.5))
+    first, second = groups_from_tree(tree)
+    assert (len(first.rewards), len(second.rewards), len(second.independent)) == (6, 3, 3)
+    assert (first.id, second.id) == (before.id, f"{before.id} (settings 2)")
