@@ -252,9 +252,9 @@ class RemotePolicy:
             pool.shutdown(wait=True, cancel_futures=True)
         if failed and len(failed) == len(requests):
             # What was given up may do better later; all refused before any answer are no draw's fault.
-            refused = all(failure.status not in (None, 200) for _, failure in failed)
+            all_refused = all(failure.status not in (None, 200) for _, failure in failed)
             if (
-                not refused
+                not all_refused
                 or not (len(requests) == 1 or self._answered)
                 or not self._answers_beginning(requests[0], settings)
             ):
