@@ -100,6 +100,17 @@ def test_effects_are_measured_where_the_budget_has_room_for_both_sides(run, monk
         assert len(found) <= len(cliffs) == len(real)
 
 
+@pytest.mark.parametrize("spare", [0, -1])
+def test_tests_after_pairs_keep_to_what_the_pairs_left_of_the_budget(run, spare):
+    scanned = run_scan(run)
+    run_verify(run, effects=False)
+    pairs = run_pairs(run, k=2)
+    budget = scanned["rollouts"] + pairs["rollouts"] + 64 * scanned["nominated"] + spare
+    done = run_verify(run, budget=budget, effects=False)
+    assert done["tested"] == scanned["nominated"] + spare
+    assert done["rollouts"] <= budget
+
+
 class Recorder:
     def __init__(self, call):
         self.call, self.calls = call, []

@@ -338,3 +338,10 @@ def test_a_tree_without_outcomes_is_refused(tmp_path):
         plant(tree, open_policy("scripted:walker"), world, world.tasks("train", 1))
     with pytest.raises(BadInput, match="no leaf of this tree"):
         read_traces(tmp_path / "t.db")
+
+
+def test_too_few_states_are_counted_as_states_however_they_were_arrived_at():
+    # Both are met ahead and on the way back: four pairs, two states.
+    found = recovery_audit([trace("abababab")], key=state_key("exact"))
+    assert found.raw.states > 2
+    assert "only 2 states in 8 decisions: the state key may be too coarse" in found.warnings

@@ -8,7 +8,7 @@ import torch
 from datasets import load_dataset
 
 from refork.errors import BadInput, MissingExtra
-from refork.growing import RandomNode, grow_trees
+from refork.growing import RandomNode, grow, grow_trees
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.tree import Tree
@@ -25,7 +25,7 @@ from refork_methods.train.export import (
     write_parquet,
 )
 from refork_methods.train.rows import rollout_rows, sibling_pairs
-from refork_methods.train.sources import tree_pairs, tree_rows
+from refork_methods.train.sources import graded_groups, tree_pairs, tree_rows
 from support.worlds import TwoTurns
 
 
@@ -183,3 +183,22 @@ def test_what_cannot_be_exported_is_refused(file, tmp_path, monkeypatch):
     with pytest.raises(MissingExtra, match="pip install 'datasets>="):
         write_parquet([{"a": 1}], tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_draws_of_two_temperatures_are_two_groups():
+    """Neither credit nor a trainer may compare what was drawn from two distributions."""
+    policy = ScriptedPolicy.from_chain({"": {" a": 0.6, " b": 0.4}, " a": {"": 1.0}, " b": {"": 1.0}})
+    world, settings = TwoTurns(), Sampling(max_tokens=4)
+    with Tree.memory() as tree:
+        grow(tree, policy, world, world.tasks("train", 1), draws=6, settings=settings)
+        plain = tree_rows(tree, credit_method("grpo"))
+        grow(tree, policy, world, world.tasks("train", 1), draws=4, settings=settings.but(temperature=0.0))
+        (task, *_), (other, *_) = groups = graded_groups(tree)
+        rows = tree_rows(tree, credit_method("grpo"))
+    assert [len(outcomes) for _, _, outcomes in groups] == [6, 4]
+    assert task.id == other.id
+    assert [row.group for row in rows[:6]] == [task.id] * 6
+    assert len({row.group for row in rows[6:]} - {task.id}) == 1
+    assert [row.advantages.tolist() for row in rows[:6]] == [row.advantages.tolist() for row in plain]
+    assert not any(row.advantages.any() for row in rows[6:]), "greedy draws are alike"
+    assert [one["extra_info"]["node"] for one in verl_tasks(rows)] == [task.id]

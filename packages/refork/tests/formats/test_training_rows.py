@@ -135,6 +135,21 @@ def test_labels_steps_and_unpaired_preferences(tmp_path):
     assert scores(tree) == {("label", 1.0), ("label", 0.0), ("preferred", 0.0)}
 
 
+@pytest.mark.parametrize("prompt", ["2+2?", TALK, TALK[:2]])
+def test_what_else_a_row_of_steps_tells_stands_behind_its_last_step(tmp_path, prompt):
+    steps = {"prompt": prompt, "completions": ["two and two", "make 4"], "labels": [True, False]}
+    bare, _, _ = read(lines(tmp_path, steps))
+    tree, _, _ = read(lines(tmp_path, steps | {"source": "people", "words": 5, "reward": 0.5}))
+    assert kinds(tree) == kinds(bare)
+    (end,) = tree.leaves()
+    assert [step.node.id for step in tree.path(end) if "line" in step.node.extra] == [end.id]
+    assert end.extra["line"] == {"source": "people", "words": 5, "reward": 0.5}
+    assert {s.name: s.value for s in tree.scores(node=end.id)} == {"label": 0.0, "reward": 0.5}
+    exported(tree, TRLWriter(), back := tmp_path / "back.parquet")
+    (row,) = pq.read_table(back).to_pylist()
+    assert json.loads(row["extra"]) == {"source": "people", "words": 5}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
     ("label", "score"),

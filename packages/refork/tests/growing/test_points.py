@@ -9,6 +9,7 @@ from refork.errors import BadInput
 from refork.forking import Remove, fork
 from refork.growing import EVERY, UUCB, candidates, grow, grow_trees, plant
 from refork.growing.report import groups_from_tree
+from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.policies.scripted import ScriptedPolicy
 from refork.tree.score import Producer, Score
@@ -155,3 +156,35 @@ def test_what_a_changed_fork_led_to_is_in_no_group_however_deep(tree):
     assert groups_from_tree(tree) == [before]
     fork(tree.at(turn, 1), POLICY, 3, settings=LAW, world=WORLD)
     assert len(groups_from_tree(tree)[0].rewards) == 7, "a control's draws are in the group"
+
+
+def test_draws_under_other_settings_are_a_group_of_their_own(tree):
+    tasks = WORLD.tasks("train", 1)
+    grow(tree, POLICY, WORLD, tasks, draws=4, settings=LAW)
+    (before,) = groups_from_tree(tree)
+    # What is recorded, or where a turn is cut, changes no distribution.
+    grow(tree, POLICY, WORLD, tasks, draws=2, settings=LAW.but(entropy_top_k=None))
+    assert [len(g.rewards) for g in groups_from_tree(tree)] == [6]
+    grow(tree, POLICY, WORLD, tasks, draws=3, settings=LAW.but(temperature=0.5))
+    first, second = groups_from_tree(tree)
+    assert (len(first.rewards), len(second.rewards), len(second.independent)) == (6, 3, 3)
+    assert (first.id, second.id) == (before.id, f"{before.id} (settings 2)")
+
+
+@pytest.mark.parametrize("judge", [None, MatchJudge("a")])
+def test_choices_go_by_the_runs_own_grades_whoever_grades_later(tree, judge):
+    """Or the same call again would fork other points, and draw where all is recorded."""
+
+    def run():
+        return grow_trees(
+            tree, POLICY, WORLD, WORLD.tasks("train", 2), selector=UUCB(), leaves=8, settings=LAW, judge=judge
+        )  # fmt: skip
+
+    groups, log = run()
+    tree.add_producer(other := Producer("somebody else"))
+    ends = [draw.leaf for group in groups for arm in group.forks for draw in arm.draws]
+    before = tree.score_map("success", ends)
+    tree.add_scores([Score(leaf, "success", 1.0 - value, other.id) for leaf, value in before.items()])
+    again, choices = run()
+    assert sum(group.tokens for group in again) == 0
+    assert choices == log

@@ -467,6 +467,33 @@ def test_one_failure_among_many_is_data(remote):
     assert len(said[2].tokens) == 0
 
 
+@pytest.mark.parametrize("dialect", ["vllm", None])
+def test_a_refusal_of_a_lone_request_is_data_where_its_beginning_is_answered(remote, dialect):
+    policy = remote(Script(dialect=dialect), tokenizer=CODEC if dialect else None)
+    _ = policy.card
+    messages = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "so"},
+                {"role": "user", "content": "on"})  # fmt: skip
+
+    def too_long(body):
+        long = len(body["prompt"]) > 1 if "prompt" in body else len(body.get("messages", ())) > 1
+        return Refusal(400, "the context is full") if long else None
+
+    policy.script.fail_when = too_long
+    (said,) = sample_all(policy, requests(1, messages=messages), Sampling(max_tokens=3))
+    assert (said.finish, len(said.tokens)) == ("error", 0)
+    assert "the context is full" in said.error
+    with pytest.raises(ServerError, match="the context is full"):
+        sample_all(policy, requests(3, messages=messages), Sampling(max_tokens=3))
+    policy.script.fail_when = None
+    sample_all(policy, requests(1, messages=messages), Sampling(max_tokens=3))
+    policy.script.fail_when = too_long
+    last = sample_all(policy, requests(2, messages=messages), Sampling(max_tokens=3))
+    assert [one.finish for one in last] == ["error", "error"], "the last ones of a fork, say"
+    policy.script.fail_when = lambda body: Refusal(400, "no such setting")
+    with pytest.raises(ServerError, match="no such setting"):
+        sample_all(policy, requests(1, messages=messages), Sampling(max_tokens=3))
+
+
 def test_concurrency_is_bounded(remote):
     policy = remote(tokenizer=CODEC, concurrency=3)
     _ = policy.card

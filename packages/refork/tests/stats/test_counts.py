@@ -129,6 +129,16 @@ def test_fisher_published():
     assert stats.fisher((15, 72), (0, 16)).p == pytest.approx(0.06287, abs=6e-6)
 
 
+@pytest.mark.parametrize(
+    ("base", "other", "odds"),
+    [((0, 4), (0, 3), None), ((4, 4), (3, 3), None), ((0, 4), (1, 3), math.inf), ((1, 4), (0, 3), 0.0)],
+)
+def test_the_odds_ratio_where_counts_are_zero(base, other, odds):
+    found = stats.fisher(base, other)
+    assert found.statistic == odds
+    assert found.p <= 1
+
+
 def test_cochran_armitage_published():
     # Reasoning about the task, levels 1 to 5, and cheating (the model-forensics paper prints Z = 6.55).
     k, n = np.array([57, 82, 94, 152, 122]), np.array([118, 122, 127, 181, 152])

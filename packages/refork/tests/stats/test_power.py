@@ -81,6 +81,8 @@ def test_the_detectable_difference_written_out():
     error = d.std(ddof=1) / 2
     assert detectable_difference(d) == pytest.approx((norm.ppf(0.975) + norm.ppf(0.8)) * error)
     assert detectable_difference(d[:2], 0.3, 0.9) == pytest.approx((norm.ppf(0.95) + norm.ppf(0.3)) / 2)
+    for equal in (np.zeros(9), np.full(9, 0.1)):
+        assert detectable_difference(equal) is None, "no scatter was seen, which is not that there is none"
 
 
 @pytest.mark.parametrize(

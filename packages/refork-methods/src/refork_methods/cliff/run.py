@@ -272,8 +272,9 @@ def run_verify(
     nominees = _nominees(run, traces)
     room = len(nominees)
     if budget is not None:
-        scans = sum(t.curve.sampled for t in traces)
-        room = max(0, (budget - scans) // (2 * recipe.retest))
+        # What earlier tests have cost already is on the tree.
+        used = spent(run.folder) - _sampled(run.folder / "cliffs.json")
+        room = max(0, (budget - used) // (2 * recipe.retest))
     found = _verified(run, nominees[:room], progress)
     real = [cliff.nominee for cliff in found if cliff.real]
     sampled = sum(cliff.sampled for cliff in found)

@@ -102,6 +102,7 @@ def trend(arms: Sequence[Arm], level: float = 0.95) -> Result:
     test = cochran_armitage(
         np.array([arm.hits for arm in arms]), np.array([arm.runs for arm in arms]), np.array(doses)
     )
+    assert test.statistic is not None
     z = normal_quantile(level)
     found = Interval(
         test.statistic, test.statistic - z, test.statistic + z, level, "z plus and minus its error"

@@ -74,7 +74,7 @@ def print_replay(report: dict[str, Any]) -> None:
     for name, one in report["comparisons"].items():
         typer.echo(
             f"{name} minus the best simple rule, {one['best_rule']}: {_gap(one['gap'])}, p = {one['p']:.2g}; "
-            f"so many instances show {one['detectable']:.1f}"
+            f"so many instances show {_figure(one['detectable'], '.1f')}"
         )
         typer.echo(f"{name} minus always_verify: {_gap(one['over_always_verify'])}")
     for warning in report["warnings"]:

@@ -399,13 +399,13 @@ class Comparison:
     """A policy minus the best simple rule and minus always-verify, paired over instances.
 
     ``p`` tests no difference to the best rule. ``detectable`` is the smallest difference to it that this
-    many instances show in four of five such samples.
+    many instances show in four of five such samples; None where all differences are equal.
     """
 
     policy: str
     best: BestRule
     p: float
-    detectable: float
+    detectable: float | None
     instances: int
 
 

@@ -160,7 +160,7 @@ def recovery_audit(
         successful=support(won, key)[0],
         shortened=shortened,
         unsupervised=tuple((str(state), back, n) for (state, back), n in missing),
-        warnings=_warnings(found, raw, len(won)),
+        warnings=_warnings(found, raw.decisions, len({state for state, _ in seen}), len(won)),
     )
 
 
@@ -179,12 +179,12 @@ def _events(traces: Sequence[Trace], rules: Mapping[str, Rule]) -> dict[str, tup
     return counts
 
 
-def _warnings(found: Sequence[Erased], raw: Support, won: int) -> tuple[str, ...]:
+def _warnings(found: Sequence[Erased], decisions: int, states: int, won: int) -> tuple[str, ...]:
     said = []
     if not any(one.excursions for one in found):
         said.append("no state is ever met twice: either nothing ever goes back, or the state key is too fine")
-    elif raw.states <= max(2, raw.decisions // 1000):
-        said.append(f"only {raw.states} states in {raw.decisions} decisions: the state key may be too coarse")
+    elif states <= max(2, decisions // 1000):
+        said.append(f"only {states} states in {decisions} decisions: the state key may be too coarse")
     if won == 0:
         said.append("no trace succeeded, so there is nothing to imitate")
     elif won == len(found):

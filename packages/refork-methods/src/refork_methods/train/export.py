@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from refork.errors import BadInput, MissingExtra
+from refork.plain import content_hash
 from refork.tree.tree import Tree
 from refork.types import Json
 from refork_methods.credit.methods import credit_method
@@ -141,11 +142,13 @@ def verl_tasks(rows: Sequence[RolloutRow], *, ability: str = "agent") -> list[Js
     """
     found: dict[str, Json] = {}
     for row in rows:
-        if row.group in found:
+        # Not by its group: a task that was drawn under two settings is asked once.
+        asked = content_hash([row.world, row.task, row.messages])
+        if asked in found:
             continue
         if not row.messages:
             raise BadInput("this task has no chat messages", where=f"node {row.group[:12]}")
-        found[row.group] = {
+        found[asked] = {
             "data_source": row.world or "refork",
             "prompt": [{"role": str(m["role"]), "content": str(m["content"])} for m in row.messages],
             "ability": ability,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from refork.errors import BadInput
+from refork.growing.report import sampled_under
 from refork.plain import content_hash
 from refork.tree.node import Node, Step, Trajectory
 from refork.tree.turn import ContextStep, Turn, parts_of
@@ -27,8 +28,8 @@ class RolloutRow:
 
     ``prompt`` and ``completion`` are token ids. Per completion token: ``mask`` (learned), ``logprobs`` (when
     sampled, temperature 1), ``advantages`` and ``ref_logprobs`` (None: not recorded); where the mask is
-    false they are 0. ``group`` names the prompt (the task's root node where nothing was edited), ``leaf`` the
-    rollout's last node.
+    false they are 0. ``group`` names the prompt (the task's root node where nothing was edited) and, beyond
+    the first of a task, the sampling settings; ``leaf`` is the rollout's last node.
     """
 
     group: str
@@ -72,12 +73,18 @@ def rollout_rows(
             where="export",
         )
     seen: set[tuple[str, int]] | None = set() if once else None
-    rows = [
-        _row(trajectory, float(reward), sample)
-        for trajectory, reward, given in zip(trajectories, rewards, advantages, strict=True)
-        if np.isfinite(reward)
-        for sample in trajectory_samples(trajectory, given, seen)
-    ]
+    rows = []
+    settings: dict[str, frozenset[tuple[object, ...]]] = {}
+    for trajectory, reward, given in zip(trajectories, rewards, advantages, strict=True):
+        if not np.isfinite(reward):
+            continue
+        under = sampled_under(trajectory)
+        mine = [_row(trajectory, float(reward), one) for one in trajectory_samples(trajectory, given, seen)]
+        # The first settings keep the task's own name, so that groups of trees with one temperature do.
+        if under != settings.setdefault(trajectory.root.id, under):
+            mark = sorted(map(repr, under))
+            mine = [replace(row, group=content_hash([row.group, mark])) for row in mine]
+        rows += mine
     if not rows:
         raise BadInput("none of these trajectories holds a token that a policy sampled", where="export")
     return rows

@@ -42,7 +42,7 @@ class Rates(RecipePart):
     shape: Literal["constant", "linear", "cosine"] = "constant"
     #: Steps of linear rise.
     warmup: int = Field(default=0, ge=0)
-    #: The last rate, as a share of the peak.
+    #: The rate that it falls to by the end, as a share of the peak.
     final: float = Field(default=0.0, ge=0, le=1)
 
 

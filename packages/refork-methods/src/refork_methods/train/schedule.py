@@ -15,7 +15,10 @@ Shape = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How the rate moves: linear warm-up over ``warmup`` steps, then ``shape`` to ``final`` x ``peak``."""
+    """How the rate moves: linear warm-up over ``warmup`` steps, then ``shape`` towards ``final`` x ``peak``.
+
+    As is usual, that rate is the one that would follow the last step: no step is taken at a rate of 0.
+    """
 
     peak: float = 5e-4
     shape: Shape = "constant"

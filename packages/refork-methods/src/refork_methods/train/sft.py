@@ -77,7 +77,7 @@ def pad_right(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
 
 
 def learning_rate(step: int, settings: SftSettings) -> float:
-    """The rate at a step (0-based): linear warm-up, then a cosine down to ``final_rate``."""
+    """The rate at a step (0-based): linear warm-up, then a cosine to ``final_rate`` behind the last."""
     if step < settings.warmup:
         return settings.learning_rate * (step + 1) / settings.warmup
     share = (step - settings.warmup) / max(1, settings.steps - settings.warmup)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
+from refork.growing.report import sampled_under
 from refork.jsonl import json_objects, read_utf8
 from refork.tree.node import Node, Trajectory
 from refork.tree.tree import Tree
@@ -79,6 +80,8 @@ def read_pairs(file: Path) -> list[Pair]:
 def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[Trajectory], Floats]]:
     """Each task of a tree with its graded paths and their outcomes; only exact draws of the policy count.
 
+    A task that was drawn under several sampling settings comes once for each: such draws are no one group.
+
     Raises:
         BadInput: no task has a graded rollout.
     """
@@ -91,7 +94,10 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
             if not error.what.startswith("no rollout below"):
                 raise
             continue
-        found.append((task, list(credit.trajectories), credit.outcomes))
+        parts: dict[frozenset[tuple[object, ...]], list[int]] = {}
+        for at, trajectory in enumerate(credit.trajectories):
+            parts.setdefault(sampled_under(trajectory), []).append(at)
+        found += [(task, [credit.trajectories[i] for i in p], credit.outcomes[p]) for p in parts.values()]
     if not found:
         raise BadInput(
             f"no rollout of this tree has a {score!r} score",
@@ -119,10 +125,12 @@ def tree_rows(tree: Tree, credit: Credit, score: str = "success") -> list[Rollou
 
     Tokens that several trajectories share stand in each of them, since other trainers know no trees.
     """
-    rows: list[RolloutRow] = []
-    for _, trajectories, outcomes in graded_groups(tree, score):
-        rows += rollout_rows(trajectories, outcomes, list(credit(trajectories, outcomes)))
-    return rows
+    groups = graded_groups(tree, score)
+    return rollout_rows(
+        [trajectory for _, trajectories, _ in groups for trajectory in trajectories],
+        np.concatenate([outcomes for _, _, outcomes in groups]),
+        [one for _, trajectories, outcomes in groups for one in credit(trajectories, outcomes)],
+    )
 
 
 def tree_pairs(tree: Tree, least: float = 0.25, score: str = "success") -> list[tuple[Pair, float]]:

@@ -10,6 +10,7 @@ Source: TRL's data set formats and the completions that its GRPO trainer logs, r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
@@ -57,7 +58,7 @@ class TRL(RowReader):
         """Whether the first line has the keys of one of TRL's rows."""
         if isinstance(head.first, dict):
             keys = frozenset(head.first)
-            others = bool(keys & _VERIFIERS) and not keys >= _IDS
+            others = bool(keys & _VERIFIERS) and not (keys >= _IDS or keys >= _STEPS)
             return self.has(keys) and "messages" not in keys and not others
         start = head.text.lstrip()
         cut = start.startswith(("{", "["))
@@ -147,6 +148,14 @@ class TRL(RowReader):
         prompt = messages_of(body["prompt"], "user", where, "prompt")
         new_nodes = list(self._chat.drafts(prompt, _rest(body, where), line, where))
         scores: list[Score] = []
+        told: Json = {}
+        if texts:
+            # What the row tells stands where it ends, which is behind its last step.
+            last = new_nodes.pop()
+            told = {key: value for key, value in last.extra.items() if key == "line"}
+            if last.kind != "verdict":
+                plain = {key: value for key, value in last.extra.items() if key != "line"}
+                new_nodes.append(replace(last, extra=plain))
         for number, (text, label) in enumerate(zip(texts, labels, strict=True), start=1):
             above = new_nodes[-1]
             key = f"{line}/step/{number}"
@@ -154,7 +163,11 @@ class TRL(RowReader):
             new_nodes.append(made)
             if isinstance(label, (bool, int, float)):
                 scores.append(Score(draft_id(made), "label", float(label), _PRODUCER.id))
-        yield from new_nodes
+        if texts:
+            new_nodes[-1] = replace(new_nodes[-1], extra=told)
+        # The last step has a label of its own.
+        row = {name: value for name, value in _scores(body).items() if name != "label"}
+        yield from graded(new_nodes, _PRODUCER, row)
         yield _PRODUCER
         yield from scores
 

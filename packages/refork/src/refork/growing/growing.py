@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from refork.errors import BadInput, CannotDo
-from refork.forking.arm import Fork, ReadyArm, prepare
+from refork.forking.arm import Fork, ReadyArm, prepare, resolved_scores
+from refork.forking.run_on import world_producer
 from refork.forking.settings import ForkSettings
 from refork.growing.distributions import next_distributions
 from refork.growing.points import PointArrays, candidates
@@ -81,6 +82,17 @@ class GrowSetup:
     def needs(self) -> Needs:
         """What the selector needs."""
         return needs_of(self.selector)
+
+    def outcomes(self, leaves: Sequence[str], score: str = "success") -> dict[str, float]:
+        """Known scores of leaves: by this call's judge, else by its world, else the newest.
+
+        What somebody else graded meanwhile does not move the choices of a run that is made again.
+        """
+        judge = self.on.judge
+        if judge is not None and judge.score == score:
+            return resolved_scores(self.tree, score, leaves, (judge.producer.id, score))
+        own = world_producer(self.world.name, self.world.version).id
+        return self.tree.score_map(score, leaves) | self.tree.score_map(score, leaves, own)
 
 
 def settings_for(needs: Needs, settings: Sampling, card: PolicyCard) -> Sampling:
@@ -174,8 +186,9 @@ class Growing:
         ]
         bare = [Trajectory((Step(self.root.node, None),))]
         found = candidates(
-            plan.tree, done or bare, inside=needs.inside, pending=self.pending, known=self.traces
-        )
+            plan.tree, done or bare, inside=needs.inside, pending=self.pending, known=self.traces,
+            outcomes=plan.outcomes([trajectory.leaf.id for trajectory in done]),
+        )  # fmt: skip
         size, top = plan.policy.card.vocabulary, plan.settings.entropy_top_k
         if top is not None and size is not None and top >= size:
             found = replace(found, note="exact")
@@ -251,7 +264,7 @@ class Growing:
             for key in self.order
             if key in self.trajectories and key not in self.dropped
         ]
-        known = plan.tree.score_map(score, ends)
+        known = plan.outcomes(ends, score)
         return [known[leaf] for leaf in ends if leaf in known]
 
 

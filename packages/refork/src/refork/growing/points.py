@@ -174,6 +174,7 @@ def candidates(
     inside: int = 4,
     pending: Mapping[tuple[str, int], int] | None = None,
     known: MutableMapping[str, PointArrays] | None = None,
+    outcomes: Mapping[str, float] | None = None,
 ) -> Candidates:
     """Every point of some rollouts of one task that can be forked, counted.
 
@@ -184,6 +185,7 @@ def candidates(
         inside: points inside each turn: so many of the highest recorded entropy, 0, or ``EVERY``.
         pending: draws on their way, by (node id, tokens kept); they count as children.
         known: traces by leaf id, kept between calls.
+        outcomes: scores by leaf id; None: whoever gave ``score`` last.
 
     A point's children are the branches that begin there, so one rollout through it is one child.
     """
@@ -193,7 +195,9 @@ def candidates(
     wanted = np.isin(joined.key, joined.key[joined.offer])
     first, group = _groups(joined.key[wanted])
     part = joined.only(wanted)
-    scored = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
+    scored = outcomes
+    if scored is None:
+        scored = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
     value = np.array([scored.get(trajectory.leaf.id, np.nan) for trajectory in trajectories])[part.trajectory]
     size = len(first)
     graded = np.isfinite(value)

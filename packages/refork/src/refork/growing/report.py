@@ -14,6 +14,8 @@ from refork import stats
 from refork.errors import BadInput
 from refork.growing.mass import Kind, gradient_mass, group_kind, group_rewards
 from refork.growing.zero_variance import budget_curve, fit_beta
+from refork.policies.base import Sampling
+from refork.tree.node import Node, Trajectory
 from refork.tree.tree import Tree
 from refork.types import Json
 
@@ -31,8 +33,16 @@ class RecordedGroup:
     difficulty: str | None = None
 
 
+def sampled_under(trajectory: Trajectory) -> frozenset[tuple[object, ...]]:
+    """The distributions that a path's turns were drawn from, as `Sampling.distribution`; () where unknown."""
+    said = [step.node.settings for step in trajectory if step.node.kind == "action"]
+    return frozenset(() if one is None else Sampling.from_json(one).distribution for one in said)
+
+
 def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
     """The graded leaves of every task of a tree, what edits and changed forks led to left out.
+
+    Draws under other sampling settings (another temperature, say) are a group of their own.
 
     Raises:
         BadInput: no graded task, or leaves of one task graded by different producers.
@@ -64,14 +74,19 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
         named = task.extra.get("task")
         recorded = named if isinstance(named, dict) else {}
         level = recorded.get("data", {}).get("difficulty")
-        groups.append(
+        name = str((named if isinstance(named, str) else recorded.get("id")) or task.key)
+        parts: dict[frozenset[tuple[object, ...]], list[Node]] = {}
+        for node, path in zip(leaves, tree.paths([n.id for n in leaves]), strict=True):
+            parts.setdefault(sampled_under(path), []).append(node)
+        groups += [
             RecordedGroup(
-                str((named if isinstance(named, str) else recorded.get("id")) or task.key),
-                tuple(values[n.id] for n in leaves),
-                tuple(values[n.id] for n in leaves if n.fork is None or n.fork in at_root),
+                name if number == 1 else f"{name} (settings {number})",
+                tuple(values[n.id] for n in part),
+                tuple(values[n.id] for n in part if n.fork is None or n.fork in at_root),
                 None if level is None else str(level),
             )
-        )
+            for number, part in enumerate(parts.values(), start=1)
+        ]
     if not groups:
         raise BadInput(
             f"no task of this tree has leaves with a {score!r} score", hint="see `refork tree list`"

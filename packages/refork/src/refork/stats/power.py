@@ -104,10 +104,11 @@ def paired_draws(gain: float, loss: float, power: float = 0.8, level: float = 0.
 
 def detectable_difference(
     differences: Shaped[Array, "pairs"], power: float = 0.8, level: float = 0.95
-) -> float:
+) -> float | None:
     """The smallest mean paired difference that as many pairs, scattered like these, show with this power.
 
-    In the unit of the differences; normal approximation, (z_level + z_power) times the standard error.
+    In the unit of the differences; normal approximation, (z_level + z_power) times the standard error. None
+    where all differences are equal: they say nothing of how others would scatter.
 
     Raises: BadInput for fewer than two pairs, NaN, or a power or level outside (0, 1).
     """
@@ -115,4 +116,6 @@ def detectable_difference(
     if d.size < 2:
         raise BadInput("one pair cannot show a difference", hint="draw at least two")
     z = normal_quantile(level) + _power_quantile(power)
+    if d.max() == d.min():
+        return None
     return z * float(d.std(ddof=1)) / math.sqrt(d.size)

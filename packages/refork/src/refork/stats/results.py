@@ -38,11 +38,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A test's statistic and its p-value (two-sided unless the method says otherwise)."""
+    """A test's statistic and its p-value (two-sided unless the method says otherwise).
+
+    ``statistic`` is None where the data define none: an odds ratio of 0 / 0.
+    """
 
     __test__ = False  # not a pytest class, whatever its name
 
-    statistic: float
+    statistic: float | None
     p: float
     method: str
 

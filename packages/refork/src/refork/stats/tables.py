@@ -36,6 +36,8 @@ def mcnemar(gains: int, losses: int, *, mid: bool = False) -> Test:
 def fisher(base: tuple[int, int], other: tuple[int, int]) -> Test:
     """Exact test of two independent proportions ``(successes, trials)``; the statistic is the odds ratio.
 
+    It is None where all trials succeeded or none did, and infinite where its denominator alone is 0.
+
     Source: Fisher, The design of experiments (1935).
     """
     from scipy.stats import fisher_exact
@@ -44,7 +46,7 @@ def fisher(base: tuple[int, int], other: tuple[int, int]) -> Test:
     check_count(*other)
     rows = [[other[0], other[1] - other[0]], [base[0], base[1] - base[0]]]
     odds, p = fisher_exact(rows)
-    return Test(float(odds), float(p), "Fisher exact")
+    return Test(None if math.isnan(odds) else float(odds), float(p), "Fisher exact")
 
 
 def cochran_armitage(

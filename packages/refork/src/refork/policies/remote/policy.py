@@ -12,17 +12,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from typing import Any, TypeVar, final
 
 import numpy as np
 
-from refork.errors import BadInput, CannotDo
+from refork.errors import BadInput, CannotDo, ServerError
 from refork.policies.base import Continuation, PolicyCard, Rendered, Request, Sampling, refuse_grammar
 from refork.policies.chat import Codec
 from refork.policies.remote.calls import CallFailed, Patience
 from refork.policies.remote.draw import Asker, PartialTurn
 from refork.policies.remote.endpoint import Endpoint
 from refork.policies.remote.probe import ServerAbilities, probe
+from refork.policies.sent import REQUEST
 from refork.types import FloatArray, IntArray, Message, token_array
 
 T = TypeVar("T")
@@ -81,6 +83,7 @@ class RemotePolicy:
         self._concurrency = concurrency
         self._price = price
         self._probed: ServerAbilities | None = None
+        self._answered = False
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -212,11 +215,12 @@ class RemotePolicy:
     def sample(self, requests: Sequence[Request], settings: Sampling) -> Iterator[Continuation]:
         """Draw one continuation per request, yielded as they finish.
 
-        A request that fails while others succeed comes last, as a continuation with an error.
+        A request that fails where others are answered comes last, as a continuation with an error. So does
+        one that is refused alone, or after others were answered, if the beginning of its context is answered.
 
         Raises:
             CannotDo: something is asked for that this server cannot do; nothing was sent.
-            ServerError: every request failed, the server is gone, it refuses the key, or contradicts itself.
+            ServerError: all fail from the start, the server is gone, refuses the key, or contradicts itself.
         """
         self._refuse(requests, settings)
         asker = self._asker
@@ -238,6 +242,7 @@ class RemotePolicy:
                         raise refused
                     failed.append((index, refused))
                     continue
+                self._answered = True
                 yield asker.continuation(index, done.result(), requests[index], settings)
             finished = True
         finally:
@@ -246,9 +251,37 @@ class RemotePolicy:
                 halt.set()
             pool.shutdown(wait=True, cancel_futures=True)
         if failed and len(failed) == len(requests):
-            raise failed[0][1]
+            # What was given up may do better later; all refused before any answer are no draw's fault.
+            all_refused = all(failure.status not in (None, 200) for _, failure in failed)
+            if (
+                not all_refused
+                or not (len(requests) == 1 or self._answered)
+                or not self._answers_beginning(requests[0], settings)
+            ):
+                raise failed[0][1]
         for index, failure in failed:
             yield Continuation(index, token_array([]), "", "error", error=str(failure))
+
+    def _answers_beginning(self, request: Request, settings: Sampling) -> bool:
+        """Whether the server answers the first token of a request's prefix, or its first messages.
+
+        Under the same settings, tools and terms: what it refuses of every request is no fault of a draw.
+        """
+        asker, every = self._asker, request.messages or ()
+        if asker.able.tokens:
+            beginning = replace(request, tokens=request.tokens[:1], generated=0, mid_turn=False)
+            shorter = len(request.tokens) > 1
+        else:
+            asked = next((i for i, m in enumerate(every, start=1) if m.get("role") == "user"), len(every))
+            end = max([asked, *(i for i, m in enumerate(every, start=1) if m.get("tools") or m.get(REQUEST))])
+            beginning, shorter = replace(request, messages=every[:end]), end < len(every)
+        if not shorter:
+            return False
+        try:
+            (asker.tokens if asker.able.tokens else asker.chat)(-1, beginning, settings)
+        except ServerError:
+            return False
+        return True
 
     @property
     def _asker(self) -> Asker:
