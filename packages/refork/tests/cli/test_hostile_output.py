@@ -258,12 +258,18 @@ def test_a_worker_shows_what_it_says(program):
 #: Processes whose errors are ours or go elsewhere: a worker shows what it says, victims of attacks print
 #: nothing, and what starts a server anew is itself started with a file for what that says.
 OURS_TOO = {"processes.py", "arena.py", "disguised.py", "mcp_fresh.py"}
+#: A word of every name by which a process is begun.
+BEGINNERS = ("Popen", "check_output", "check_call", "subprocess", "system")
 
 
 def test_no_other_process_has_the_terminal_for_its_errors():
     wrong = []
     for file in sorted(ROOT.glob("packages/*/src/**/*.py")):
-        for node in ast.walk(ast.parse(file.read_text())) if file.name not in OURS_TOO else ():
+        text = file.read_text()
+        # A call has its name in the text: what holds no such word need not be parsed.
+        if file.name in OURS_TOO or not any(word in text for word in BEGINNERS):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func).split(".")[-1]
                 started = name in {"Popen", "check_output", "check_call"} or (  # anyio's own makes a pipe
