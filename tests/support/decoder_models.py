@@ -237,12 +237,17 @@ def prefixes():
     return points + parted + [words(90), words(7)]
 
 
-def teacher_forced(model, tokens):
-    """Log-probs [n - 1] of tokens given those before, by one plain forward pass."""
+def plain_logprobs(model, tokens):
+    """Log-probs [n, vocabulary] of what may follow each token, by one plain forward pass."""
     ids = torch.from_numpy(np.asarray(tokens)).long()[None]
     with torch.no_grad():
-        logs = torch.log_softmax(model(ids).logits[0].float(), dim=-1)
-    return logs[:-1].gather(1, ids[0, 1:, None])[:, 0].numpy()
+        return torch.log_softmax(model(ids).logits[0].float(), dim=-1).numpy()
+
+
+def teacher_forced(model, tokens):
+    """Log-probs [n - 1] of tokens given those before, by one plain forward pass."""
+    following = np.asarray(tokens)[1:, None].astype(np.int64)
+    return np.take_along_axis(plain_logprobs(model, tokens)[:-1], following, 1)[:, 0]
 
 
 def greedy(model, prefix, count):
