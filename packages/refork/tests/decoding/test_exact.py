@@ -20,8 +20,8 @@ def test_greedy_is_generate_and_logprobs_are_teacher_forced(built, name):
     """LENGTH is longer than the sliding window, and so are most prefixes.
 
     What ``generate`` draws greedily is the likeliest token after all before it, which the plain forward pass
-    that is needed for the log-probs says of every place. ``generate`` itself, a pass for every token, is asked
-    for two prefixes: one longer than the window and one shorter.
+    that is needed for the log-probs says of every place. ``generate`` itself, a pass for every token, is
+    asked for two prefixes: one longer than the window and one shorter.
     """
     model, backbone = built(name)
     noise = [NoiseKey(0, 0, i) for i in range(len(PREFIXES))]

@@ -90,7 +90,8 @@ def test_unwanted_points_are_passed_but_not_topped_up():
 def test_departures_have_the_law_of_the_trace():
     # 20,000 draws, three geometric shares: 4.5 standard errors, wrong once in 100,000 seeds.
     follow = np.array([0.8, 0.6, 0.3])
-    passage = first_passage(follow, np.array([True, False, False]), 20_000, noise)
+    said = uniforms([NoiseKey(3, stream_of("test"), draw) for draw in range(20_000)], 3)
+    passage = first_passage(follow, np.array([True, False, False]), 20_000, lambda draw, _: said[draw])
     share = np.bincount(passage.leave, minlength=4) / 20_000
     expected = np.array([0.2, 0.8 * 0.4, 0.48 * 0.7, 0.48 * 0.3])
     assert np.all(abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / 20_000))

@@ -71,7 +71,7 @@ def test_graded_coverage(kind, pairs):
 # As above; independent binary arms, exactly enumerable but cheaper to draw.
 @pytest.mark.parametrize(("p", "q"), [(0.5, 0.5), (0.1, 0.2), (0.9, 0.6)])
 def test_unpaired_binary_coverage(p, q, monkeypatch):
-    # Beside its interval stands a p-value, found by a search that takes most of the time; it has its own tests.
+    # Beside its interval stands a p-value, whose search takes most of the time and has tests of its own.
     monkeypatch.setattr(proportions, "_touching", lambda *_: 0.0)
     n = 64
     first, second = binom.pmf(np.arange(n + 1), n, p), binom.pmf(np.arange(n + 1), n, q)
