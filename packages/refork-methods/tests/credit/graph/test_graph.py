@@ -144,6 +144,10 @@ def test_labels_that_would_run_over_are_refused():
     for labels in ([0, 2**62], [0, 2**63 - 1]):
         with pytest.raises(BadInput, match=r"too large.*step 1"):
             StateGraph.from_arrays(labels, [1, 1], [0.0, 1.0], [0, 1])
+    with pytest.raises(BadInput, match=r"too large.*step 1"):
+        StateGraph.from_arrays([0, 2**63 - 1], [2], [0.0])
+    largest = StateGraph.from_arrays([0, 2**63 - 2], [2], [0.0])
+    assert largest.labels.tolist() == [0, 2**63 - 2, -1]
 
 
 def test_outcomes_that_differ_by_rounding_are_one_end():
