@@ -151,8 +151,15 @@ def test_labels_that_would_run_over_are_refused():
 
 
 def test_outcomes_that_differ_by_rounding_are_one_end():
-    for outcomes, ends in (([1e9, 1e9 - 1], 1), ([1e9, 1e9 - 2], 2), ([0.0, 0.0], 1), ([0.1 + 0.2, 0.3], 1)):
-        assert np.isfinite(StateGraph.from_arrays([0, 1], [1, 1], outcomes).ends).sum() == ends
+    for outcomes, ends in (
+        ([1e9, 1e9 - 1], 1),
+        ([1e9, 1e9 - 2], 2),
+        ([0.0, 0.0], 1),
+        ([0.1 + 0.2, 0.3], 1),
+        ([0.0, 1e9, 1e9 - 0.5], 2),
+    ):
+        each = np.ones(len(outcomes), dtype=int)
+        assert np.isfinite(StateGraph.from_arrays(each, each, outcomes).ends).sum() == ends
 
 
 @pytest.mark.parametrize("total", [1e6 + 1e-4, 1e6])
