@@ -129,6 +129,7 @@ def test_a_turn_begins_where_somebody_else_speaks_behind_an_action(node, walk) -
     assert _turns(first).tolist() == [0] * 4 + [1] * 4
     assert _turns([*first, *walk(seen("z"), seen("y"))]).tolist() == [0] * 4 + [1] * 6
     assert _turns(walk(node("t", "task", [4]), seen("e"), seen("y"))).tolist() == [0] * 3
+    assert _turns(walk(said("a"), seen("b"))).tolist() == [0] * 3, "the only turn"
     assert _turns(empty).dtype == np.int64
     found = reward_credit([first, other, empty], [1.0, 0.0, 1.0], discount=0.5)
     high = 1.5**0.5

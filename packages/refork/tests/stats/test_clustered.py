@@ -128,6 +128,12 @@ def test_graded_clusters_by_hand(level):
     assert (found.estimate, found.method) == (pytest.approx(mean), "adjusted t, clustered")
     wide = clustered_mean(np.array([0.0, 0.1, 0.8, 1.0]), [0, 0, 1, 1], 0.999)
     assert (wide.low, wide.high) == (0.0, 1.0), "within the outcomes' range"
+    # The large cluster of them passes it, whose distance counts by its size: each end is held for itself.
+    reach = np.array([0.0, 0.5, 1, 1, 1, 1, 1])
+    for outcomes in (reach, 1 - reach):
+        assert not 0 <= cluster_values(outcomes, list("abccccc"))[2] <= 1
+        wide = clustered_mean(outcomes, list("abccccc"), 0.999)
+        assert (wide.low, wide.high) == (0.0, 1.0)
     # Outcomes beyond it are not held there.
     free = clustered_mean(np.array([-1.0, -2.0, 3.0, 2.0]), [0, 0, 1, 1])
     assert free.low < -2
@@ -171,6 +177,19 @@ def test_which_arm_is_named_first_changes_the_sign_alone(sizes, level):
         assert (two.interval.low, two.interval.high) == (-one.interval.high, -one.interval.low)
         assert two.interval.estimate == -one.interval.estimate
         assert two.p == one.p
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_outcomes_of_either_arm_say_how_far_two_can_lie_apart(level):
+    """One pair each way is added at that span where few differ, whichever arm shows it; all by hand."""
+    marks, near, clusters = np.array([4.0, 0, 2, 1]), np.array([3.0, 0, 2, 1]), [0, 0, 1, 1]
+    d = np.array([-0.5, 0.0])
+    more = np.array([*d, 4, -4])
+    half = t.ppf(0.5 + level / 2, 3) * more.std(ddof=1) / 2
+    one, two = (clustered_difference(*arms, clusters, level) for arms in ((marks, near), (near, marks)))
+    ends = max(more.mean() - half, -4), min(more.mean() + half, 4)
+    assert (one.interval.low, one.interval.high) == pytest.approx(ends)
+    assert (two.interval.low, two.interval.high) == pytest.approx((-ends[1], -ends[0]))
 
 
 def exact_coverage(interval, truth, outcomes, chances, clusters):

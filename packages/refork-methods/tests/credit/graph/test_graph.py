@@ -144,11 +144,22 @@ def test_labels_that_would_run_over_are_refused():
     for labels in ([0, 2**62], [0, 2**63 - 1]):
         with pytest.raises(BadInput, match=r"too large.*step 1"):
             StateGraph.from_arrays(labels, [1, 1], [0.0, 1.0], [0, 1])
+    with pytest.raises(BadInput, match=r"too large.*step 1"):
+        StateGraph.from_arrays([0, 2**63 - 1], [2], [0.0])
+    largest = StateGraph.from_arrays([0, 2**63 - 2], [2], [0.0])
+    assert largest.labels.tolist() == [0, 2**63 - 2, -1]
 
 
 def test_outcomes_that_differ_by_rounding_are_one_end():
-    for outcomes, ends in (([1e9, 1e9 - 1], 1), ([1e9, 1e9 - 2], 2), ([0.0, 0.0], 1), ([0.1 + 0.2, 0.3], 1)):
-        assert np.isfinite(StateGraph.from_arrays([0, 1], [1, 1], outcomes).ends).sum() == ends
+    for outcomes, ends in (
+        ([1e9, 1e9 - 1], 1),
+        ([1e9, 1e9 - 2], 2),
+        ([0.0, 0.0], 1),
+        ([0.1 + 0.2, 0.3], 1),
+        ([0.0, 1e9, 1e9 - 0.5], 2),
+    ):
+        each = np.ones(len(outcomes), dtype=int)
+        assert np.isfinite(StateGraph.from_arrays(each, each, outcomes).ends).sum() == ends
 
 
 @pytest.mark.parametrize("total", [1e6 + 1e-4, 1e6])

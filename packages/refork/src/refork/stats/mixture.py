@@ -36,10 +36,11 @@ def mixture_distributions(
     Source: Laird, Nonparametric maximum likelihood estimation of a mixing distribution (1978).
     """
     share = weights / weights.sum(axis=1, keepdims=True)
+    # A pattern that a sample does not have may fit its distribution so badly that the fit is 0.
+    held, pull = share > 0, np.zeros_like(share)
     distribution = np.full((len(share), likelihood.shape[1]), 1.0 / likelihood.shape[1])
     for _ in range(steps):
         fit = distribution @ likelihood.T
-        # A pattern that a sample does not have may fit its distribution so badly that the fit is 0.
-        pull = np.divide(share, fit, out=np.zeros_like(share), where=share > 0)
+        pull[held] = share[held] / fit[held]
         distribution = distribution * (pull @ likelihood)
     return distribution

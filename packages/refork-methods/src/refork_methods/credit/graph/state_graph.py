@@ -308,12 +308,12 @@ def _ends(owner: Int64, earned: Float64) -> tuple[Int64, Float64, NDArray[np.int
     """
     order = np.lexsort((earned, owner))
     graph, values = owner[order], earned[order]
-    largest = np.zeros(owner.max() + 1)
+    largest = np.zeros_like(earned)  # there are no more graphs than trajectories
     np.maximum.at(largest, owner, np.abs(earned))
     # Rounding makes no difference, and what is rounding shows against the graph's own outcomes.
     apart = (np.diff(graph) > 0) | (np.diff(values) > 1e-9 * largest[graph[1:]])
     first = np.concatenate([[True], apart])
-    of = np.empty(len(order), dtype=np.intp)
+    of = np.empty_like(order)
     of[order] = np.cumsum(first) - 1
     return graph[first], values[first], of
 
