@@ -345,4 +345,5 @@ def test_where_the_notice_of_its_end_comes_late_no_process_is_left_over(rough, m
     monkeypatch.setattr(mcp_child, "GRACE", 0.1)
     begun(rough()).close()
     gc.collect()
-    assert set(gone_at) == {0}
+    # On a busy machine it is told to end (15) before it ends by itself.
+    assert gone_at and set(gone_at) <= {0, 15}

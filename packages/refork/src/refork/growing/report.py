@@ -34,9 +34,12 @@ class RecordedGroup:
 
 
 def sampled_under(trajectory: Trajectory) -> frozenset[tuple[object, ...]]:
-    """The distributions that a path's turns were drawn from, as `Sampling.distribution`; () where unknown."""
+    """The distributions that a path's turns were drawn from, as `Sampling.distribution`.
+
+    What an edit put in was not drawn, and of some logs' turns it is not known: neither has settings.
+    """
     said = [step.node.settings for step in trajectory if step.node.kind == "action"]
-    return frozenset(() if one is None else Sampling.from_json(one).distribution for one in said)
+    return frozenset(Sampling.from_json(one).distribution for one in said if one is not None)
 
 
 def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
