@@ -59,7 +59,7 @@ def prompts() -> list[NDArray[np.int32]]:
     return [base[:3], base[:17], base[:70], base[:70], np.concatenate([base[:33], other]), other[:13], base]
 
 
-def law(model: Any, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+def own_logprobs(model: Any, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
     """Log-probs [vocabulary] behind some tokens, by one plain forward pass over these and nothing else."""
     with torch.no_grad():
         ids = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
@@ -92,7 +92,7 @@ def judge(name: str, device: str = "cpu") -> Row:
 
 
 def check(model: Any, decoder: Any) -> tuple[float, float, bool]:
-    """The largest difference to plain passes, the range of a law, and whether draws alone are the same."""
+    """The largest difference to plain passes, the range of log-probs, and whether draws alone are the same."""
     asked = prompts()
     noise = [NoiseKey(11, 3, i) for i in range(len(asked))]
     settings = Sampling(max_tokens=DRAWN)
@@ -104,13 +104,13 @@ def check(model: Any, decoder: Any) -> tuple[float, float, bool]:
         tokens = np.concatenate([prompt, item.tokens]).astype(np.int32)
         whole.append(tokens)
         for place, said in enumerate(item.tokens):
-            truth = law(model, tokens[: len(prompt) + place])
+            truth = own_logprobs(model, tokens[: len(prompt) + place])
             wide = max(wide, float(np.ptp(truth[np.isfinite(truth)])))
             worst = max(worst, abs(float(truth[said]) - float(item.logprobs_t1[place])))
     for tokens, scores in zip(whole, score(decoder, whole), strict=True):
         for place in {0, 10, 12, 13, 19, 21, 40, 64, 65, len(tokens) - 2}:
             if place < len(scores):
-                truth = law(model, tokens[: place + 1])
+                truth = own_logprobs(model, tokens[: place + 1])
                 worst = max(worst, abs(float(truth[tokens[place + 1]]) - float(scores[place])))
     same = True
     for index in (2, 6):

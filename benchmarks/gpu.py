@@ -304,9 +304,9 @@ def processor(kit: Kit) -> dict[str, Any]:
         "same": len(same),
         "ties_where_not": sum(a.ties + b.ties for a, b in pairs if not np.array_equal(a.tokens, b.tokens)),
         "max_dlogp": max(apart, default=None),
-        "law_draws": draws,
-        "law_p": float(chisquare(seen, expected).pvalue),
-        "law_cells": len(seen),
+        "distribution_draws": draws,
+        "distribution_p": float(chisquare(seen, expected).pvalue),
+        "distribution_cells": len(seen),
     }
 
 
@@ -592,7 +592,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         "silently_wrong": found.get("architectures", {}).get("silently_wrong"),
         "right": found.get("architectures", {}).get("right"),
         "same_as_processor": share(found.get("processor", {}), "same", "draws"),
-        "law_p": found.get("processor", {}).get("law_p"),
+        "distribution_p": found.get("processor", {}).get("distribution_p"),
         "max_dlogp": {d: max((r["max_dlogp_to_own"] for r in rows(d)), default=None) for d in dtypes},
         "same_tokens": {d: within(d, "same_tokens") for d in dtypes},
         "same_bits": {d: within(d, "same_bits") for d in dtypes},
@@ -660,8 +660,9 @@ def _others(found: dict[str, Any]) -> list[str]:
     one = found["processor"]
     lines = [
         f"- The same noise on the processor, float32: {one['same']} of {one['draws']} draws the same; "
-        f"the others hold {one['ties_where_not']} ties. One token's distribution, {one['law_draws']:,} draws "
-        f"in {one['law_cells']} cells: p = {one['law_p']:.2f}."
+        f"the others hold {one['ties_where_not']} ties. One token's distribution, "
+        f"{one['distribution_draws']:,} draws "
+        f"in {one['distribution_cells']} cells: p = {one['distribution_p']:.2f}."
     ]
     for dtype, row in found["drafter"].items():
         lines.append(

@@ -38,8 +38,8 @@ def test_a_representative_part_is_what_the_page_says(name, monkeypatch, tmp_path
 
 def test_what_differs_is_found(monkeypatch):
     """The judge takes no decoder's word: one that is a hundredth of a nat off is called wrong."""
-    plain = arch.law
-    monkeypatch.setattr(arch, "law", lambda model, tokens: plain(model, tokens) + 0.01)
+    plain = arch.own_logprobs
+    monkeypatch.setattr(arch, "own_logprobs", lambda model, tokens: plain(model, tokens) + 0.01)
     assert arch.judge("llama").status == "silently wrong"
     monkeypatch.setattr(arch, "open_decoder", lambda model: 1 / 0)
     assert arch.judge("llama").status == "raw error"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from refork.decoding import alone, packed
+from refork.decoding import alone, attention, packed
 from refork.decoding.backbone import Backbone
 from refork.decoding.loop import BranchDecoder
 from refork.decoding.score import score
@@ -53,6 +53,14 @@ def test_it_gives_the_models_own_log_probs_whatever_else_is_drawn(as_on_a_gpu, n
         apart = np.abs(found - own[:, 0].numpy())
         # In bfloat16 a token may be sent to another expert, which moves it by more than rounding.
         assert apart.max() < 2e-4 if dtype == torch.float32 else np.median(apart) < 0.05
+
+
+def test_attention_is_computed_in_float64_and_given_back_in_the_models_format(as_on_a_gpu, monkeypatch):
+    seen = []
+    whole = attention.softmax
+    monkeypatch.setattr(attention, "softmax", lambda scores: seen.append(scores.dtype) or whole(scores))
+    draw(BranchDecoder(Backbone(models.make("llama").to(torch.bfloat16))), [0, 3, 5])
+    assert set(seen) == {torch.float64}
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 200])
