@@ -92,7 +92,7 @@ def judge(name: str, device: str = "cpu") -> Row:
 
 
 def check(model: Any, decoder: Any) -> tuple[float, float, bool]:
-    """The largest difference to plain passes, the range of log-probs, and whether draws alone are the same."""
+    """The largest difference to plain passes, the log-probs' range, and whether draws alone are the same."""
     asked = prompts()
     noise = [NoiseKey(11, 3, i) for i in range(len(asked))]
     settings = Sampling(max_tokens=DRAWN)
