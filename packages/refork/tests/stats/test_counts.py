@@ -52,8 +52,12 @@ def test_paired_difference_published():
     assert (newcombe.estimate, newcombe.low, newcombe.high) == pytest.approx(
         (-0.0621, -0.1186, -0.0046), abs=6e-5
     )
-    tango = stats.tango(6, 16, 161).interval
+    found = stats.tango(6, 16, 161)
+    tango = found.interval
     assert (tango.estimate, tango.low, tango.high) == pytest.approx((-0.0621, -0.1240, -0.0054), abs=6e-5)
+    # The same book's asymptotic McNemar test: 4.5455 on one degree of freedom, p = 0.0330.
+    assert found.test.statistic == pytest.approx(-math.sqrt(100 / 22))
+    assert found.test.p == pytest.approx(0.0330, abs=6e-5)
     assert stats.mcnemar(6, 16, mid=True).p == pytest.approx(0.034690, abs=6e-7)
     # Airway reactivity of 21 children (Bentur et al., 2009), ibid.: 7 and 1 discordant pairs.
     bentur = stats.tango(1, 7, 21).interval
