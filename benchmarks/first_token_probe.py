@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -269,6 +269,56 @@ def coverage(repetitions: int, signal_repetitions: int, quick: bool) -> dict[str
     }
 
 
+# -- the ceiling ----------------------------------------------------------------------------------
+
+#: Chances of refusal over prompts: their name, how they are drawn, and the exact AUROC*.
+CHANCES: dict[str, tuple[Callable[[np.random.Generator, int], Floats], float]] = {
+    "Beta(0.1, 0.1)": (lambda rng, many: rng.beta(0.1, 0.1, many), 0.98888),
+    "Beta(0.2, 0.2)": (lambda rng, many: rng.beta(0.2, 0.2, many), 0.96807),
+    "Beta(0.5, 0.5)": (lambda rng, many: rng.beta(0.5, 0.5, many), 0.90528),
+    "Beta(1, 1)": (lambda rng, many: rng.beta(1.0, 1.0, many), 5 / 6),
+    "Beta(2, 2)": (lambda rng, many: rng.beta(2.0, 2.0, many), 0.75714),
+    "half 0.1, half 0.9": (lambda rng, many: rng.choice([0.1, 0.9], many), 0.9),
+    "half 0.3, half 0.7": (lambda rng, many: rng.choice([0.3, 0.7], many), 0.7),
+    "always 0.5": (lambda rng, many: np.full(many, 0.5), 0.5),
+    "always 0.1": (lambda rng, many: np.full(many, 0.1), 0.5),
+}
+
+
+def ceilings(repetitions: int) -> dict[str, float]:
+    """Mean error of the estimated AUROC* of 400 prompts, over smooth chances, two values, and one."""
+    print(f"{'chances':20s} AUROC*  rollouts  mean error  scatter   own se  within 2 se  plug-in error")
+    smooth, two, one = [0.0], [0.0], [0.0]
+    for name, (drawn, exact) in CHANCES.items():
+        for many in (8, 20, 32):
+            rng = np.random.default_rng([len(name), many, 3])
+            found = [
+                estimate_ceiling(
+                    rng.binomial(many, drawn(rng, 400)),
+                    np.full(400, many),
+                    resamples=100,
+                    seed=number,
+                )
+                for number in range(repetitions)
+            ]
+            errors = np.array([each.estimate for each in found]) - exact
+            se = np.array([each.se for each in found])
+            plug_in = float(np.mean([each.plug_in for each in found])) - exact
+            print(
+                f"{name:20s} {exact:.4f}  {many:8d}  {errors.mean():+10.4f}  {errors.std():7.4f}  "
+                f"{se.mean():7.4f}  {np.mean(np.abs(errors) <= 2 * se):11.2f}  {plug_in:+.4f}",
+                flush=True,
+            )
+            kind = smooth if name.startswith("Beta") else two if name.startswith("half") else one
+            kind.append(float(errors.mean()))
+    return {
+        "ceiling_bias_smooth": max(map(abs, smooth)),
+        "ceiling_bias_two_values": max(two),
+        "ceiling_bias_one_value": max(one),
+        "ceiling_repetitions": repetitions,
+    }
+
+
 # -- the organisms --------------------------------------------------------------------------------
 
 
@@ -486,10 +536,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ends within 50 s on 2 cores")
     parser.add_argument("--coverage", action="store_true", help="the intervals alone, without the organisms")
+    parser.add_argument("--ceiling", action="store_true", help="the bias of the ceiling alone")
     arguments = parser.parse_args()
     quick: bool = arguments.quick
     torch.set_num_threads(1)
     started = time.monotonic()
+    if arguments.ceiling:
+        print(json.dumps({name: round(value, 4) for name, value in ceilings(6 if quick else 60).items()}))
+        return
     checks = tabular(4000 if quick else 40_000, 40 if quick else 400)
     covered = coverage(60 if quick else 1000, 20 if quick else 500, quick)
     if arguments.coverage:

@@ -62,6 +62,23 @@ def test_the_estimate_has_no_bias_to_speak_of(a, rollouts):
     assert 0.6 < errors.std(ddof=1) / se < 1.6
 
 
+@pytest.mark.parametrize(("chance", "rollouts"), [(0.5, 8), (0.5, 32), (0.1, 8), (0.9, 32)])
+def test_equal_chances_have_a_ceiling_of_one_half(chance, rollouts):
+    """Half of the estimates should be exactly 0.5: 24 data sets fall outside 4 to 20 once in 3,000 times.
+
+    And half a unit of error apart from it on average: the mean excess is that of half a normal's spread.
+    """
+    rng = np.random.default_rng([round(100 * chance), rollouts])
+    found = [
+        estimate_ceiling(rng.binomial(rollouts, chance, 400), np.full(400, rollouts), resamples=60, seed=i)
+        for i in range(24)
+    ]
+    values = np.array([one.estimate for one in found])
+    assert 4 <= np.sum(values < 0.5005) <= 20
+    assert values.mean() - 0.5 < 1.5 * np.mean([one.se for one in found])
+    assert np.median([one.plug_in for one in found]) > 0.5
+
+
 def test_the_bracket_holds_the_truth_where_the_mixture_is_hard():
     """Two equal groups, at .1 and .9: the estimate is too high, and its bracket says how far it may be."""
     rng = np.random.default_rng(0)

@@ -169,8 +169,7 @@ def area(
     estimate = float(_aurocs(s, cases, np.ones((1, prompts)))[0])
     aurocs = _aurocs(s, cases, draws)
     counts = _counts(cases)
-    ceilings = None if counts is None else counts.ceilings(draws)
-    ceiling = None if counts is None or ceilings is None else counts.ceiling(ceilings)
+    ceiling, ceilings = (None, None) if counts is None else counts.ceiling(draws, seed)
     error = auroc_error(s, cases.labels, cases.prompts)[1]
     chance = None
     if null is not None:

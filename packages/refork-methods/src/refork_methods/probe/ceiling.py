@@ -26,6 +26,10 @@ ONE_ROLLOUT: Final = "one rollout each says nothing about how sure an outcome wa
 STEPS: Final = 100
 #: Chances of refusal of which the mixture is made, dense at 0 and 1.
 GRID: Final = np.sin(np.linspace(0.0, np.pi / 2, 81)) ** 2
+#: Factors by which chances are drawn to their mean for calibration; close to each other where it is flat.
+NEARER: Final = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0])
+#: Data sets drawn for each of them.
+READINGS: Final = 40
 _DISTANCE: Final = np.abs(GRID[:, None] - GRID)
 #: The mixture's own coordinates; the ends stand for chances of 0 and 1.
 _LOGITS: Final = np.log(np.clip(GRID, 1e-12, None)) - np.log(np.clip(GRID[::-1], 1e-12, None))
@@ -86,10 +90,17 @@ def estimate_ceiling(
 
     A unit is a prompt, or a prompt and its first thinking token; it counts by its rollouts. Shares of
     refusals scatter more than chances do, so taking one for the other overstates AUROC*. Here the
-    distribution of chances is a mixture over a grid, fitted by a fixed number of EM steps; AUROC* is read off
-    it, less the bootstrap's estimate of its bias. ``prompts`` are resampled: codes of units, each its own by
-    default. Over Beta distributions the bias left is below 0.002 at 8 to 32 rollouts. It is too high where
-    all chances are equal or take few values between 0 and 1 (0.5 reads 0.56 at 8 rollouts, 0.53 at 32).
+    distribution of chances is a mixture over a grid, fitted by a fixed number of EM steps, and AUROC* read
+    off it. That reading is too high where chances hardly differ. So data are drawn from the fitted mixture
+    with its chances drawn nearer and nearer to their mean, where AUROC* is known, and read in the same way:
+    the estimate is the AUROC* whose readings are on average the one found. ``prompts`` are resampled for the
+    standard error: codes of units, each its own by default.
+
+    Bias over 400 prompts: below 0.002 over Beta distributions at 8 to 32 rollouts. Of equal chances,
+    AUROC* 0.5, about every second data set reads exactly 0.5 and the others more: 0.52 on average at 8
+    rollouts, 0.51 at 32. Nothing can mend that: an estimate that is never below what can be is above it on
+    average. Chances of two values, 0.1 and 0.9, read 0.01 too high at 8 rollouts, for the counts of smooth
+    chances are nearly the same.
 
     Raises: BadInput for impossible counts, no unit with two rollouts, or only one outcome.
     Source: ours; the mixture is the nonparametric maximum-likelihood estimate of Laird (1978), stopped early.
@@ -99,8 +110,7 @@ def estimate_ceiling(
     if codes.shape != r.shape:
         raise BadInput(f"{codes.size} prompt codes for {r.size} units")
     drawn = prompt_draws(int(codes.max()) + 1, resamples, np.random.default_rng(seed))
-    counts = Counts.of(r, n, codes)
-    return counts.ceiling(counts.ceilings(drawn))
+    return Counts.of(r, n, codes).ceiling(drawn, seed)[0]
 
 
 def prompt_draws(prompts: int, resamples: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -128,31 +138,67 @@ class Counts:
         np.add.at(shares, (prompts, which.reshape(-1)), rollouts.astype(np.float64))
         return cls(refusals, rollouts, shares, binomial_likelihood(patterns[:, 0], patterns[:, 1], _LOGITS))
 
-    def ceilings(self, draws: NDArray[np.float64]) -> NDArray[np.float64]:
-        """AUROC* of resamples [b, prompts] of the prompts, [b]; NaN where only one outcome is left."""
-        mixture = mixture_distributions(self.likelihood, draws @ self.shares, STEPS)
-        mean = mixture @ GRID
-        spread = mean * (1 - mean)
-        distance = ((mixture @ _DISTANCE) * mixture).sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = 0.5 + distance / (4 * spread)
-        return np.where(spread > 1e-12, np.minimum(found, 1.0), np.nan)
-
-    def ceiling(self, resampled: NDArray[np.float64]) -> Ceiling:
-        """The estimate on all prompts, corrected and given its standard error by resampled ones."""
+    def ceiling(self, draws: NDArray[np.float64], seed: int) -> tuple[Ceiling, NDArray[np.float64]]:
+        """The estimate on all prompts, and its values on resamples [b, prompts]: NaN of one outcome only."""
         r, n = self.refusals, self.rollouts
-        known = resampled[np.isfinite(resampled)]
-        plain = float(self.ceilings(np.ones((1, len(self.shares))))[0])
-        # Resampling overfits the mixture once more, by as much as the sample did.
-        estimate = plain if known.size < 2 else 2 * plain - float(known.mean())
-        return Ceiling(
-            estimate=min(1.0, max(0.5, estimate)),
-            se=float(known.std(ddof=1)) if known.size > 1 else math.nan,
+        mixture = mixture_distributions(self.likelihood, self.shares.sum(axis=0)[None], STEPS)
+        found = float(_read(mixture)[0])
+        readings = _mean_readings(mixture[0], n, np.random.default_rng([seed, 1]))
+
+        def calibrated(reading: NDArray[np.float64]) -> NDArray[np.float64]:
+            # Chances drawn nearer by a factor have their excess over one half times that factor.
+            known = 0.5 + NEARER * (found - 0.5)
+            above = np.maximum(reading - readings[-1], 0.0)
+            return np.asarray(np.clip(np.interp(reading, readings, known) + above, 0.5, 1.0))
+
+        resampled = _read(mixture_distributions(self.likelihood, draws @ self.shares, STEPS))
+        alive = resampled[np.isfinite(resampled)]
+        # Resampling overfits the mixture once more than the sample did; only the scatter is wanted.
+        values = calibrated(resampled - (float(alive.mean()) - found)) if alive.size else resampled
+        ceiling = Ceiling(
+            estimate=float(calibrated(np.array([found]))[0]),
+            se=float(np.nanstd(values, ddof=1)) if alive.size > 1 else math.nan,
             repeat=_repeat(r, n),
             plug_in=auroc_ceiling(r / n, n.astype(np.float64)),
             units=int(r.size),
             rollouts=(int(n.min()), int(n.max())),
         )
+        return ceiling, values
+
+
+def _read(mixture: NDArray[np.float64]) -> NDArray[np.float64]:
+    """AUROC* of distributions [samples, grid] over the grid; NaN where only one outcome is left."""
+    mean = mixture @ GRID
+    spread = mean * (1 - mean)
+    distance = ((mixture @ _DISTANCE) * mixture).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = 0.5 + distance / (4 * spread)
+    return np.where(spread > 1e-12, np.minimum(found, 1.0), np.nan)
+
+
+def _mean_readings(
+    mixture: NDArray[np.float64], rollouts: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Mean reading of data drawn from a mixture whose chances are drawn nearer by each factor, rising."""
+    from scipy.stats import binom
+
+    sizes, units = np.unique(rollouts, return_counts=True)
+    k = np.concatenate([np.arange(n + 1) for n in sizes])
+    n = np.repeat(sizes, sizes + 1)
+    mean, mixture = float(mixture @ GRID), mixture / mixture.sum()
+    samples = []
+    for factor in NEARER:
+        chances = np.clip(mean + factor * (GRID - mean), 0.0, 1.0)
+        counted = binom.pmf(k[:, None], n[:, None], chances) @ mixture
+        drawn = [
+            rng.multinomial(many, counted[n == size] / counted[n == size].sum(), READINGS) * size
+            for size, many in zip(sizes, units, strict=True)
+        ]
+        samples.append(np.concatenate(drawn, axis=1))
+    likelihood = binomial_likelihood(k, n, _LOGITS)
+    found = _read(mixture_distributions(likelihood, np.concatenate(samples).astype(np.float64), STEPS))
+    means = np.nanmean(found.reshape(len(NEARER), READINGS), axis=1)
+    return np.asarray(np.maximum.accumulate(means))
 
 
 def _counts(refusals: Any, rollouts: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
