@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from refork import cli, registry
-from refork.cli.commands import GROUPS, PRODUCT
+from refork.cli.commands import GROUPS, MOVED, PRODUCT
 from refork.registry import own, register, registered, unregister
 from support import command
 
@@ -24,7 +24,7 @@ BEFORE = [
     "localize", "kernel", "evolve", "judge", "speculate", "simulate", "theory", "run", "fork", "compare",
     "sweep", "grow", "demo", "serve", "view",
 ]  # fmt: skip
-METHODS = [name for name in BEFORE if name not in PRODUCT]
+METHODS = [name for name in BEFORE if name not in PRODUCT and name not in MOVED]
 
 
 refork = partial(command.refork, columns=200)
@@ -64,8 +64,12 @@ def test_the_product_stands_at_the_top_and_methods_under_method():
     rows = listed(refork("method", "--help").stdout)
     assert set(METHODS) <= set(rows)
     assert not set(PRODUCT) & set(rows)
+    assert not set(MOVED) & (set(rows) | set(listed(told)))
+    for old, new in MOVED.items():
+        helps = [refork(*name.split(), "--help").stdout for name in (old, new)]
+        assert listed(helps[0].split("Usage", 1)[1]) == listed(helps[1].split("Usage", 1)[1]), (old, new)
     assert rows["pin"] == "Pin rules so that compaction cannot lose them."
-    assert sorted(own("commands")) == sorted([*BEFORE, "why"])
+    assert sorted(own("commands")) == sorted([*BEFORE, "agent", "why"])
 
 
 @pytest.mark.parametrize("name", BEFORE)

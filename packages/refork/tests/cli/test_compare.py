@@ -1,4 +1,4 @@
-"""``refork compare``: arms that were drawn earlier, one pair or points of several tasks."""
+"""``refork tree compare``: arms that were drawn earlier, one pair or points of several tasks."""
 
 from __future__ import annotations
 

@@ -19,14 +19,16 @@ from refork.registry import find, names, own, registered, resolve
 
 #: The commands that the help shows, in groups. No other package can add to them.
 GROUPS: Final = {
-    "Begin": ("demo", "world", "policy"),
+    "Begin": ("demo", "agent", "world", "policy"),
     "Look": ("tree", "view"),
-    "Fork and compare": ("fork", "sweep", "compare", "why"),
+    "Fork and compare": ("fork", "sweep", "why"),
     "Grow and train": ("grow", "train"),
     "Operate": ("run", "serve"),
     "Methods": ("method",),
 }
 PRODUCT: Final = tuple(name for names in GROUPS.values() for name in names if name != "method")
+#: Where commands went that were once at the top; their old names go on to work, and no help shows them.
+MOVED: Final = {"compare": "tree compare"}
 METHOD: Final = "What methods and other packages add, each under its name: refork method credit report ..."
 
 
@@ -58,7 +60,7 @@ class Methods(CommandGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         taken = {name for name, one in registered("commands").items() if one.rival is not None}
-        self._hidden = set(PRODUCT) - taken
+        self._hidden = {*PRODUCT, *MOVED} - taken
         self.commands: Any = _Loaded(
             names("commands"), lambda name: _command(name, lambda: find("commands", name))
         )

@@ -271,9 +271,9 @@ def compare_command(
     Several points are compared with tasks as what is counted: points and draws of one task do not narrow the
     interval as more tasks would.
 
-    Example: refork compare --tree runs/demo/tree.db --list
+    Example: refork tree compare --tree runs/demo/tree.db --list
 
-    Example: refork compare --tree runs/demo/tree.db --pairs 3f2a:77c0 --pairs 91ab:0d3e
+    Example: refork tree compare --tree runs/demo/tree.db --pairs 3f2a:77c0 --pairs 91ab:0d3e
     """
     from refork.cli.cards import effect_card
     from refork.forking import compare
@@ -316,7 +316,7 @@ def _named_pairs(given: list[str]) -> list[tuple[str, str]]:
                 raise BadInput(
                     f"{text!r} does not name two arms",
                     where=f"{item}, line {number}" if file.is_file() else "--pairs",
-                    hint="CONTROL:CHANGED; `refork compare --list` shows the arms of a tree",
+                    hint="CONTROL:CHANGED; `refork tree compare --list` shows the arms of a tree",
                 )
             found.append((control.strip(), changed.strip()))
     return found
@@ -329,7 +329,7 @@ def _arm(known: list[str], begin: str) -> str:
         raise BadInput(
             f"{len(fit)} arms of this tree begin with {begin!r}" if fit else f"no arm begins with {begin!r}",
             where="--pairs",
-            hint="`refork compare --list` shows the arms of a tree",
+            hint="`refork tree compare --list` shows the arms of a tree",
         )
     return fit[0]
 

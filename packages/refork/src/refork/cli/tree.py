@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from refork.cli.common import AsJson, existing, print_json, tree_name
+from refork.cli.fork import compare_command
 from refork.cli.screen import data_stream, secho
 
 if TYPE_CHECKING:
@@ -425,3 +426,6 @@ def stats(tree: TreeFile, as_json: AsJson = False) -> None:
         typer.echo(
             f"score      {score.name} by {score.label} ({score.producer[:8]}): {score.count:,}{retired}"
         )
+
+
+app.command("compare")(compare_command)

@@ -1,0 +1,329 @@
+"""What a program asks in place of its provider: an endpoint on this machine, for one run, at a secret path.
+
+What answers is given by the caller: the real provider (:class:`Upstream`), or a tape. Pages of browsers are
+refused as by every server of ours, and who does not know the path gets nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, final
+from urllib.parse import parse_qsl, urlencode
+
+from refork.agents.tape import Tape, Wire
+from refork.errors import MissingExtra
+from refork.serve.gate import Gate
+from refork.serve.local import http_server, running
+from refork.serve.refusal import Refused
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+#: Seconds that a provider may be silent; a model that thinks says nothing for minutes.
+SILENT_S: Final = 900.0
+#: Bytes of a request's body.
+LARGEST: Final = 256 << 20
+#: Headers of an answer that are kept: what a client acts on. Cookies and the like are not.
+_KEPT: Final = frozenset({
+    "content-type", "retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id",
+    "openai-version", "anthropic-version",
+})  # fmt: skip
+#: Headers of a request that are its connection's own. Compressed answers could not be read.
+_OWN: Final = frozenset({
+    "host", "connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive", "te",
+    "upgrade", "proxy-authorization", "proxy-connection", "expect",
+})  # fmt: skip
+#: Parameters of a query that are keys.
+_KEYS: Final = frozenset({"key", "api_key", "api-key", "access_token", "token"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider: the variables in which its programs look for an address, and where it is itself.
+
+    ``keys``: programs want one of these variables to be there, whatever it holds.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    upstream: str
+    keys: tuple[str, ...] = ()
+
+
+PROVIDERS: Final = (
+    Provider(
+        "openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "https://api.openai.com/v1", ("OPENAI_API_KEY",)
+    ),
+    Provider(
+        "anthropic", ("ANTHROPIC_BASE_URL",), "https://api.anthropic.com",
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    ),
+    Provider(
+        "gemini", ("GOOGLE_GEMINI_BASE_URL",), "https://generativelanguage.googleapis.com",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    Provider("azure", ("AZURE_OPENAI_ENDPOINT",), ""),
+    Provider("ollama", ("OLLAMA_HOST",), "http://127.0.0.1:11434"),
+)  # fmt: skip
+
+
+def variables(address: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What is set for a program so that it asks at ``address``; keys are named only where it has none."""
+    found: dict[str, str] = {}
+    for provider in PROVIDERS:
+        found |= dict.fromkeys(provider.variables, f"{address}/{provider.name}")
+        if provider.keys and not any(map(given.get, provider.keys)):
+            found[provider.keys[0]] = "refork"
+    # A proxy of the machine would be asked for an address that only this machine has.
+    for name in ("NO_PROXY", "no_proxy"):
+        found[name] = ",".join(filter(None, [given.get(name, ""), "127.0.0.1", "localhost"]))
+    return found
+
+
+class Answering(Protocol):
+    """Who answers a request: writes status, headers and pieces, and keeps what it wants to keep."""
+
+    async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        """Answer one request; ``wire`` holds its method, path, query and body."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is asked any more."""
+        ...
+
+
+@final
+class HttpReply:
+    """The answer while it is sent. ``gone`` once the client has left."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.began = False
+        self.gone = False
+
+    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Send status and headers."""
+        self.began = True
+        pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._pass({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def piece(self, data: bytes, more: bool = True) -> None:
+        """Send a piece of the body."""
+        await self._pass({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Send all at once."""
+        await self.begin(status, headers)
+        await self.piece(body, more=False)
+
+    async def _pass(self, message: dict[str, Any]) -> None:
+        if not self.gone:
+            await self._send(message)
+
+
+@final
+class ProgramEndpoint:
+    """An ASGI application: ``/SECRET/PROVIDER/...`` goes to who answers, all else is refused."""
+
+    def __init__(self, answering: Answering) -> None:
+        self._answering, self._gate = answering, Gate()
+        self.secret = secrets.token_urlsafe(16)
+        self.requests = 0
+        self.broken: BaseException | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        """One request, or the server's own beginning and end."""
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await self._answering.close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await self._asked(scope, receive, HttpReply(send))
+
+    async def _asked(self, scope: Any, receive: Any, reply: HttpReply) -> None:
+        try:
+            self._gate.check(scope)
+        except Refused as refused:
+            await reply.whole(refused.status, {"content-type": "text/plain"}, str(refused).encode())
+            return
+        # As it was sent: a model's name may hold what is quoted in a path.
+        path = scope.get("raw_path", scope["path"].encode()).split(b"?")[0].decode("latin-1")
+        _, secret, rest = (*path.split("/", 2), "", "")[:3]
+        if not secrets.compare_digest(secret.encode(), self.secret.encode()):
+            await reply.whole(404, {"content-type": "text/plain"}, b"there is nothing here")
+            return
+        self.requests += 1
+        body = await _body(receive)
+        if body is None:
+            return
+        if len(body) > LARGEST:
+            await reply.whole(413, {"content-type": "text/plain"}, b"this request is too large to record")
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        query = scope.get("query_string", b"").decode("latin-1")
+        wire = Wire(scope["method"], rest, query, body, began=time.time())
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            reply.gone = True
+
+        watching = asyncio.create_task(watch())
+        try:
+            await self._answering.answer(wire, headers, reply)
+        except Exception as error:
+            # Ours, and whoever runs the program must hear of it: the program would only see an odd answer.
+            self.broken = error
+            if not reply.began:
+                told = f"refork could not answer: {error}".encode()
+                await reply.whole(500, {"content-type": "text/plain", "x-should-retry": "false"}, told)
+            raise
+        finally:
+            watching.cancel()
+
+
+async def _body(receive: Any) -> bytes | None:
+    """A request's body, not much beyond what is taken; None: the client went away."""
+    parts, size = [], 0
+    while size <= LARGEST:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)
+
+
+@contextmanager
+def listening(answering: Answering) -> Iterator[tuple[str, ProgramEndpoint]]:
+    """Serve an endpoint from a thread while inside; gives the address that programs are told.
+
+    Raises:
+        CannotDo: no address can be had.
+        MissingExtra: uvicorn is not installed (extra ``serve``).
+    """
+    app = ProgramEndpoint(answering)
+    server = http_server(lambda: app, head_s=60.0, connections=512, drain_s=5, level="critical")
+    with running(server, "127.0.0.1", 0, f"/{app.secret}") as address:
+        yield address, app
+
+
+def without_keys(query: str) -> str:
+    """A query without the parameters that hold keys."""
+    kept = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in _KEYS]
+    return urlencode(kept)
+
+
+@final
+class Upstream:
+    """Passes requests on to their providers, or all to one server, and puts every exchange on a tape.
+
+    ``to`` is the address of an OpenAI-compatible server, such as one of ``refork serve``, with its ``/v1``.
+    Streams are passed on as they come. The last piece of an answer goes out once the exchange is on the tape.
+    ``then`` is told the number of exchanges after each.
+
+    Raises:
+        MissingExtra: httpx is not installed.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        *,
+        to: str | None = None,
+        given: Mapping[str, str] | None = None,
+        then: Callable[[int], None] | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtra("httpx", "serve") from error
+        self._tape, self._then = tape, then
+        environment = os.environ if given is None else given
+        self._bases = {}
+        for provider in PROVIDERS:
+            own = next(filter(None, map(environment.get, provider.variables)), provider.upstream)
+            if provider.name == "ollama" and "://" not in own:
+                own = f"http://{own}"
+            # Programs of OpenAI's packages put their paths behind /v1, all others begin with it or have none.
+            server = to if to is None or provider.name == "openai" else to.rstrip("/").removesuffix("/v1")
+            self._bases[provider.name] = (server or own).rstrip("/")
+        self._new: Callable[[], Any] = lambda: httpx.AsyncClient(
+            timeout=httpx.Timeout(30.0, read=SILENT_S, write=SILENT_S), follow_redirects=False
+        )
+        self._client: Any = None
+        self._failures = (httpx.HTTPError, httpx.InvalidURL)
+
+    async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        """Ask the provider, pass on what it says, and put it on the tape."""
+        name, _, path = wire.path.partition("/")
+        clean = replace(wire, query=without_keys(wire.query))
+        base = self._bases.get(name)
+        if not base:
+            told = f"there is no address for {name!r}: set {_variable(name)}, or name a server with --to"
+            await reply.whole(404, {"content-type": "text/plain"}, told.encode())
+            await self._put(replace(clean, failed=told))
+            return
+        passed = {key: value for key, value in headers.items() if key not in _OWN}
+        passed["accept-encoding"] = "identity"
+        url = f"{base}/{path}" + (f"?{wire.query}" if wire.query else "")
+        # Made in the loop that uses it, which is the server's.
+        self._client = self._client or self._new()
+        began, held, chunks = time.perf_counter(), b"", []
+        status, kept, failed = 0, {}, None
+        try:
+            async with self._client.stream(wire.method, url, headers=passed, content=wire.body) as answer:
+                status = answer.status_code
+                kept = {key: value for key, value in answer.headers.items() if key.lower() in _KEPT}
+                await reply.begin(status, kept)
+                # Raw: a server may compress all the same, and bytes are passed on as they are.
+                async for piece in answer.aiter_raw():
+                    if held:
+                        await reply.piece(held)
+                    if reply.gone:
+                        break
+                    held = piece
+                    chunks.append(piece)
+        except self._failures as error:
+            failed = f"{type(error).__name__}: {error}".strip()
+        ended = replace(
+            clean,
+            status=status,
+            headers=kept,
+            chunks=tuple(chunks),
+            seconds=time.perf_counter() - began,
+            aborted=reply.gone,
+            failed=failed,
+        )
+        await self._put(ended)
+        if failed is None:
+            await reply.piece(held, more=False)
+        elif not reply.began:
+            why = f"the provider did not answer: {failed}".encode()
+            await reply.whole(502, {"content-type": "text/plain"}, why)
+        # Else as the provider did: without an end, by which the client sees that the answer is not whole.
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _put(self, wire: Wire) -> None:
+        event = await asyncio.to_thread(self._tape.add, wire)
+        if self._then is not None:
+            self._then(event.number + 1)
+
+
+def _variable(name: str) -> str:
+    return next((one.variables[0] for one in PROVIDERS if one.name == name), "one of the known variables")

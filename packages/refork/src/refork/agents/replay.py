@@ -1,0 +1,232 @@
+"""A run answered from its tape, and where the program first asked for something else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, final
+
+from refork.agents.dialects import canonical
+from refork.agents.endpoint import HttpReply
+from refork.agents.tape import TapeEvent, Wire
+from refork.types import Json
+
+#: Characters of a value that a divergence shows.
+_SHOWN: Final = 160
+_UUID: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,64}\b", re.I
+)
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d|\d\d?:\d\d(?::\d\d)?|\b1[6-9]\d{8}(?:\d{3})?\b|"
+    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|"
+    r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* \d",
+    re.I,
+)
+_FOLDER: Final = re.compile(r"/(?:tmp|var/folders)/[^\s\"']+")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReplayDivergence:
+    """The first request that no recorded one answers.
+
+    ``request``: how many were answered before it. ``nearest``: the number of the recorded exchange that is
+    most like it (None: none is left). ``where``: the JSON path of the first difference, ``recorded`` and
+    ``asked`` what stands there (None: nothing). ``cause`` is a guess, in words.
+    """
+
+    request: int
+    path: str
+    nearest: int | None
+    where: str
+    recorded: str | None
+    asked: str | None
+    cause: str
+
+    def __str__(self) -> str:
+        if self.nearest is None:
+            return f"request {self.request} to {self.path} was never recorded: {self.cause}"
+        return (
+            f"request {self.request} to {self.path} is not recorded exchange {self.nearest}: at {self.where} "
+            f"the tape has {self.recorded or 'nothing'}, the program {self.asked or 'nothing'} ({self.cause})"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay showed.
+
+    ``answered`` of ``recorded`` exchanges were asked for again, ``byte_equal`` of them with the very bytes of
+    the recorded request. ``identical``: all of them, no other, and the program ended as it did.
+    ``changed``: files of the command that are others than when it was recorded.
+    """
+
+    run: str
+    recorded: int
+    answered: int
+    byte_equal: int
+    divergence: ReplayDivergence | None
+    exit: int
+    recorded_exit: int | None
+    output_equal: bool | None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def identical(self) -> bool:
+        """Whether the program did the same."""
+        same_end = self.recorded_exit is None or self.exit == self.recorded_exit
+        return self.divergence is None and self.answered == self.recorded and same_end
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return asdict(self) | {"identical": self.identical}
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        if self.divergence is not None:
+            more = f"; {', '.join(self.changed)} changed since" if self.changed else ""
+            return f"the program went another way: {self.divergence}{more}"
+        if self.answered < self.recorded:
+            return (
+                f"the program asked {self.answered} of the {self.recorded} recorded requests and no others, "
+                f"and ended with exit status {self.exit}"
+            )
+        if not self.identical:
+            return (
+                f"all requests were the recorded ones, but the exit status was {self.exit}, "
+                f"not {self.recorded_exit}"
+            )
+        output = {None: "", True: ", with the same output", False: ", with another output"}[self.output_equal]
+        return (
+            f"identical: {self.answered} requests, {self.byte_equal} of them byte by byte, "
+            f"exit status {self.exit}{output}"
+        )
+
+
+@final
+class FromTape:
+    """Answers from recorded exchanges. Equal requests get their answers in recorded order, whenever that is.
+
+    After the first request that is not on the tape every other one is refused, too: what the program does
+    from there on is no replay.
+    """
+
+    def __init__(self, events: Sequence[TapeEvent]) -> None:
+        self._events = list(events)
+        self._waiting: dict[str, deque[TapeEvent]] = defaultdict(deque)
+        for event in events:
+            self._waiting[event.wire.digest].append(event)
+        self.answered: list[TapeEvent] = []
+        self.byte_equal = 0
+        self.divergence: ReplayDivergence | None = None
+
+    async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        """Give the recorded answer, piece by piece, or refuse."""
+        waiting = self._waiting.get(wire.digest)
+        if self.divergence is not None or not waiting:
+            if self.divergence is None:
+                self.divergence = self._diverged(wire)
+            told = {"error": {"message": f"not on the tape: {self.divergence}", "type": "refork_divergence"}}
+            # 400: clients try again after a conflict or a server's error, and would go on for minutes.
+            await reply.whole(
+                400,
+                {"content-type": "application/json", "x-should-retry": "false"},
+                json.dumps(told).encode(),
+            )
+            return
+        event = waiting.popleft()
+        self.answered.append(event)
+        self.byte_equal += event.wire.body == wire.body
+        if event.wire.failed is not None and not event.wire.status:
+            told_b = f"the provider did not answer: {event.wire.failed}".encode()
+            await reply.whole(502, {"content-type": "text/plain"}, told_b)
+            return
+        await reply.begin(event.wire.status, event.wire.headers)
+        for chunk in event.wire.chunks:
+            await reply.piece(chunk)
+            await asyncio.sleep(0)  # each piece a write of its own, as it came
+        if event.wire.failed is None:
+            await reply.piece(b"", more=False)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _diverged(self, wire: Wire) -> ReplayDivergence:
+        asked = canonical(wire.path, wire.json)
+        left = [event for waiting in self._waiting.values() for event in waiting]
+        count = len(self.answered)
+        same = [event for event in left if event.wire.path == wire.path]
+        if not same:
+            cause = (
+                "the program asked more often than when it was recorded"
+                if not left
+                else "another kind of request"
+            )
+            return ReplayDivergence(count, wire.path, None, "", None, _short(asked), cause)
+        close = max(
+            same,
+            key=lambda event: (_alike(canonical(event.wire.path, event.wire.json), asked), -event.number),
+        )
+        recorded = canonical(close.wire.path, close.wire.json)
+        where, before, now = next(_differences(recorded, asked, "$"), ("$", recorded, asked))
+        if wire.query != close.wire.query:
+            where, before, now = "query", close.wire.query, wire.query
+        return ReplayDivergence(
+            count, wire.path, close.number, where, _short(before), _short(now), _cause(before, now)
+        )
+
+
+def _alike(one: Any, other: Any) -> int:
+    """How many characters of JSON stand before the first difference."""
+    a, b = json.dumps(one), json.dumps(other)
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+_NOTHING: Final = object()
+
+
+def _differences(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    """Every place at which two JSON values differ, with what stands there."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *(key for key in other if key not in one)]:
+            yield from _differences(one.get(key, _NOTHING), other.get(key, _NOTHING), f"{at}.{key}")
+    elif isinstance(one, list) and isinstance(other, list):
+        for place in range(max(len(one), len(other))):
+            before, now = (part[place] if place < len(part) else _NOTHING for part in (one, other))
+            yield from _differences(before, now, f"{at}[{place}]")
+    elif one is not other and one != other:
+        yield at, one, other
+
+
+def _short(value: Any) -> str | None:
+    if value is _NOTHING:
+        return None
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
+
+
+def _cause(before: Any, now: Any) -> str:
+    """A guess at why two values differ."""
+    if before is _NOTHING or now is _NOTHING:
+        return "something was added" if before is _NOTHING else "something is missing"
+    if not (isinstance(before, str) and isinstance(now, str)):
+        return "another value"
+    for shape, told in ((_UUID, "a random id"), (_TIME, "the clock"), (_FOLDER, "a temporary folder")):
+        # Without what the shape matches the texts are the same: then it is what differs.
+        if before != now and shape.sub("", before) == shape.sub("", now):
+            return f"probably {told}"
+    lines = (sorted(before.splitlines()), sorted(now.splitlines()))
+    if lines[0] == lines[1] and len(lines[0]) > 1:
+        return "probably the order of a listing"
+    if sorted(re.findall(r"\w+", before)) == sorted(re.findall(r"\w+", now)):
+        return "probably the order of a set or a dictionary"
+    numbers = re.compile(r"-?\d+(?:\.\d+)?")
+    if numbers.sub("#", before) == numbers.sub("#", now):
+        return "another number: a random one, or a measured one"
+    return "another text"

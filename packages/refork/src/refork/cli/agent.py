@@ -1,0 +1,151 @@
+"""``refork agent``: programs that ask models, recorded from outside and run again from the tape."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refork.cli.common import AsJson, existing, print_json
+from refork.errors import BadInput
+
+app = typer.Typer(
+    help="Record a program that asks models, without a change to it, and run it again from its tape.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Command = Annotated[
+    list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The program, as in a shell, after --.")
+]
+Folder = Annotated[Path | None, typer.Option("--folder", help="Where the program runs; default: here.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Keep what the program prints, and do not show it.")]
+RunName = Annotated[str | None, typer.Option("--run", help="Beginning of a run's id; default: the last run.")]
+Tape = Annotated[Path, typer.Argument(metavar="TAPE", help="The tree file that holds the run.")]
+
+
+@app.command()
+def record(
+    command: Command = None,
+    out: Annotated[Path, typer.Option("--out", help="The tree file; runs are added to it.")] = Path(
+        "tape.db"
+    ),
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="Ask this OpenAI-compatible server, with its /v1, in place of the providers."
+        ),
+    ] = None,
+    folder: Folder = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a program and put on a tape all that it asks of models. Its exit status is ours.
+
+    It finds our address in the variables in which the packages of OpenAI, Anthropic, Gemini, Azure and Ollama
+    look for one. Keys go to the provider and never to the tape.
+
+    Example: `refork agent record -- python my_agent.py --task 3`
+
+    Example: `refork agent record --out runs/tape.db --to http://127.0.0.1:8000/v1 -- node agent.js`
+    """
+    from refork import agents
+    from refork.tree import Tree
+
+    with Tree.open(out) as tree:
+        run = agents.record(tree, command or [], folder=folder, to=to, quiet=quiet or as_json)
+        counted = agents.counts(tree, run)
+    if as_json:
+        print_json({"run": run.id, "tape": str(out), "exit": run.exit, **counted})
+    else:
+        typer.echo(
+            f"run {run.id} on {out}: {counted['exchanges']} exchanges in {counted['conversations']} "
+            f"conversations, exit status {run.exit}",
+            err=True,
+        )
+    if run.exit:
+        raise typer.Exit(run.exit)
+
+
+@app.command()
+def replay(
+    tape: Tape,
+    command: Command = None,
+    rerun_tools: Annotated[
+        bool,
+        typer.Option(
+            "--rerun-tools", help="The program's own tools may run once more: files, commands, other servers."
+        ),
+    ] = False,
+    run: RunName = None,
+    folder: Folder = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a recorded program again, every answer from the tape; exit status 1 where it went another way.
+
+    No model is asked. The first request that is not on the tape is named: which recorded one it is like,
+    where in it the two differ, and the likely cause. Only what goes to models comes from the tape. What else
+    the program does, it does once more, so that has to be allowed.
+
+    Example: `refork agent replay tape.db --rerun-tools`
+
+    Example: `refork agent replay tape.db --rerun-tools -- python my_agent_v2.py --task 3`
+    """
+    from refork import agents
+    from refork.tree import Tree
+
+    if not rerun_tools:
+        raise BadInput(
+            "the program would run its own tools once more, and their effects with them",
+            hint="--rerun-tools where that does no harm; else in a container, or in a copy of its folder",
+        )
+    with Tree.open(existing(tape), "r") as tree:
+        told = agents.replay(
+            tree, agents.find_run(tree, run), command=command, folder=folder, quiet=quiet or as_json
+        )
+    if as_json:
+        print_json(told.to_json())
+    else:
+        typer.echo(f"run {told.run}: {told.sentence}", err=True)
+    if not told.identical:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_command(tape: Tape, as_json: AsJson = False) -> None:
+    """List the runs of a tape.
+
+    Example: `refork agent list tape.db`
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from refork import agents
+    from refork.cli.screen import open_console
+    from refork.tree import Tree
+    from refork.visible import visible
+
+    with Tree.open(existing(tape), "r") as tree:
+        runs = agents.runs_of(tree)
+        counted = [agents.counts(tree, run) for run in runs]
+    if as_json:
+        print_json(
+            [
+                {"run": run.id, "command": list(run.command), "began": run.began, "exit": run.exit, **count}
+                for run, count in zip(runs, counted, strict=True)
+            ]
+        )
+        return
+    if not runs:
+        typer.echo("no run is on this tape; refork agent record -- COMMAND")
+        return
+    table = Table("run", "when", "exit", "exchanges", "conversations", "command", box=None, pad_edge=False)
+    for run, count in zip(runs, counted, strict=True):
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
+        ended = "never ended" if run.exit is None else str(run.exit)
+        numbers = (str(count["exchanges"]), str(count["conversations"]))
+        table.add_row(run.id, when, ended, *numbers, Text(visible(" ".join(run.command))))
+    open_console().print(table)
