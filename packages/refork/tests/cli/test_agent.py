@@ -63,6 +63,24 @@ def test_recorded_listed_and_replayed(tmp_path, program):
         assert len(provider.asked) == 2
 
 
+def test_forked_with_a_control_and_an_effect(tmp_path, program):
+    tape = tmp_path / "tape.db"
+    with fake.serving() as (provider, address):
+        assert ran("record", "--out", tape, "--to", address, "--folder", tmp_path, *program).exit_code == 4
+        asked = ["fork", tape, "--step", 0, "--change", "answer:found it", "--draws", 6, "--to", address]
+        assert "--rerun-tools" in ran(*asked).exception.hint
+        told = ran(*asked, "--rerun-tools", "--jobs", 2, "--succeeds", "found", "--json")
+        assert told.exit_code == 0, told.output
+        effect = json.loads(told.stdout)
+        assert (effect["base"]["rate"], effect["other"]["rate"], effect["paired"]) == (0.0, 1.0, False)
+        assert effect["low"] > 0
+        assert len(provider.asked) == 1  # when it was recorded
+        shown = ran(*asked, "--rerun-tools", "--succeeds", "found")
+        assert "found it" in shown.stdout
+        refused = ran("fork", tape, "--step", 7, "--change", "again", "--rerun-tools")
+        assert "no exchange 7" in str(refused.exception)
+
+
 def test_what_cannot_be_recorded_or_found(tmp_path):
     tape = tmp_path / "tape.db"
     assert isinstance(ran("record", "--out", tape).exception, BadInput)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, final
 
+from refork.errors import CannotDo
 from refork.formats.conversation import count_of, mapping, tool_call
 from refork.types import Json, Message
 
@@ -500,4 +501,142 @@ _ANSWERS: Final[Mapping[Name, Callable[[Json], ModelAnswer]]] = {
     "chat": _answer_chat, "completions": _answer_completions, "responses": _answer_responses,
     "messages": _answer_messages, "gemini": _answer_gemini, "ollama": _answer_ollama,
     "other": _answer_other,
+}  # fmt: skip
+
+
+# -- another answer -------------------------------------------------------------------------------
+
+
+def answer_with(name: Name, kind: str, body: bytes, text: str) -> tuple[bytes, ...]:
+    """An answer like a recorded one, of the same content type, that says ``text`` and calls no tool.
+
+    Raises:
+        CannotDo: the recorded answer is of a form that we cannot write.
+    """
+    streamed = "event-stream" in kind or "ndjson" in kind or (name == "ollama" and body.count(b"\n") > 1)
+    try:
+        if streamed:
+            whole = _ended(name, body)
+        else:
+            whole = json.loads(body)
+            whole = whole[-1] if name == "gemini" and isinstance(whole, list) else whole
+        made = _WRITTEN[name](dict(whole), text)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise CannotDo(
+            f"an answer of {name} cannot be replaced: {error!r}",
+            hint="change what is asked (text:OLD=>NEW), or draw it again (again)",
+        ) from error
+    if not streamed:
+        return (json.dumps(made).encode(),)
+    if name == "ollama":
+        lines = ({**made, "done": False}, {**made, **_said_nothing(made)})
+        return tuple(json.dumps(line).encode() + b"\n" for line in lines)
+    events = _STREAMED[name](made, text)
+    named = name in ("messages", "responses")
+    pieces = [
+        (f"event: {event['type']}\n" if named else "") + f"data: {json.dumps(event)}\n\n" for event in events
+    ]
+    return tuple(piece.encode() for piece in [*pieces, *(["data: [DONE]\n\n"] if name in _DONE else [])])
+
+
+#: Dialects whose streams end with a line of their own.
+_DONE: Final = frozenset({"chat", "completions"})
+
+
+def _said_nothing(whole: Json) -> Json:
+    return {"message": {"role": "assistant", "content": ""}} if "message" in whole else {"response": ""}
+
+
+def _ended(name: Name, body: bytes) -> Json:
+    """A recorded stream as the whole answer it was, with the fields that do not come piece by piece."""
+    if name == "ollama":
+        return _whole_ollama([json.loads(line) for line in body.splitlines() if line.strip()])
+    events = _events(body)
+    if name in _DONE:
+        first = {key: value for key, value in events[0].items() if key != "choices"}
+        return first | {"choices": [{"index": 0}]}
+    return _WHOLE[name](events)
+
+
+def _write_chat(whole: Json, text: str) -> Json:
+    choice = {**whole["choices"][0], "message": _message(text), "finish_reason": "stop"}
+    return {**whole, "choices": [choice]}
+
+
+def _write_completions(whole: Json, text: str) -> Json:
+    return {**whole, "choices": [{**whole["choices"][0], "text": text, "finish_reason": "stop"}]}
+
+
+def _write_responses(whole: Json, text: str) -> Json:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": "msg_0", "role": "assistant", "status": "completed", "content": [part]}
+    return {**whole, "output": [item], "status": "completed"}
+
+
+def _write_messages(whole: Json, text: str) -> Json:
+    return {**whole, "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
+
+
+def _write_gemini(whole: Json, text: str) -> Json:
+    content = {"role": "model", "parts": [{"text": text}]}
+    return {**whole, "candidates": [{**whole["candidates"][0], "content": content, "finishReason": "STOP"}]}
+
+
+def _write_ollama(whole: Json, text: str) -> Json:
+    rest = {key: value for key, value in whole.items() if key not in ("message", "response")}
+    # A stream made whole has both; the chat interface leaves the text of generate empty.
+    return {**rest, "response": text} if whole.get("response") else {**rest, "message": _message(text)}
+
+
+def _stream_chat(whole: Json, text: str) -> list[Json]:
+    base = {**whole, "object": "chat.completion.chunk"}
+    deltas: list[Json] = [{"role": "assistant", "content": text}, {}]
+    return [
+        {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}]}
+        for delta in deltas
+    ]
+
+
+def _stream_responses(whole: Json, text: str) -> list[Json]:
+    (item,) = whole["output"]
+    at = {"output_index": 0}
+    inside = {"item_id": item["id"], "content_index": 0, **at}
+    empty = {"type": "output_text", "text": "", "annotations": []}
+    events: list[Json] = [
+        {"type": "response.created", "response": {**whole, "output": [], "status": "in_progress"}},
+        {
+            "type": "response.output_item.added",
+            "item": {**item, "content": [], "status": "in_progress"},
+            **at,
+        },
+        {"type": "response.content_part.added", "part": empty, **inside},
+        {"type": "response.output_text.delta", "delta": text, "logprobs": [], **inside},
+        {"type": "response.output_text.done", "text": text, "logprobs": [], **inside},
+        {"type": "response.content_part.done", "part": item["content"][0], **inside},
+        {"type": "response.output_item.done", "item": item, **at},
+        {"type": "response.completed", "response": whole},
+    ]
+    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+
+def _stream_messages(whole: Json, text: str) -> list[Json]:
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    usage = mapping(whole.get("usage"))
+    return [
+        {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": usage.get("output_tokens", 0)}},
+        {"type": "message_stop"},
+    ]
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Json, str], Json]]] = {
+    "chat": _write_chat, "completions": _write_completions, "responses": _write_responses,
+    "messages": _write_messages, "gemini": _write_gemini, "ollama": _write_ollama,
+}  # fmt: skip
+_STREAMED: Final[Mapping[str, Callable[[Json, str], list[Json]]]] = {
+    "chat": _stream_chat, "completions": lambda whole, text: [whole], "responses": _stream_responses,
+    "messages": _stream_messages, "gemini": lambda whole, text: [whole],
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from refork.agents.tape import ProgramRun, Tape, as_kept, events_of, sources_of
 from refork.errors import BadInput, CannotDo
 from refork.tree.tree import Tree
 
+#: Exit status of a program that took too long, as of ``timeout``.
+TIMED_OUT: Final = 124
 #: Exit status of shells for a program that a signal ended, less the signal.
 _SIGNALLED: Final = 128
 
@@ -42,12 +45,12 @@ def record(
         MissingExtra: the extra ``serve`` is not installed.
         TreeError: the tree cannot be written.
     """
-    place = _folder(folder)
-    whole = _command(command, place)
+    place = folder_of(folder)
+    whole = command_of(command, place)
     if to is not None and not to.startswith(("http://", "https://")):
         raise BadInput(f"{to!r} is no address", where="--to", hint="for example http://127.0.0.1:8000/v1")
     tape = Tape(tree, command, place)
-    status, output, seen = _run(Upstream(tape, to=to, then=then), whole, place, quiet=quiet)
+    status, output, seen = run_program(Upstream(tape, to=to, then=then), whole, place, quiet=quiet)
     ended = tape.end(status, output)
     if not seen:
         raise CannotDo(
@@ -77,11 +80,11 @@ def replay(
         BadInput: no such program or folder; the run cannot be read.
         MissingExtra: the extra ``serve`` is not installed.
     """
-    place = _folder(folder or run.folder)
+    place = folder_of(folder or run.folder)
     told = list(command or run.command)
     events = events_of(tree, run)
     answering = FromTape(events)
-    status, output, _ = _run(answering, _command(told, place), place, quiet=quiet)
+    status, output, _ = run_program(answering, command_of(told, place), place, quiet=quiet)
     known = sources_of(told, place) if command is None else {}
     changed = tuple(name for name, digest in run.sources.items() if known.get(name, digest) != digest)
     return Replayed(
@@ -97,28 +100,48 @@ def replay(
     )
 
 
-def _folder(given: str | os.PathLike[str] | None) -> Path:
+def folder_of(given: str | os.PathLike[str] | None) -> Path:
+    """A folder that is there, as a whole path; None: this one.
+
+    Raises:
+        BadInput: there is none.
+    """
     place = Path.cwd() if given is None else Path(given)
     if not place.is_dir():
         raise BadInput(f"there is no folder {str(place)!r}", where="--folder")
     return place.absolute()
 
 
-def _command(command: Sequence[str], folder: Path) -> list[str]:
+def command_of(command: Sequence[str], folder: Path) -> list[str]:
+    """A command whose program is there.
+
+    Raises:
+        BadInput: there is none.
+    """
     if not command:
         raise BadInput("no command was given", hint="refork agent record -- python my_agent.py")
-    found = shutil.which(command[0], path=os.environ.get("PATH")) or shutil.which(str(folder / command[0]))
+    found = shutil.which(command[0]) or shutil.which(str(folder / command[0]))
     if found is None:
         raise BadInput(f"there is no program {command[0]!r}", hint="give a command as in a shell, after --")
     return [command[0] if os.sep not in command[0] else found, *command[1:]]
 
 
-def _run(answering: Answering, command: Sequence[str], folder: Path, *, quiet: bool) -> tuple[int, str, int]:
-    """Exit status and output of a program, and how many requests it made."""
+def run_program(
+    answering: Answering,
+    command: Sequence[str],
+    folder: Path,
+    *,
+    quiet: bool,
+    limit_s: float | None = None,
+) -> tuple[int, str, int]:
+    """Exit status and output of a program whose requests are answered so, and how many it made.
+
+    After ``limit_s`` seconds it is ended with all that it started; the status is then :data:`TIMED_OUT`.
+    """
     with listening(answering) as (address, endpoint):
         environment = {**os.environ, **variables(address, os.environ)}
         try:
-            status, output = _watched(command, folder, environment, quiet)
+            status, output = _watched(command, folder, environment, quiet, limit_s)
         except OSError as error:
             raise BadInput(f"{command[0]} cannot be run: {error}", where=str(folder)) from error
     if endpoint.broken is not None:
@@ -127,14 +150,25 @@ def _run(answering: Answering, command: Sequence[str], folder: Path, *, quiet: b
 
 
 def _watched(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], quiet: bool
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    quiet: bool,
+    limit_s: float | None,
 ) -> tuple[int, str]:
     """Run a program to its end; what it prints is kept, and passed on as it comes.
 
-    Ctrl-C reaches the program as it would in a shell, for both are of one group; we wait for what it does.
+    Without a limit Ctrl-C reaches the program as it would in a shell, for both are of one group, and we wait
+    for what it does. With a limit it is of a group of its own, which is ended as a whole.
     """
     with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=None if limit_s is None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=limit_s is not None,
     ) as process:
         kept: list[bytes] = []
         lock = threading.Lock()
@@ -146,10 +180,17 @@ def _watched(
             reader.start()
         while True:
             try:
-                status = process.wait()
+                status = process.wait(limit_s)
+                break
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = TIMED_OUT
                 break
             except KeyboardInterrupt:
-                continue
+                if limit_s is not None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    raise
         for reader in readers:
             reader.join()
     output = b"".join(kept).decode("utf-8", "replace")

@@ -143,16 +143,12 @@ class FromTape:
         event = waiting.popleft()
         self.answered.append(event)
         self.byte_equal += event.wire.body == wire.body
-        if event.wire.failed is not None and not event.wire.status:
-            told_b = f"the provider did not answer: {event.wire.failed}".encode()
-            await reply.whole(502, {"content-type": "text/plain"}, told_b)
-            return
-        await reply.begin(event.wire.status, event.wire.headers)
-        for chunk in event.wire.chunks:
-            await reply.piece(chunk)
-            await asyncio.sleep(0)  # each piece a write of its own, as it came
-        if event.wire.failed is None:
-            await reply.piece(b"", more=False)
+        await give(event.wire, reply)
+
+    def takes(self, wire: Wire, before: int) -> bool:
+        """Whether a recorded exchange with a number below ``before`` is left for a request."""
+        waiting = self._waiting.get(wire.digest)
+        return waiting is not None and len(waiting) > 0 and waiting[0].number < before
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -180,6 +176,20 @@ class FromTape:
         return ReplayDivergence(
             count, wire.path, close.number, where, _short(before), _short(now), _cause(before, now)
         )
+
+
+async def give(wire: Wire, reply: HttpReply) -> None:
+    """A recorded answer as it came: piece by piece, broken off where it was, none where there was none."""
+    if not wire.status:
+        told = f"the provider did not answer: {wire.failed}".encode()
+        await reply.whole(502, {"content-type": "text/plain"}, told)
+        return
+    await reply.begin(wire.status, wire.headers)
+    for chunk in wire.chunks:
+        await reply.piece(chunk)
+        await asyncio.sleep(0)  # each piece a write of its own
+    if wire.failed is None:
+        await reply.piece(b"", more=False)
 
 
 def _alike(one: Any, other: Any) -> int:

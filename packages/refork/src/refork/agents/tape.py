@@ -124,16 +124,27 @@ class ProgramRun:
 class Tape:
     """Writes the exchanges of one run to a tree; safe in threads.
 
+    ``draw`` is of a run that goes on from a recorded one: the node below which it stands, and its key there.
+    ``lock``: of all that write this tree.
+
     Raises:
         TreeError: the tree cannot be written.
     """
 
-    def __init__(self, tree: Tree, command: Sequence[str], folder: Path) -> None:
-        self._tree, self._lock = tree, threading.Lock()
+    def __init__(
+        self,
+        tree: Tree,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        draw: tuple[str, str] | None = None,
+        lock: threading.Lock | None = None,
+    ) -> None:
+        self._tree, self._lock = tree, lock or threading.Lock()
         self._began = time.time()
         self._conversations: list[_Conversation] = []
         self._bodies: dict[int, bytes] = {}
-        self.events = 0
+        self.events, self.tokens, self._draw = 0, 0, draw is not None
         run = ProgramRun(
             secrets.token_hex(8),
             "",
@@ -147,13 +158,17 @@ class Tape:
             "version": VERSION, "id": run.id, "command": list(run.command), "folder": run.folder,
             "environment": list(run.environment), "sources": dict(run.sources), "began": run.began,
         }  # fmt: skip
-        (root,) = tree.append(
-            [NewNode(kind="task", key=f"run/{run.id}", text=" ".join(run.command), extra={"run": facts})]
-        )
+        begun = NewNode(kind="task", key=f"run/{run.id}", text=" ".join(run.command), extra={"run": facts})
+        if draw is not None:
+            parent, key = draw
+            begun = NewNode(kind="observation", parent=parent, key=f"{key}/{run.id}", extra={"run": facts})
+        with self._lock:
+            (root,) = tree.append([begun])
+        self.last = root.id
         self.run = replace(run, node=root.id)
 
-    def add(self, wire: Wire) -> TapeEvent:
-        """Put an exchange on the tape; it is durable when this returns."""
+    def add(self, wire: Wire, *, sampled: bool = True) -> TapeEvent:
+        """Put an exchange on the tape; it is durable when this returns. ``sampled``: a model answered it now."""
         with self._lock:
             number, self.events = self.events, self.events + 1
             request = read_request(wire.path, wire.json)
@@ -171,6 +186,8 @@ class Tape:
             facts = {"event": number, "conversation": talk.number, "wire": blob}
             answer = self._answer(wire, request, reply, above, facts)
             stored = self._tree.append([prompt, answer])
+            self.last = stored[-1].id
+            self.tokens += (reply.tokens_out or 0) * sampled
             talk.last, self._bodies[number] = number, wire.body
             if base is not None and not any(one.last == base for one in self._conversations):
                 self._bodies.pop(base, None)  # nothing will be packed against it any more
@@ -179,19 +196,37 @@ class Tape:
                 talk.leaf = stored[-1].id
             return TapeEvent(number, stored[-1].id, talk.number, wire)
 
+    def goes_on(self, events: Sequence[TapeEvent]) -> None:
+        """What was said before this run began to be recorded, so that its requests add only what is new."""
+        known: dict[int, _Conversation] = {}
+        for event in events:
+            request = read_request(event.wire.path, event.wire.json)
+            if request.messages is None or not 200 <= event.wire.status < 300:
+                continue
+            reply = read_answer(request.dialect, event.wire.kind, event.wire.answer)
+            whole = _digests(request.messages)
+            if event.conversation not in known:
+                known[event.conversation] = _Conversation(
+                    len(known), self.run.node, opening=_opening(request.messages, whole)
+                )
+            one = known[event.conversation]
+            one.asked = whole
+            one.history = (*whole, *_digests([reply.message])) if reply.message is not None else ()
+        self._conversations = list(known.values())
+
     def end(self, exit_code: int, output: str) -> ProgramRun:
         """Say how the program ended."""
         seconds, text = time.time() - self._began, as_kept(output)
         facts = {"version": VERSION, "id": self.run.id, "exit": exit_code, "seconds": seconds}
+        # Of a draw below its last answer: what it ends with is the end of that path.
+        under = self.last if self._draw else self.run.node
+        ended = NewNode(
+            kind="verdict", parent=under, key=f"run/{self.run.id}/end", text=text, origin="real",
+            cost=Cost(seconds=seconds), extra={"run": facts},
+        )  # fmt: skip
         with self._lock:
-            self._tree.append(
-                [
-                    NewNode(
-                        kind="verdict", parent=self.run.node, key=f"run/{self.run.id}/end", text=text,
-                        origin="real", cost=Cost(seconds=seconds), extra={"run": facts},
-                    )
-                ]
-            )  # fmt: skip
+            (node,) = self._tree.append([ended])
+        self.last = node.id
         return replace(self.run, exit=exit_code, output=text, seconds=seconds)
 
     def _position(self, request: ModelRequest, number: int) -> tuple[_Conversation, NewNode]:

@@ -10,6 +10,7 @@ import typer
 
 from refork.cli.common import AsJson, existing, print_json
 from refork.errors import BadInput
+from refork.visible import visible
 
 app = typer.Typer(
     help="Record a program that asks models, without a change to it, and run it again from its tape.",
@@ -21,9 +22,28 @@ Command = Annotated[
     list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The program, as in a shell, after --.")
 ]
 Folder = Annotated[Path | None, typer.Option("--folder", help="Where the program runs; default: here.")]
+ToServer = Annotated[
+    str | None,
+    typer.Option("--to", help="Ask this OpenAI-compatible server, with its /v1, in place of the providers."),
+]
+RerunTools = Annotated[
+    bool,
+    typer.Option(
+        "--rerun-tools", help="The program's own tools may run once more: files, commands, other servers."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Keep what the program prints, and do not show it.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Beginning of a run's id; default: the last run.")]
 Tape = Annotated[Path, typer.Argument(metavar="TAPE", help="The tree file that holds the run.")]
+
+
+def _allowed(rerun_tools: bool) -> None:
+    """Refuse to run a program again where nobody said that its own tools may."""
+    if not rerun_tools:
+        raise BadInput(
+            "the program would run its own tools once more, and their effects with them",
+            hint="--rerun-tools where that does no harm; else in a container, or in a copy of its folder",
+        )
 
 
 @app.command()
@@ -73,12 +93,7 @@ def record(
 def replay(
     tape: Tape,
     command: Command = None,
-    rerun_tools: Annotated[
-        bool,
-        typer.Option(
-            "--rerun-tools", help="The program's own tools may run once more: files, commands, other servers."
-        ),
-    ] = False,
+    rerun_tools: RerunTools = False,
     run: RunName = None,
     folder: Folder = None,
     quiet: Quiet = False,
@@ -97,11 +112,7 @@ def replay(
     from refork import agents
     from refork.tree import Tree
 
-    if not rerun_tools:
-        raise BadInput(
-            "the program would run its own tools once more, and their effects with them",
-            hint="--rerun-tools where that does no harm; else in a container, or in a copy of its folder",
-        )
+    _allowed(rerun_tools)
     with Tree.open(existing(tape), "r") as tree:
         told = agents.replay(
             tree, agents.find_run(tree, run), command=command, folder=folder, quiet=quiet or as_json
@@ -112,6 +123,78 @@ def replay(
         typer.echo(f"run {told.run}: {told.sentence}", err=True)
     if not told.identical:
         raise typer.Exit(1)
+
+
+@app.command()
+def fork(
+    tape: Tape,
+    step: Annotated[
+        int, typer.Option("--step", help="Number of the exchange at which the run leaves the tape, from 0.")
+    ],
+    change: Annotated[
+        str,
+        typer.Option(
+            "--change",
+            help="answer:TEXT, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME or forbid:TOOL.",
+        ),
+    ],
+    draws: Annotated[int, typer.Option("--draws", help="Runs of the program per arm.")] = 16,
+    succeeds: Annotated[
+        str | None,
+        typer.Option("--succeeds", help="Regular expression that the output has; default: exit status 0."),
+    ] = None,
+    fails: Annotated[
+        str | None, typer.Option("--fails", help="Regular expression that the output must not have.")
+    ] = None,
+    to: ToServer = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Programs that run at the same time.")] = 1,
+    limit: Annotated[float, typer.Option("--limit", help="Seconds until a run is ended.")] = 600.0,
+    rerun_tools: RerunTools = False,
+    run: RunName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a recorded program on from one exchange, with one change and without, and compare how it ends.
+
+    Before the point every answer is the tape's. The change is made there and, where it is one of what is
+    asked, in every request behind it. With answer and again the control keeps the recorded answer, else it
+    asks anew. What was drawn is on the tape, and is not drawn again.
+
+    Example: `refork agent fork tape.db --step 4 --change again --draws 16 --fails 'could not' --rerun-tools`
+    """
+    from refork import agents
+    from refork.cli.cards import effect_card
+    from refork.cli.live import LiveProgress
+    from refork.cli.screen import open_console
+    from refork.forking import compare
+    from refork.tree import Tree
+
+    _allowed(rerun_tools)
+    with Tree.open(existing(tape)) as tree:
+        found = agents.find_run(tree, run)
+        cost = agents.cost_of(tree, found, step, draws)
+        tokens = "" if cost.tokens is None else f", about {cost.tokens:,} tokens"
+        typer.echo(f"run {found.id}: up to {cost.calls:,} calls{tokens} as the recorded run asked", err=True)
+        with LiveProgress() as live:
+            base, other = agents.fork_run(
+                tree,
+                found,
+                step,
+                agents.ProgramChange.parse(change),
+                draws,
+                outcome=agents.Outcome(succeeds, fails),
+                settings=agents.ProgramForkSettings(to, limit_s=limit, jobs=jobs),
+                progress=live,
+            )
+        left = [draw.error for arm in (base, other) for draw in arm.draws if draw.error]
+        if left:
+            typer.echo(
+                f"{len(left)} of {2 * draws} draws are no draws of their arm: {visible(left[0])}", err=True
+            )
+        told = compare(base, other).to_json()
+    if as_json:
+        print_json(told)
+    else:
+        open_console().print(effect_card(told))
 
 
 @app.command("list")
@@ -126,7 +209,6 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
     from refork import agents
     from refork.cli.screen import open_console
     from refork.tree import Tree
-    from refork.visible import visible
 
     with Tree.open(existing(tape), "r") as tree:
         runs = agents.runs_of(tree)
@@ -142,7 +224,10 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
     if not runs:
         typer.echo("no run is on this tape; refork agent record -- COMMAND")
         return
-    table = Table("run", "when", "exit", "exchanges", "conversations", "command", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "when", "exit", "exchanges", "conversations"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("command", overflow="fold")
     for run, count in zip(runs, counted, strict=True):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
         ended = "never ended" if run.exit is None else str(run.exit)

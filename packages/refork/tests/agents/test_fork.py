@@ -1,0 +1,242 @@
+"""Programs forked at an exchange: the tape before it, one thing changed, live behind it, and a control."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from agents import provider as fake
+from refork import agents, compare
+from refork.agents.dialects import answer_with, read_answer
+from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
+from refork.agents.tape import events_of
+from refork.errors import BadChange, BadInput, CannotDo
+from refork.tree import Tree
+
+#: Asks three times; what it says at the end is the last answer.
+AGENT = """
+import json, os, sys, urllib.request as web
+talk = [{"role": "system", "content": "be kind"}]
+tools = [{"type": "function", "function": {"name": "look"}}]
+for turn in range(3):
+    talk.append({"role": "user", "content": "turn %d" % turn})
+    asked = {"model": "m", "messages": talk, "tools": tools, "temperature": 0.5}
+    request = web.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(asked).encode())
+    request.add_header("content-type", "application/json")
+    said = json.load(web.urlopen(request))["choices"][0]["message"]["content"]
+    talk.append({"role": "assistant", "content": said})
+print(said)
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A tape with a run of three exchanges, its provider, and settings that lead there."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving() as (provider, address):
+        run = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
+        assert run.output == "answer 3\n"
+        provider.asked.clear()
+        yield tree, run, provider, ProgramForkSettings(to=address)
+
+
+def texts(arm):
+    return [[step.text for step in trajectory] for trajectory in arm.leaves()]
+
+
+def test_another_answer_with_the_recorded_one_as_control(recorded):
+    tree, run, provider, settings = recorded
+    change = ProgramChange.parse("answer:no: really")
+    base, other = fork_run(tree, run, 1, change, 2, settings=settings, outcome=Outcome(succeeds="answer"))
+    # Two draws of two arms ask for the last answer alone: all before it is the tape's.
+    assert len(provider.asked) == 4
+    said = [
+        [m["content"] for m in asked["messages"] if m["role"] == "assistant"]
+        for _, _, asked in provider.asked
+    ]
+    assert sorted(said) == sorted(2 * [["answer 1", "answer 2"], ["answer 1", "no: really"]])
+    assert [base.values(), other.values()] == [[1.0, 1.0], [1.0, 1.0]]
+    for arm, text in ((base, "answer 2"), (other, "no: really")):
+        for path in texts(arm):
+            assert path[1:4] == ["be kind\nturn 0", "answer 1", ""]
+            assert path[4:7] == ["turn 1", text, "turn 2"]
+            assert path[7].startswith("answer ")
+            assert path[8] == path[7] + "\n"
+    effect = compare(base, other)
+    assert (effect.tokens, effect.seconds > 0) == (4 * 3, True)
+    assert (effect.draws, effect.difference, effect.paired) == (2, 0.0, False)
+    assert list(tree.verify()) == []
+
+
+def test_what_is_drawn_is_not_drawn_again(recorded):
+    tree, run, provider, settings = recorded
+    fork_run(tree, run, 2, ProgramChange("again"), 1, settings=settings)
+    assert len(provider.asked) == 1  # the control keeps the last answer, and nothing comes behind it
+    base, other = fork_run(tree, run, 2, ProgramChange("again"), 3, settings=settings)
+    assert len(provider.asked) == 3
+    assert [len(base.draws), len(other.draws)] == [3, 3]
+    # Another change at the same point has the same control.
+    again, _ = fork_run(tree, run, 2, ProgramChange("answer", "x"), 3, settings=settings)
+    assert again.record.id == base.record.id
+    assert len(provider.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "value"),
+    [
+        ("text:kind=>rude", lambda asked: asked["messages"][0]["content"], "be rude"),
+        ("set:temperature=0", lambda asked: asked["temperature"], 0),
+        ("model:other", lambda asked: asked["model"], "other"),
+        ("forbid:look", lambda asked: asked.get("tools", "none"), "none"),
+    ],
+)
+def test_changed_requests_are_changed_from_there_on(recorded, change, path, value):
+    tree, run, provider, settings = recorded
+    base, other = fork_run(tree, run, 1, ProgramChange.parse(change), 1, settings=settings)
+    assert [draw.end for arm in (base, other) for draw in arm.draws] == ["done", "done"]
+    # Both arms ask twice, for the answer at the point and the one behind it.
+    assert len(provider.asked) == 4
+    assert sorted(path(asked) == value for _, _, asked in provider.asked) == [False, False, True, True]
+
+
+def test_changes_that_change_nothing_or_are_none_are_refused_before_anything_runs(recorded):
+    tree, run, provider, settings = recorded
+    for change in ("text:purple=>green", "forbid:fly", "set:temperature=0.5"):
+        with pytest.raises(BadChange, match="changes nothing"):
+            fork_run(tree, run, 1, ProgramChange.parse(change), 1, settings=settings)
+    for wrong in ("answer:", "text:a", "text:=>b", "set:temperature", "purple:x", ""):
+        with pytest.raises(BadChange, match="no change"):
+            ProgramChange.parse(wrong)
+    for event, draws in ((3, 1), (-1, 1), (1, 0)):
+        with pytest.raises(BadInput):
+            fork_run(tree, run, event, ProgramChange("again"), draws, settings=settings)
+    with pytest.raises(BadInput, match="regular expression"):
+        Outcome(fails="(")
+    assert provider.asked == []
+    assert list(tree.forks()) == []
+
+
+def test_a_draw_that_leaves_the_tape_before_the_point_is_an_error_and_asks_nobody(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    (tmp_path / "agent.py").write_text(AGENT.replace("be kind", "be quick"))
+    base, other = fork_run(tree, run, 1, ProgramChange("again"), 1, settings=settings)
+    for arm in (base, other):
+        assert [draw.end for draw in arm.draws] == ["error"]
+        assert "be quick" in arm.draws[0].error
+        assert arm.values() == [None]
+    assert provider.asked == []
+
+
+def test_a_program_that_takes_too_long_is_ended_and_a_crash_is_an_outcome(recorded, tmp_path):
+    tree, run, _, settings = recorded
+    slow = "\nif 'bad' in said: import time; time.sleep(600)\nsys.exit(said == 'answer 3')"
+    (tmp_path / "agent.py").write_text(AGENT + slow)
+    more = ProgramForkSettings(to=settings.to, limit_s=5.0)
+    base, other = fork_run(tree, run, 2, ProgramChange("answer", "bad"), 1, settings=more)
+    assert [(draw.end, draw.error) for draw in (*base.draws, *other.draws)] == [
+        ("done", None),
+        ("limit", None),
+    ]
+    assert [*base.values(), *other.values()] == [0.0, 0.0]
+
+
+def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    with Tree.open(tmp_path / "tape.db") as tree:
+        with fake.serving([("answer 1", None), (500, {"error": "overloaded"})]) as (_, address):
+            run = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
+        assert run.exit != 0
+        with fake.serving() as (provider, address):
+            settings = ProgramForkSettings(to=address)
+            base, other = fork_run(tree, run, 1, ProgramChange("again"), 2, settings=settings)
+            assert (base.values(), other.values()) == ([0.0, 0.0], [1.0, 1.0])
+            assert len(provider.asked) == 4
+            with pytest.raises(CannotDo, match="cannot be replaced"):
+                fork_run(tree, run, 1, ProgramChange("answer", "x"), 2, settings=settings)
+        # Nobody listens any more: then that is how the program ends, and no draw is lost.
+        third, _ = fork_run(tree, run, 0, ProgramChange("answer", "x"), 1, settings=settings)
+        assert third.values() == [0.0]
+        dead = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
+        assert "ConnectError" in events_of(tree, dead)[0].wire.failed
+        assert agents.replay(tree, dead, quiet=True).identical
+
+
+def test_draws_at_the_same_time_are_the_draws_one_by_one(recorded):
+    tree, run, _, settings = recorded
+    more = ProgramForkSettings(to=settings.to, jobs=4)
+    base, other = fork_run(tree, run, 1, ProgramChange("answer", "no"), 4, settings=more)
+    assert [[draw.draw for draw in arm.draws] for arm in (base, other)] == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert all(path[5] == "no" for path in texts(other))
+    assert list(tree.verify()) == []
+
+
+def test_the_cost_is_told_by_what_the_recorded_run_asked(recorded):
+    tree, run, _, _ = recorded
+    cost = cost_of(tree, run, 1, 8)
+    assert (cost.calls, cost.tokens) == (32, 320)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("end", fake.MADE)
+def test_an_answer_can_be_replaced_in_every_dialect(end, stream):
+    name = {"enerateContent": "gemini", "/api/chat": "ollama"}.get(end) or end.split("/")[1]
+    whole, pieces = fake.MADE[end]("it is", fake.CALL)
+    kind = (
+        "application/json"
+        if not stream
+        else "application/x-ndjson"
+        if name == "ollama"
+        else "text/event-stream"
+    )
+    body = b"".join(pieces) if stream else json.dumps(whole).encode()
+    made = b"".join(answer_with(name, kind, body, "no, wait"))
+    read = read_answer(name, kind, made)
+    assert (read.text, read.finish) == ("no, wait", "stop")
+    assert "tool_calls" not in read.message
+    assert (b"data:" in made) == (b"data:" in body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_replaced_answers_are_read_by_the_packages_of_their_providers(stream):
+    anthropic, openai = pytest.importorskip("anthropic"), pytest.importorskip("openai")
+    made = {}
+    for end, make in (("chat", fake.chat), ("responses", fake.responses), ("messages", fake.messages)):
+        whole, pieces = make("it is", fake.CALL)
+        kind = "text/event-stream" if stream else "application/json"
+        body = b"".join(pieces) if stream else json.dumps(whole).encode()
+        made[end] = (kind, b"".join(answer_with(end, kind, body, "no, wait")))
+
+    async def provider(scope, receive, send):
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        kind, body = next(one for end, one in made.items() if end in scope["path"])
+        headers = [(b"content-type", kind.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    from refork.serve.local import http_server, running
+
+    server = http_server(lambda: provider, head_s=60.0, connections=64, drain_s=1, level="critical")
+    talk = [{"role": "user", "content": "hi"}]
+    with (
+        running(server, "127.0.0.1", 0, "") as address,
+        openai.OpenAI(base_url=address, api_key="x") as client,
+        anthropic.Anthropic(base_url=address, api_key="x") as other,
+    ):
+        if stream:
+            with client.chat.completions.stream(model="m", messages=talk) as events:
+                chat = events.get_final_completion().choices[0].message.content
+            with client.responses.stream(model="m", input="hi") as events:
+                response = events.get_final_response().output_text
+            with other.messages.stream(model="m", max_tokens=9, messages=talk) as events:
+                message = events.get_final_message().content[0].text
+        else:
+            chat = client.chat.completions.create(model="m", messages=talk).choices[0].message.content
+            response = client.responses.create(model="m", input="hi").output_text
+            message = other.messages.create(model="m", max_tokens=9, messages=talk).content[0].text
+    assert [chat, response, message] == ["no, wait"] * 3
