@@ -168,7 +168,7 @@ class Tape:
         self.run = replace(run, node=root.id)
 
     def add(self, wire: Wire, *, sampled: bool = True) -> TapeEvent:
-        """Put an exchange on the tape; it is durable when this returns. ``sampled``: a model answered it now."""
+        """Put an exchange on the tape, durably. ``sampled``: a model answered it now."""
         with self._lock:
             number, self.events = self.events, self.events + 1
             request = read_request(wire.path, wire.json)
