@@ -288,6 +288,38 @@ def test_a_program_of_the_openai_package_is_recorded_and_replayed(tmp_path, agen
         assert len(provider.asked) == 2
 
 
+GRAPH = """
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    @tool
+    def look(at: str) -> str:
+        "Look at a thing."
+        return "wood"
+
+    agent = create_agent(ChatOpenAI(model="m"), [look], system_prompt="be brief")
+    for mode, part in agent.stream({"messages": [("user", "where?")]}, stream_mode=["messages", "values"]):
+        pass
+    print(part["messages"][-1].content)
+"""
+
+
+def test_a_langgraph_agent_is_recorded_as_it_is_and_replayed(tmp_path):
+    pytest.importorskip("langchain_openai")
+    (tmp_path / "graph.py").write_text(textwrap.dedent(GRAPH))
+    with Tree.open(tmp_path / "tape.db") as tree:
+        with fake.serving([("I look", fake.CALL), ("a door", None)]) as (provider, url):
+            run = agents.record(tree, [sys.executable, "graph.py"], to=url, folder=tmp_path, quiet=True)
+        assert run.output == "a door\n"
+        assert [asked["stream"] for _, _, asked in provider.asked] == [True, True]
+        assert agents.counts(tree, run)["conversations"] == 1
+        last = tree.path(events_of(tree, run)[1].node).steps
+        assert [step.text for step in last[1:]] == ["be brief\nwhere?", "I look", "wood", "a door"]
+        # The tool has run once more, and nobody was asked.
+        assert agents.replay(tree, run, quiet=True).identical
+
+
 def test_a_program_that_asks_nobody_is_told_how(tmp_path):
     with Tree.open(tmp_path / "tape.db") as tree:
         with pytest.raises(CannotDo, match="asked no model that we could see") as told:
