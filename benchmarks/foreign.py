@@ -29,6 +29,7 @@ from parts.foreign_cliff import cliff
 from parts.foreign_credit import credit
 from parts.foreign_recovery import recovery
 from parts.foreign_route import route
+from parts.foreign_tokens import WORLDS, tokens
 from refork.types import Json
 
 
@@ -43,10 +44,19 @@ class Size:
     episodes: int
     lost: int
     repeats: int
+    questions: int
+    traces: int
+    datasets: tuple[str, ...]
 
 
-FULL = Size(share=1.0, groups=4, draws=64, runs=100, episodes=100, lost=4, repeats=12)
-QUICK = Size(share=0.3, groups=2, draws=32, runs=60, episodes=50, lost=3, repeats=6)
+FULL = Size(
+    share=1.0, groups=4, draws=128, runs=100, episodes=100, lost=4, repeats=8, questions=64, traces=16,
+    datasets=tuple(WORLDS),
+)  # fmt: skip
+QUICK = Size(
+    share=0.3, groups=2, draws=32, runs=60, episodes=50, lost=3, repeats=6, questions=24, traces=6,
+    datasets=("chain_sum",),
+)  # fmt: skip
 
 
 def show(name: str, found: Json) -> None:
@@ -86,6 +96,10 @@ def main() -> None:
             show(name, found)
         print(f"  {time.process_time() - spent:.0f} s of the processor so far", flush=True)
     told["route"] = route(boards, size.repeats)
+    told["tokens"] = tokens(size.questions, size.traces, size.datasets)
+    print("cliff tokens of a tiny model")
+    for name, found in told["tokens"].items():
+        show(name, found)
     print(f"{time.monotonic() - started:.0f} s, {time.process_time() - spent:.0f} s of the processor")
     print(json.dumps(told))
 

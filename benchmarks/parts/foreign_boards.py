@@ -162,8 +162,13 @@ def shortest(board: Board, most: int = 4000) -> dict[int, int]:
     distance = {state: 0 for state in found if board.won(state)}
     ring = list(distance)
     while ring:
-        ring = [s for place in ring for s in back.get(place, ()) if distance.setdefault(s, -1) == -1 and
-                distance.__setitem__(s, distance[place] + 1) is None]  # fmt: skip
+        further = []
+        for place in ring:
+            for state in back.get(place, ()):
+                if state not in distance:
+                    distance[state] = distance[place] + 1
+                    further.append(state)
+        ring = further
     return distance
 
 
@@ -403,7 +408,9 @@ def tabled(env: str, count: int, seed: int, turns: int) -> list[Board]:
     return [Tabled(world, task, turns) for task in world.tasks("train", count, seed)]
 
 
-def played(spec: str, expert: Callable[[Played, int], int], count: int, seed: int, slack: float) -> list[Board]:
+def played(
+    spec: str, expert: Callable[[Played, int], int], count: int, seed: int, slack: float
+) -> list[Board]:
     """Boards of an adapter's world; the turns are a multiple of what the expert takes alone, and one more."""
     world: Any = open_world(spec)
     boards: list[Board] = []
@@ -441,12 +448,12 @@ PLACES = (
     Place(
         "lava",
         lambda n, s: played("minigrid:MiniGrid-LavaCrossingS9N1-v0?turns=200", by_distance, n, s, 1.3),
-        0.25, 10, "minigrid",
+        0.25, 8, "minigrid",
     ),
     Place(
         "babyai",
         lambda n, s: played("minigrid:BabyAI-PickupLoc-v0?turns=200", by_bot, n, s, 1.5),
-        0.4, 16, "minigrid",
+        0.4, 12, "minigrid",
     ),
     Place(
         "textworld",

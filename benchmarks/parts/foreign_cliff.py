@@ -27,7 +27,9 @@ def outcomes(policy: Policy, state: int, turn: int, rng: random.Random) -> np.nd
     return np.array([fork_once(policy, state, turn, rng) for _ in range(DRAWS)], dtype=np.float64)
 
 
-def curve_of(policy: Policy, places: Sequence[tuple[int, int]], chances: Sequence[float], rng: random.Random) -> Curve:
+def curve_of(
+    policy: Policy, places: Sequence[tuple[int, int]], chances: Sequence[float], rng: random.Random
+) -> Curve:
     """The potential along a lost run, each value by draws of its own."""
     drawn = np.array([outcomes(policy, state, turn, rng) for state, turn in places])
     differences = drawn[:-1] - drawn[1:]
@@ -99,7 +101,12 @@ def cliff(boards: Sequence[Board], error: float, runs: int) -> Json:
             continue
         # One value a task, so that a task with many falls counts once.
         kept, gone = (
-            np.array([np.mean([count(one, side)[0] / DRAWS for one in chosen if one["task"] == task]) for task in tasks])
+            np.array(
+                [
+                    np.mean([count(one, side)[0] / DRAWS for one in chosen if one["task"] == task])
+                    for task in tasks
+                ]
+            )
             for side in ("after", "before")
         )
         gain = paired_t(kept, gone).interval

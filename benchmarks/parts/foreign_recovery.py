@@ -31,9 +31,7 @@ def recorded(board: Board, error: float, count: int, rng: random.Random) -> list
     policy, traces = Policy(board, error), []
     for number in range(count):
         steps, won = rollout(policy, rng)
-        made = tuple(
-            Step(board.text(s), board.actions(s)[a], recorded=str(s)) for s, a in steps
-        )
+        made = tuple(Step(board.text(s), board.actions(s)[a], recorded=str(s)) for s, a in steps)
         traces.append(Trace(f"run {number}", made, None, float(won)))
     return traces
 
@@ -56,7 +54,9 @@ def table(
     return counts
 
 
-def watched(board: Board, student: dict[int, dict[str, int]], push: float, episodes: int, rng: random.Random) -> float:
+def watched(
+    board: Board, student: dict[int, dict[str, int]], push: float, episodes: int, rng: random.Random
+) -> float:
     """Share of episodes that the student wins while it is pushed."""
     wins = 0
     for _ in range(episodes):

@@ -68,7 +68,10 @@ def scanned(policy: LocalPolicy, spec: str, tasks: int, traces: int) -> Json:
         chosen = world.tasks("held-out", tasks, 42)
         groups = grow(tree, policy, world, chosen, draws=4, settings=settings, seed=42, tasks_at_once=tasks)
         right = [v for group in groups for v in group.values() if v is not None]
-        found = [token_potential(end, policy, 64, world=world, seed=1) for end in choose_traces(tree, "wrong")[:traces]]
+        found = [
+            token_potential(end, policy, 64, world=world, seed=1)
+            for end in choose_traces(tree, "wrong")[:traces]
+        ]
         named = [one for trace in found for one in nominate(trace)]
         cliffs = verify(named, policy, 64, world=world, seed=2)
         real = [one.nominee for one in cliffs if one.real]
