@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +74,7 @@ def main() -> None:
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
     started, spent = time.monotonic(), time.process_time()
-    boards: dict[str, list[Board]] = {}
+    boards: dict[str, Sequence[Board]] = {}
     missing = []
     for place in PLACES:
         made = place.boards(size.share, options.seed)

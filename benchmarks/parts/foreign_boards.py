@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from refork.errors import CannotDo
-from refork.types import Json
 from refork.worlds.base import Episode, Observation, Task
 from refork.worlds.open import open_world
 
@@ -95,10 +94,12 @@ class Played:
             self.notes[f"plan {state}"] = self.live.plan()
 
     def actions(self, state: int) -> tuple[str, ...]:
+        """What can be done there."""
         told = self.seen[state][-1].info.get("commands")
         return tuple(told) if told is not None else tuple(self.world.actions)
 
     def step(self, state: int, action: int) -> Step:
+        """Where an action leads."""
         if (state, action) not in self.taken:
             self._go(state)
             assert self.live is not None
@@ -127,15 +128,18 @@ class Played:
         self.at = state
 
     def won(self, state: int) -> bool | None:
+        """Whether the task is solved there; None where it goes on."""
         last = self.seen[state][-1]
         return (last.reward or 0.0) >= 1.0 if last.done else None
 
     def advice(self, state: int) -> int:
+        """The expert's action."""
         if state not in self.advised:
             self.advised[state] = self.expert(self, state)
         return self.advised[state]
 
     def text(self, state: int) -> str:
+        """What is seen there."""
         return self.seen[state][-1].text.removeprefix("nothing happens ; ")
 
 
@@ -248,20 +252,50 @@ class Tabled:
         env.close()
 
     def actions(self, state: int) -> tuple[str, ...]:
+        """What can be done there."""
         return tuple(self.names)
 
     def step(self, state: int, action: int) -> Step:
+        """Where an action leads."""
         return self.table[state][action]
 
     def won(self, state: int) -> bool | None:
+        """Whether the task is solved there; None where it goes on."""
         return state == self.win if state in (self.win, self.lose) else None
 
     def advice(self, state: int) -> int:
+        """The expert's action."""
         # Equal ways differ by rounding; the first of them is the expert's.
         return int(np.argmax(self.best[state] > self.best[state].max() - 1e-9))
 
     def text(self, state: int) -> str:
+        """What is seen there."""
         return self.texts[state]
+
+
+def agree(board: Tabled, steps: int) -> None:
+    """Play through the adapter at random and see that every answer is one that the table allows.
+
+    Raises:
+        CannotDo: an answer is none of them.
+    """
+    rng = random.Random(7)
+    episode, state = board.world.start(board.task, 7), 0
+    for turn in range(steps):
+        action = rng.randrange(len(board.names))
+        seen = episode.step(board.names[action])
+        places = [place for _, place in board.step(state, action)]
+        # An episode ends at its goal, in a hole, or because its turns ran out.
+        fits = seen.text in {board.texts[place] for place in places} or (
+            seen.done and any(board.won(place) is not None for place in places)
+        )
+        if not fits:
+            raise CannotDo(f"the table does not know this answer: {seen.text!r}", where=board.world.name)
+        if seen.done:
+            episode, state = board.world.start(board.task, 7 + turn), 0
+        else:
+            state = next(place for place in places if board.texts[place] == seen.text)
+    episode.close()
 
 
 # -- policies, rollouts and forks -------------------------------------------------------------------
@@ -269,7 +303,7 @@ class Tabled:
 
 @dataclass
 class Policy:
-    """The expert that errs: with chance ``error`` another action, all others equally likely; 1: any action."""
+    """The expert that errs: with chance ``error`` another action, all others equally likely; 1: any one."""
 
     board: Board
     error: float
@@ -351,7 +385,7 @@ class Truth:
         return self.values[state, turn]
 
     def advantage(self, state: int, action: int, turn: int) -> float:
-        """Q - V: without chance the value behind less the value before, else forks that begin with the action."""
+        """Q - V: without chance the value behind less that before, else by forks that begin so."""
         step = self.policy.board.step(state, action)
         if len(step) == 1:
             return self.value(step[0][1], turn + 1) - self.value(state, turn)
@@ -396,16 +430,18 @@ def frozen_maps(count: int, seed: int, side: int = 5) -> Iterator[str]:
         yield f"desc={json.dumps(rows, separators=(',', ':'))}"
 
 
-def tabled(env: str, count: int, seed: int, turns: int) -> list[Board]:
+def tabled(env: str, count: int, seed: int, turns: int) -> list[Tabled]:
     """Boards of a toy-text environment: FrozenLake has a random map a task, the others a random start."""
-    boards: list[Board] = []
+    boards: list[Tabled] = []
     if env == "FrozenLake":
         for options in frozen_maps(count, seed):
             world: Any = open_world(f"gymnasium:FrozenLake-v1?{options}&turns={turns}")
             boards.append(Tabled(world, world.tasks("train", 1)[0], turns))
-        return boards
-    world = open_world(f"gymnasium:{env}?turns={turns}")
-    return [Tabled(world, task, turns) for task in world.tasks("train", count, seed)]
+    else:
+        world = open_world(f"gymnasium:{env}?turns={turns}")
+        boards = [Tabled(world, task, turns) for task in world.tasks("train", count, seed)]
+    agree(boards[0], 10 * turns)
+    return boards
 
 
 def played(
@@ -431,14 +467,14 @@ class Place:
     """One environment: how its boards are made, the rate of errors, and what it needs."""
 
     name: str
-    make: Callable[[int, int], list[Board]]
+    make: Callable[[int, int], Sequence[Board]]
     error: float
     tasks: int
     package: str = "gymnasium"
 
-    def boards(self, share: float, seed: int) -> list[Board]:
+    def boards(self, share: float, seed: int) -> Sequence[Board]:
         """A share of its tasks, at least four, of a seed; none where the package is missing."""
-        return self.make(max(4, round(share * self.tasks)), seed) if needs(self.package) else []
+        return self.make(max(4, round(share * self.tasks)), seed) if needs(self.package) else ()
 
 
 #: The rates of errors were chosen on the tasks of seed 1: about half of the episodes succeed.

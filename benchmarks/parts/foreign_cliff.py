@@ -18,7 +18,7 @@ from refork.types import Json
 from refork_methods.cliff.curve import Curve
 from refork_methods.cliff.detect import screen, survivors
 
-#: Continuations a value; the fall, measured with four times as many fresh ones, from which an error is costly.
+#: Continuations a value; the fall, by four times as many fresh ones, from which an error is costly.
 DRAWS, COSTLY = 64, 0.25
 
 
@@ -85,13 +85,14 @@ def cliff(boards: Sequence[Board], error: float, runs: int) -> Json:
         one["costly"] = fall > COSTLY
     costly = [one for one in errors if one["costly"]]
     hits = sum(bool(one["error"]) for one in cliffs)
+    found = sum(bool(one.get("costly")) for one in cliffs)
     told: Json = {
         "runs_turns": len(turns), "errors": len(errors), "nominated": len(named), "cliffs": len(cliffs),
         "errors_share": round(len(errors) / len(turns), 4),
         "precision": round(hits / len(cliffs), 4) if cliffs else None,
         "recall": round(hits / len(errors), 4) if errors else None,
         "costly": len(costly),
-        "recall_costly": round(sum(bool(one.get("costly")) for one in cliffs) / len(costly), 4) if costly else None,
+        "recall_costly": round(found / len(costly), 4) if costly else None,
     }  # fmt: skip
     others = [one for one in turns if not one["nominated"]]
     control = random.Random("control").sample(others, min(len(others), max(2 * len(cliffs), 2)))

@@ -20,8 +20,7 @@ from refork.types import Json
 Float64 = NDArray[np.float64]
 #: Sides and the settings that stand for each: a peer at the better of its two, as in graph_credit.
 SIDES = credit_truth.SIDES
-ESTIMATORS = ("TRL, scaled by group", "TRL, not scaled", "GiGPO as published, std", "GiGPO as published, mean",
-              "ours: g2po, std")  # fmt: skip
+ESTIMATORS = tuple(name for names in SIDES.values() for name in names)
 
 
 def recorded(

@@ -1,4 +1,4 @@
-"""Students that imitate an expert on foreign boards: its flawless paths, a dose of recoveries, recovered runs.
+"""Students that imitate an expert on foreign boards: flawless paths, a dose of recoveries, erring runs.
 
 ``golden``: the expert's own runs without an error. ``dose``: the same, one trace in ten replaced by a run of
 the expert with errors that went back and won. ``whole``: such runs and all others with errors that won;

@@ -1,7 +1,7 @@
-"""Routers over workers on tasks of several foreign environments: specialists, and workers of which one is best.
+"""Routers over workers on tasks of several foreign environments: specialists, and a pool with one best.
 
-What the router reads is the task's own prompt and what is seen first, as counts of their words. A specialist is the scripted expert of
-some environments, and knows nothing of the others, where it acts at random.
+What the router reads is the task's own prompt and what is seen first, as counts of their words. A specialist
+is the scripted expert of some environments, and knows nothing of the others, where it acts at random.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def route(boards: Mapping[str, Sequence[Board]], repeats: int) -> Json:
             "tasks": len(tasks), "held_out": verdict.tasks, "router": round(verdict.router, 4),
             "single": round(verdict.single, 4), "gain": round(verdict.difference.estimate, 4),
             "gain_low": round(verdict.difference.low, 4), "gain_high": round(verdict.difference.high, 4),
-            "wins": int(verdict.outcome == "wins"), "constant": int(made.constant), "sentence": verdict.sentence,
+            "wins": int(verdict.outcome == "wins"), "constant": int(made.constant),
+            "sentence": verdict.sentence,
         }  # fmt: skip
     return told
