@@ -2,7 +2,8 @@
 
 ``golden``: the expert's own runs without an error. ``dose``: the same, one trace in ten replaced by a run of
 the expert with errors that went back and won. ``whole``: such runs and all others with errors that won;
-``cleaned``: those, their detours cut out. All sets have equally many decisions. The student is a table: in a
+``cleaned``: those, their detours cut out; ``masked``: those without the decisions that were errors, which
+a loss mask over a trace does. All sets have equally many decisions. The student is a table: in a
 state that its set holds it acts as the set does, elsewhere at random. It is watched while it is pushed: with
 a small chance a turn does something else, so that it leaves its path.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,16 +56,26 @@ def table(
     return counts
 
 
+def masked(board: Board, trace: Trace) -> Trace:
+    """A run without the decisions that the expert would not have made."""
+
+    def right(step: Step) -> bool:
+        state = int(step.recorded or 0)
+        return step.action == board.actions(state)[board.advice(state)]
+
+    return replace(trace, steps=tuple(filter(right, trace.steps)))
+
+
 def watched(
-    board: Board, student: dict[int, dict[str, int]], push: float, episodes: int, rng: random.Random
+    board: Board, student: dict[int, dict[str, int]] | None, push: float, episodes: int, rng: random.Random
 ) -> float:
-    """Share of episodes that the student wins while it is pushed."""
+    """Share of episodes that the student (None: the expert) wins while it is pushed."""
     wins = 0
     for _ in range(episodes):
         state = 0
         for _ in range(PATIENCE * board.turns):
             names = board.actions(state)
-            row = student.get(state)
+            row = {names[board.advice(state)]: 1} if student is None else student.get(state)
             if row is None or rng.random() < push:
                 action = rng.randrange(len(names))
             else:
@@ -77,9 +89,9 @@ def watched(
 
 
 def recovery(boards: Sequence[Board], runs: int, episodes: int) -> Json:
-    """Success of the four students, pushed and not, and paired differences over tasks."""
-    arms = ("golden", "dose", "cleaned", "whole")
-    found: dict[str, list[float]] = {name: [] for name in (*arms, "golden_still", "whole_still")}
+    """Success of the five students, pushed and not, and paired differences over tasks."""
+    arms = ("golden", "dose", "cleaned", "whole", "masked")
+    found: dict[str, list[float]] = {name: [] for name in (*arms, "golden_still", "whole_still", "expert")}
     for number, board in enumerate(boards):
         rng = random.Random(f"recovery {number}")
         golden = successful(recorded(board, 0.0, runs, rng), 1.0)
@@ -92,7 +104,10 @@ def recovery(boards: Sequence[Board], runs: int, episodes: int) -> Json:
             "dose": (golden, back),
             "cleaned": (build_distillation_set(erring, key=recorded_key, keep_recoveries=False), []),
             "whole": (build_distillation_set(erring, key=recorded_key), []),
+            "masked": ([masked(board, trace) for trace in erring], []),
         }
+        # What no student can mend: the expert itself, which knows the way from everywhere, is pushed as well.
+        found["expert"].append(watched(board, None, PUSH, episodes, random.Random(f"push {number}")))
         for name, (made, dose) in sets.items():
             student = table(made, random.Random(f"set {number}"), dose)
             found[name].append(watched(board, student, PUSH, episodes, random.Random(f"push {number}")))
@@ -102,8 +117,8 @@ def recovery(boards: Sequence[Board], runs: int, episodes: int) -> Json:
     values = {name: np.array(of) for name, of in found.items()}
     told: Json = {"tasks": len(values["golden"])}
     told |= {name: round(float(of.mean()), 4) for name, of in values.items()}
-    for name, base in (("dose", "golden"), ("whole", "golden"), ("cleaned", "golden")):
-        gain = paired_t(values[base], values[name]).interval
+    for name in arms[1:]:
+        gain = paired_t(values["golden"], values[name]).interval
         told[f"{name}_gain"] = round(gain.estimate, 4)
         told[f"{name}_low"], told[f"{name}_high"] = round(gain.low, 4), round(gain.high, 4)
     return told
