@@ -132,6 +132,10 @@ def test_the_distribution_is_found_under_any_name(monkeypatch):
     assert extra_packages("web") == ["here>=2,<3"]
     assert install_command("web") == "pip install 'here>=2,<3'"
     assert MissingExtra("here", "web").hint == "pip install 'here>=2,<3'"
+    # Another copy further down the path is not the one that runs.
+    shadowed = owned("refork.worlds", "more.worlds", 'old>=1; extra == "shop"')
+    monkeypatch.setattr(errors, "distributions", lambda: [*known, shadowed])
+    assert extra_packages("shop") == ["there>=1"]
 
 
 def test_a_source_tree_that_nobody_installed_names_the_extra(monkeypatch):

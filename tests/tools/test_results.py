@@ -80,14 +80,20 @@ def test_a_page_out_of_date_and_a_stray_benchmark_are_noticed(tmp_path, monkeypa
         "ROOT": tmp_path,
         "BENCHMARKS": tmp_path / "benchmarks",
         "PAGE": tmp_path / "results.md",
-        "QUOTING": tmp_path / "papers.md",
+        "QUOTING": tmp_path / "docs",
     }.items():
         monkeypatch.setattr(results, name, value)
     monkeypatch.setattr(results, "STORED", tmp_path / "stored")
-    (tmp_path / "papers.md").write_text('[7](results.md#store "open_ms")')
+    (tmp_path / "docs/methods").mkdir(parents=True)
+    (tmp_path / "docs/papers.md").write_text('[7](results.md#store "open_ms")')
+    (tmp_path / "docs/methods/page.md").write_text('[7](../results.md#store "open_ms")')
+    (tmp_path / "docs/plain.md").write_text("[results](results.md#store)\r\n")
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
     assert results.main() == 1
-    assert "papers.md is not what" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "docs/papers.md is not what" in told
+    assert "docs/methods/page.md is not what" in told
+    assert "plain.md" not in told
     monkeypatch.setattr(sys, "argv", ["results.py"])
     assert results.main() == 0
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
@@ -101,6 +107,9 @@ def test_quoted_figures_are_the_stored_ones():
     stored = {"store": record({"open_ms": 120.0})}
     assert results.quote('opens in [7](results.md#store "open_ms") ms', stored) == (
         'opens in [120](results.md#store "open_ms") ms'
+    )
+    assert results.quote('[7](../results.md#store "open_ms")', stored) == (
+        '[120](../results.md#store "open_ms")'
     )
     assert "[not run yet](" in results.quote('[7](results.md#store "open_ms")', {})
     with pytest.raises(ValueError, match="store claims no 'speed'"):

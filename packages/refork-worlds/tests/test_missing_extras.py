@@ -16,6 +16,7 @@ from refork.worlds import open_world
         ("minigrid:BabyAI-GoToLocal-v0", "minigrid"),
         ("textarena:TowerOfHanoi-v0", "textarena"),
         ("scienceworld:boil", "scienceworld"),
+        ("textworld:custom", "textworld"),
     ],
 )
 def test_the_extra_is_named(monkeypatch, spec, package):

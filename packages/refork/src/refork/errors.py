@@ -135,9 +135,10 @@ def extra_packages(extra: str) -> list[str]:
         For instance ``["playwright>=1.50"]``; empty where the package runs without being installed.
     """
     package = __name__.partition(".")[0]
+    # The first on the path is the one that is imported, so it comes last here.
     owners = {
         found.name: found
-        for found in distributions()
+        for found in reversed(list(distributions()))
         for point in found.entry_points
         if point.group.startswith(f"{package}.")
         or (point.group == "console_scripts" and point.module.partition(".")[0] == package)
