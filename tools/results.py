@@ -1,6 +1,6 @@
 """Benchmarks to documentation: run them, keep their figures, write docs/results.md. No number is typed.
 
-The figures that docs/papers.md quotes are written there as well.
+The figures that other pages quote (docs/papers.md, docs/real-logs.md) are written there as well.
 
 Each benchmark prints one JSON object as its last line. ``--run`` stores it in benchmarks/results/ with a
 description of the machine; the page is made from what is stored. benchmarks/claims/ says what each
@@ -27,8 +27,8 @@ BENCHMARKS = ROOT / "benchmarks"
 CLAIMS = BENCHMARKS / "claims"
 STORED = BENCHMARKS / "results"
 PAGE = ROOT / "docs/results.md"
-#: A page that quotes figures; the title of each link to the page of results is the figure's key.
-QUOTING = ROOT / "docs/papers.md"
+#: Pages that quote figures; the title of each link to the page of results is the figure's key.
+QUOTING = (ROOT / "docs/papers.md", ROOT / "docs/real-logs.md")
 QUOTED = re.compile(r'\[[^\[\]]*\](\(results\.md#([a-z0-9-]+) "([^"]+)"\))')
 
 
@@ -247,7 +247,7 @@ def main() -> int:
         if not args.only or entry.name in args.only:
             run(entry, args.quick)
     stored = read_stored()
-    pages = {PAGE: render(stored), QUOTING: quote(QUOTING.read_text(), stored)}
+    pages = {PAGE: render(stored)} | {page: quote(page.read_text(), stored) for page in QUOTING}
     if args.check:
         stale = [path for path, page in pages.items() if not path.exists() or path.read_text() != page]
         for path in stale:

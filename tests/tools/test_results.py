@@ -80,14 +80,17 @@ def test_a_page_out_of_date_and_a_stray_benchmark_are_noticed(tmp_path, monkeypa
         "ROOT": tmp_path,
         "BENCHMARKS": tmp_path / "benchmarks",
         "PAGE": tmp_path / "results.md",
-        "QUOTING": tmp_path / "papers.md",
+        "QUOTING": (tmp_path / "papers.md", tmp_path / "other.md"),
     }.items():
         monkeypatch.setattr(results, name, value)
     monkeypatch.setattr(results, "STORED", tmp_path / "stored")
     (tmp_path / "papers.md").write_text('[7](results.md#store "open_ms")')
+    (tmp_path / "other.md").write_text('[8](results.md#store "open_ms")')
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
     assert results.main() == 1
-    assert "papers.md is not what" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "papers.md is not what" in said
+    assert "other.md is not what" in said
     monkeypatch.setattr(sys, "argv", ["results.py"])
     assert results.main() == 0
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
