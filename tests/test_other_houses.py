@@ -287,9 +287,7 @@ def test_a_format(house, tmp_path):
     assert reader_for(file).name == "lines"  # two fit; the one that declares no place comes first
     names_ = [one.name for one in readers()]
     # After the formats with a mark of their own, before the general ones; what cannot be loaded is left out.
-    assert (
-        names_.index("mini-swe-agent") + 1 == names_.index("lines") == names_.index("openai-preference") - 1
-    )
+    assert names_.index("tau-bench") + 1 == names_.index("lines") == names_.index("openai-preference") - 1
     assert names_[-1] == "late"
     assert not {"seven", "gone"} & set(names_)
     assert "lines" in [one.name for one in writers()]
@@ -338,7 +336,7 @@ def test_a_format_that_is_only_read(house):
 def test_formats_are_called_as_they_are_registered():
     assert {one.name for one in (*readers(), *writers())} == set(names("formats"))
     assert " ".join(one.name for one in readers()) == (
-        "native inspect swe-agent mini-swe-agent openai-preference art skyrl verl trl parquet otlp "
+        "native inspect swe-agent mini-swe-agent tau-bench openai-preference art skyrl verl trl parquet otlp "
         "openai-agents langsmith llm agentworldbench atif verifiers openai-chat androidworld osworld"
     )
 

@@ -197,6 +197,7 @@ _MADE: dict[str, Callable[[], list[bytes]]] = {
     ],
     "swe-agent": lambda: [_lines(SWE)],
     "mini-swe-agent": lambda: [_fixture(f"mini-{name}.traj.json") for name in ("tools", "text", "responses")],
+    "tau-bench": lambda: [_fixture("tau-bench.json")],
     "openai-preference": lambda: [_lines(PAIR)],
     "art": lambda: [_fixture("art.jsonl"), _fixture("art-logged.jsonl"), _fixture("art.parquet")],
     "skyrl": lambda: [_fixture("skyrl-dump.jsonl"), _lines(SKYRL)],

@@ -39,3 +39,30 @@ def test_a_file_is_written_whole_beside_what_another_writes(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_whole(file, "\ud800")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.json", "a.json.part"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (b"SQLite format 3\0\xf8", "a database, as trees are"),
+        (b"PK\x03\x04\x89", "an archive, as logs of inspect_ai are"),
+        (b"PAR1\xff", "a Parquet file"),
+        (b"\x1f\x8b", "packed by gzip"),
+        (b'{\n "trajectory": []\n}', "one JSON document, not a JSON object a line"),
+        (b'[{"a": 1}]', "this line is not a JSON object"),
+    ],
+)
+def test_a_file_of_another_tool_is_named_and_what_reads_it(tmp_path, begin, what):
+    file = tmp_path / "log"
+    file.write_bytes(begin)
+    with pytest.raises(BadInput, match=what) as found, file.open(encoding="utf-8") as lines:
+        list(json_objects(lines, str(file)))
+    assert found.value.hint
+    # A later line that ends too soon is a damaged line, whatever stands before it.
+    with pytest.raises(BadInput, match="this line is not JSON"):
+        list(json_objects(["{}", "{"], "log"))
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfx")
+    assert read_utf8(tmp_path / "a") == "x"

@@ -75,8 +75,15 @@ def test_the_digest_follows_every_setting(file):
 def test_a_folder_resumes_only_with_its_own_recipe(tmp_path, file):
     assert open_folder(tmp_path / "run", read(file)) is False
     assert open_folder(tmp_path / "run", read(file)) is True
+    (tmp_path / "run/tree.db").write_bytes(b"")
     with pytest.raises(Mismatch, match=r"tasks.count \(was 3, now 9\)"):
         open_folder(tmp_path / "run", read(file, "tasks.count=9"))
+
+
+def test_a_run_that_was_refused_before_it_made_anything_leaves_its_folder_free(tmp_path, file):
+    open_folder(tmp_path / "run", read(file))
+    assert open_folder(tmp_path / "run", read(file, "tasks.count=9")) is False
+    assert open_folder(tmp_path / "run", read(file, "tasks.count=9")) is True
 
 
 def test_a_plan_says_what_it_would_do(file):

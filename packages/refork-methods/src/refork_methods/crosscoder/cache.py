@@ -121,7 +121,11 @@ def cache_tree(
     same_tokenizer(a.card.tokenizer, b.card.tokenizer, "cache")
     nodes = [node for node in tree.walk() if node.kind == "action" and node.length]
     if tree.uri is None or not nodes:
-        raise BadInput("there is no recorded action with token ids to read", where="cache")
+        raise BadInput(
+            "there is no recorded action with token ids to read",
+            where="cache",
+            hint="a log gets them by `refork tree import NEW.db LOG --policy POLICY`",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     return _record(tree, nodes, (a, b), layers, folder, which=which, dtype=dtype, progress=progress)
 

@@ -202,7 +202,7 @@ def read_facts(out: Path) -> Json:
         facts: Json = json.loads((out / RUN).read_text(encoding="utf-8"))
         if facts["format"] == FORMAT and isinstance(facts["plan"], dict):
             return facts
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise BadInput("this is not the folder of a run", where=str(out), hint="refork evolve run") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput("this file does not describe a run", where=str(out / RUN)) from error

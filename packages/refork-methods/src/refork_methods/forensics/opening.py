@@ -52,8 +52,8 @@ def grader_of(case: Case, pattern: str | None) -> Judge:
         raise BadInput(
             f"the case's rollouts are graded by {wanted.name!r} {wanted.config or ''}".rstrip(),
             where=case.incident.name,
-            hint="--target-regex with the case's own pattern (grader 'match'), or call "
-            "refork_methods.forensics.run from Python with your grader",
+            hint="--target-regex with the pattern that the case's file names: target = { grader = "
+            '"match", grader_config = { pattern = "...", score = "target" } }',
         )
     return grader
 

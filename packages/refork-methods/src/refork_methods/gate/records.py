@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects, write_whole
+from refork.jsonl import json_objects, read_utf8, write_whole
 from refork.types import Json
 from refork_methods.gate.model import GENERATE, UNITS, VERIFY, Prices, Unit
 
@@ -364,11 +364,7 @@ def read_jsonl(
         threshold for a critic that no record has.
     """
     limits = dict(thresholds or {})
-    try:
-        # utf-8-sig drops the byte order mark that some editors write and that json refuses in the first line.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
+    lines = read_utf8(path).split("\n")
     made = completed(parse_record(body, limits, rates, at) for at, body in json_objects(lines, str(path)))
     if not made:
         raise BadInput("there are no records", where=str(path))

@@ -121,6 +121,12 @@ def recorded_pair(trajectory: Trajectory) -> PairLogprobs:
             without those of a reference; a log-prob that is not finite (the token is named).
     """
     steps = walk_steps(trajectory)
+    if not steps.nodes and any(step.node.kind == "action" for step in trajectory):
+        raise BadInput(
+            "no turn of this trajectory has token ids",
+            where=f"leaf {trajectory.leaf.id[:12]}",
+            hint="a log gets them by `refork tree import NEW.db LOG --policy POLICY`",
+        )
     policy, reference = np.full((2, len(steps.step_id)), np.nan)
     names = [""] * len(steps.step_id)
     for step, start, end in _spans(trajectory):

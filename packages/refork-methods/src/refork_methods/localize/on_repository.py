@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,17 +90,32 @@ def _history(snapshot: Snapshot) -> History | None:
         return None  # a shallow or damaged repository: the other evidence still stands
 
 
+_ALONE = "give the issue alone: in a log it is part of the first message"
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is one JSON object or array, as logs of agents are."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        return isinstance(json.loads(text), (dict, list))
+    except (ValueError, RecursionError):
+        return False
+
+
 def read_issue(text: str, where: str) -> str:
     """An issue's text: the text itself, or of a JSON row with SWE-bench's fields its ``problem_statement``.
 
     Raises: BadInput for a row without one, or several rows.
     """
     if not where.endswith((".json", ".jsonl")):
+        if _is_json(text):
+            raise BadInput("this is JSON, and no issue's text", where=where, hint=_ALONE)
         return text
     rows = list(json_objects([text] if where.endswith(".json") else text.split("\n"), where))
     if len(rows) != 1:
         raise BadInput(f"{len(rows)} rows are not one issue", where=where)
     said = rows[0][1].get("problem_statement")
     if not isinstance(said, str):
-        raise BadInput('the row has no "problem_statement"', where=where)
+        raise BadInput('the row has no "problem_statement"', where=where, hint=_ALONE)
     return said

@@ -212,7 +212,10 @@ def runs_of_tree(path: Path) -> Iterator[RunTrajectory]:
         for leaf in tree.leaves():
             trajectory = tree.path(leaf)
             if any(step.node.kind == "action" for step in trajectory):
-                yield _run_of_leaf(trajectory, tree.score_map("success", [step.node for step in trajectory]))
+                nodes = [step.node for step in trajectory]
+                # As in lines of messages: a reward says it where no score of the name does.
+                said = tree.score_map("success", nodes) or tree.score_map("reward", nodes)
+                yield _run_of_leaf(trajectory, said)
 
 
 def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajectory:

@@ -36,7 +36,7 @@ def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
         raise BadInput(
             f"no leaf of this tree has a {score!r} score, so no trace has an outcome",
             where=tree.uri or "tree in memory",
-            hint="grade the rollouts, or name another score with --score",
+            hint=f"--score names another; this tree has: {tree.named_scores()}",
         )
     return [_trace(trajectory, outcomes[trajectory.leaf.id], score) for trajectory in tree.paths(graded)]
 

@@ -57,7 +57,7 @@ class Erased:
 
 
 def erase_loops(states: Sequence[Hashable]) -> Erased:
-    """Loop-erase a sequence of states, in time linear in its length."""
+    """Loop-erase a sequence of states, in time linear in its length; None is a state never met again."""
     stack: list[Hashable] = []
     place: dict[Hashable, int] = {}
     first: list[int] = []
@@ -65,9 +65,10 @@ def erase_loops(states: Sequence[Hashable]) -> Erased:
     height = np.zeros(len(states), dtype=np.int64)
     back = np.zeros(len(states), dtype=bool)
     for step, state in enumerate(states):
-        at = place.get(state)
+        at = None if state is None else place.get(state)
         if at is None:
-            place[state] = len(stack)
+            if state is not None:
+                place[state] = len(stack)
             stack.append(state)
             first.append(step)
             last.append(step)
@@ -75,7 +76,7 @@ def erase_loops(states: Sequence[Hashable]) -> Erased:
             # A step that changed nothing faces as the one before it.
             back[step] = back[step - 1] if at == len(stack) - 1 else True
             for gone in stack[at + 1 :]:
-                del place[gone]
+                place.pop(gone, None)
             del stack[at + 1 :], first[at + 1 :], last[at + 1 :]
             last[at] = step
         height[step] = len(stack) - 1

@@ -53,23 +53,25 @@ def label_of(marks: Iterable[Any]) -> bool | None:
     return any(known) if known else None
 
 
-#: From a step (the end of a trace is one too) to the state it is in; equal keys are one state.
+#: From a step (the end of a trace is one too) to the state it is in; equal keys are one state. None, where
+#: nothing was seen (a tool that answers with nothing), is never a state that was met before.
 StateKey = Callable[[Step], Hashable]
 
 
 def exact_key(step: Step) -> Hashable:
     """The text as it stands."""
-    return step.state
+    return step.state if step.state.strip() else None
 
 
 def normalised_key(step: Step) -> Hashable:
     """The text without regard to case and white space."""
-    return " ".join(step.state.casefold().split())
+    return " ".join(step.state.casefold().split()) or None
 
 
 def masked_key(step: Step) -> Hashable:
     """The normalised text with every number read as the same."""
-    return re.sub(r"\d+", "#", str(normalised_key(step)))
+    seen = normalised_key(step)
+    return None if seen is None else re.sub(r"\d+", "#", str(seen))
 
 
 def recorded_key(step: Step) -> Hashable:

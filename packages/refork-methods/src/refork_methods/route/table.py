@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from refork.errors import BadInput, MissingExtra
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, no_text
 from refork.stats.results import Array
 from refork.types import Json
 
@@ -440,7 +440,7 @@ def read_table(
             (_outcome(place, body) for place, body in reader(path)), workers=workers, low=low, high=high
         )
     except UnicodeDecodeError as error:
-        raise BadInput(f"this file is not UTF-8 text: {error}", where=str(path)) from error
+        raise no_text(error, str(path)) from error
 
 
 def write_table(table: OutcomeTable, path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, DiskFull, Mismatch
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, read_utf8
 from refork.plain import content_hash
 from refork.policies.base import Request, Sampling, sample_all
 from refork.policies.local import LocalPolicy
@@ -89,11 +89,8 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises:
         BadInput: a file that cannot be read, a line that is no prompt (it is named), or no prompt at all.
     """
-    try:
-        # Not splitlines: it also cuts at separators that may stand unescaped inside a JSON string.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"this file cannot be read: {error}", where=str(path)) from error
+    # Not splitlines: it also cuts at separators that may stand unescaped inside a JSON string.
+    lines = read_utf8(path).split("\n")
     found = tuple(parse_prompt(body, at) for at, body in json_objects(lines, str(path)))
     if not found:
         raise BadInput("there is no prompt", where=str(path))

@@ -97,10 +97,10 @@ def plant_cases(tree: Tree, policy: Policy, prompts: Sequence[Prompt] | None) ->
     return [Case(plant_prompt(tree, policy, p.messages), p.intent, p.source) for p in prompts]
 
 
-def recorded_cases(tree: Tree) -> list[Case]:
+def recorded_cases(tree: Tree, hint: str = "give the prompts with their intents (--prompts)") -> list[Case]:
     """Cases of a tree that was grown in a world whose tasks carry an ``intent`` (and ``source``).
 
-    Raises: BadInput where no task does.
+    Raises: BadInput where no task does; ``hint`` is what helps there.
     """
     found = []
     for node in tree.tasks():
@@ -112,7 +112,7 @@ def recorded_cases(tree: Tree) -> list[Case]:
         raise BadInput(
             "no task of this tree says what was meant by it",
             where=tree.uri or "tree",
-            hint="give the prompts with their intents (--prompts)",
+            hint=hint,
         )
     return found
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 
 from refork.errors import BadInput
-from refork.jsonl import json_objects
+from refork.jsonl import json_objects, read_utf8
 from refork.types import Json
 from refork_methods.theory.cues.experiment import CueExperiment
 from refork_methods.theory.experiment import Experiment
@@ -131,11 +131,7 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
 
     Raises: BadInput for no such file, a column missing, or a cell that does not fit; it names the line.
     """
-    try:
-        # A spreadsheet's byte order mark would otherwise become part of the first column's name.
-        table = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the trials cannot be read: {error}", where=str(path)) from error
+    table = csv.DictReader(read_utf8(path).splitlines())
     names = list(table.fieldnames or ())
     options = GAMBLES if GAMBLES[0] in names else CUES
     wanted = ("subject_id", *options, "response")

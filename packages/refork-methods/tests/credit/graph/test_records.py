@@ -89,7 +89,8 @@ def test_rows_per_step_in_any_order_and_repeated_rows_count_once():
     ("lines", "words"),
     [
         ([], "no trajectory"),
-        (["{"], "not JSON"),
+        (["{}}"], "not JSON"),
+        (["{"], "one JSON document"),
         (["[1]"], "not a JSON object"),
         ([line(group=None)], "no group_id"),
         ([line(group="")], "no group_id"),

@@ -108,6 +108,7 @@ class OpenAIChat:
         copied: Collection[int] = (),
         apart: bool = False,
         origin: Json | None = None,
+        opening: int | None = None,
     ) -> Iterator[NewNode]:
         """One conversation as a task, actions and observations; other formats are made into it.
 
@@ -115,13 +116,17 @@ class OpenAIChat:
         has further fields of each assistant turn. ``line`` names the conversation in its file. Turns at
         places in ``copied`` were said elsewhere and are shown here. ``apart`` keeps a conversation in which
         nothing was said from being one with equal prompts. ``origin`` says where it comes from: equal prompts
-        of other origins are other tasks. Where nothing was said, what ``rest`` tells stands on a verdict of
-        its own, since the task may be that of others.
+        of other origins are other tasks. ``opening``: so many messages are the task, and what follows before
+        the first turn, which differs from run to run, is an observation. Where nothing was said, what
+        ``rest`` tells stands on a verdict of its own, since the task may be that of others.
         """
         spoke = [m["role"] == "assistant" and at not in copied for at, m in enumerate(messages)]
         pairs = groupby(zip(spoke, messages, strict=True), lambda pair: pair[0])
         groups = [(said, [message for _, message in group]) for said, group in pairs]
-        opening = [] if groups[0][0] else groups.pop(0)[1]
+        lead = [] if groups[0][0] else groups.pop(0)[1]
+        if opening is not None and lead[opening:]:
+            groups.insert(0, (False, lead[opening:]))
+            lead = lead[:opening]
         rest = dict(rest)
         if tools := tools_of(rest.get("tools"), where):
             del rest["tools"]
@@ -135,10 +140,10 @@ class OpenAIChat:
         parent: str | None = None
         spoken = 0
         alone = apart and not turns
-        for number, (said, group) in enumerate([(False, opening), *turns]):
+        for number, (said, group) in enumerate([(False, lead), *turns]):
             kind: NodeKind = "task" if number == 0 else ("action" if said else "observation")
             # Equal prompts are one node, unless tools, tokens or origin tell them apart; turns never are.
-            parts = (opening, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
+            parts = (lead, tools, self.tokenizer, *([root] if root else []), *([origin] if origin else []))
             key = f"{line}/{number}" if number or alone else f"chat/{_digest(*parts)}"
             fields: Json = {"text": "\n".join(filter(None, map(text_of, group)))}
             fields |= (

@@ -92,7 +92,8 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
         ]
     if not groups:
         raise BadInput(
-            f"no task of this tree has leaves with a {score!r} score", hint="see `refork tree list`"
+            f"no task of this tree has leaves with a {score!r} score",
+            hint=f"--score names another; this tree has: {tree.named_scores()}",
         )
     return groups
 

@@ -275,20 +275,24 @@ def _put(data: Json, path: Sequence[str], value: Any, where: str) -> None:
 
 
 def open_folder(folder: Path, recipe: BaseModel) -> bool:
-    """Make or reopen a run's folder; True where it resumes. Another recipe there is refused, keys named."""
+    """Make or reopen a run's folder; True where it resumes. Another recipe there is refused, keys named.
+
+    A folder that holds nothing but a recipe holds no run: it was refused before it made anything.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "recipe.json"
     now = recipe.model_dump(mode="json")
     if file.exists():
         before = json.loads(file.read_text())["recipe"]
         differ = sorted(_differences(before, now))
-        if differ:
+        if differ and any(one.name != file.name for one in folder.iterdir()):
             raise Mismatch(
                 "this folder holds a run with another recipe; it differs in: " + "; ".join(differ),
                 where=str(folder),
                 hint="use the same settings to resume, or another --out for a new run",
             )
-        return True
+        if not differ:
+            return True
     temporary = file.with_suffix(".tmp")
     temporary.write_text(json.dumps({"digest": digest(recipe), "recipe": now}, indent=2) + "\n")
     temporary.replace(file)

@@ -345,6 +345,14 @@ class Tree:
         """Counts of nodes, tokens, policies, forks, draws, scores and bytes."""
         return tree_stats(self._db)
 
+    def named_scores(self) -> str:
+        """The names of its live scores with how many there are of each, for messages."""
+        counts: dict[str, int] = {}
+        for one in self.stats().scores:
+            if not one.retired:
+                counts[one.name] = counts.get(one.name, 0) + one.count
+        return ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
+
     def origins(self, score: str | None = None) -> tuple[OriginLine, ...]:
         """What it holds of each origin: equal prompts of different models, tools or runs are never mixed.
 

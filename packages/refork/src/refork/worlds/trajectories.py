@@ -196,6 +196,9 @@ def _assembled(trajectory: Trajectory, reader: _Reader, source: str | None, brie
     extra: Json = {"node": trajectory.leaf.id}
     if isinstance(task, dict):
         extra["task"] = task.get("id")
+    elif root.kind == "task":
+        # A log's task is what it says it is, else the prompt that its trajectories share.
+        extra["task"] = task if isinstance(task, str) else root.id
     reward = trajectory.leaf.extra.get("reward") if trajectory.leaf.kind == "verdict" else None
     if reward is not None:
         extra["reward"] = reward

@@ -22,7 +22,10 @@ app = typer.Typer(
 File = Annotated[Path, typer.Argument(help="A tree file, or trajectories as JSON lines.", show_default=False)]
 AnchorName = Annotated[
     str | None,
-    typer.Option("--anchor", help="exact, normalised or state; on a tree also tree. Default: state, exact."),
+    typer.Option(
+        "--anchor",
+        help="exact, normalised or state; on a tree also tree. Default: state if any has a key, else exact.",
+    ),
 ]
 History = Annotated[int, typer.Option("--history", min=1, help="How many last states must be equal.")]
 Fuzzy = Annotated[
@@ -70,7 +73,14 @@ def _read(
     )  # fmt: skip
     source = read_source(file, how)
     report = collision_report(source.graph)
-    for text in report.warnings:
+    notes = list(report.warnings)
+    if not source.keyed and source.anchor == "exact":
+        notes.insert(
+            0, "no state of this tree has a key, as in every imported log: equal texts are one state"
+        )
+    elif not source.keyed and source.anchor == "state":
+        notes.insert(0, "no state of this tree has a key, so none merge; --anchor exact compares their texts")
+    for text in notes:
         secho("note: ", fg="yellow", nl=False, err=True)
         typer.echo(text, err=True)
     return source, report
@@ -219,7 +229,7 @@ def advantages(
     if write:
         stored = write_on_tree(
             file, method=method, settings=settings, score=score, task=task,
-            anchor=anchor or "state", history=history, fuzzy=fuzzy,
+            anchor=source.anchor, history=history, fuzzy=fuzzy,
         )  # fmt: skip
     if out is not None:
         write_rows(rows, out)

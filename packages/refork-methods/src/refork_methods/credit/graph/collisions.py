@@ -113,7 +113,7 @@ def _warned(report: CollisionReport, rare: float) -> CollisionReport:
     if report.compared == 0:
         found.append(
             "no state was left in two ways: the comparison of siblings is 0 everywhere; "
-            "merge more (--anchor normalised, --anchor state) or fork, which shares states by construction"
+            "merge more (--anchor normalised) or fork, which shares states by construction"
         )
     elif report.merged_later is not None and report.merged_later < rare:
         found.append(

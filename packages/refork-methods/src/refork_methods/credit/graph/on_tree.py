@@ -218,7 +218,7 @@ def graded_trajectories(
         raise BadInput(
             f"no task of this tree has a rollout with a {score!r} score",
             where=tree.uri or "in memory",
-            hint="`refork tree stats` lists the scores",
+            hint=f"--score names another; this tree has: {tree.named_scores()}",
         )
     return trajectories, outcomes, reads, draws
 

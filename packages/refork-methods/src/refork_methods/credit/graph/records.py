@@ -269,5 +269,5 @@ def read_records(path: Path) -> list[Recorded]:
     try:
         with path.open(encoding="utf-8") as lines:
             return parse_records(lines, path.name)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BadInput(f"the file cannot be read: {error}", where=str(path)) from error

@@ -29,8 +29,8 @@ Float64 = NDArray[np.float64]
 class Reading:
     """How a file becomes a graph.
 
-    ``anchor`` None: the state key on a tree, the exact observation elsewhere. ``score``: the leaf score of
-    a tree. ``task``: one root of a tree; None: all.
+    ``anchor`` None: the state key on a tree that records any, the exact observation elsewhere. ``score``: the
+    leaf score of a tree. ``task``: one root of a tree; None: all.
     """
 
     anchor: str | None = None
@@ -45,12 +45,15 @@ class Reading:
 class Source:
     """The graph of a file. ``names`` are the trajectories': a leaf's node id, or group and name.
 
-    ``records`` holds the trajectories of JSON lines; None for a tree.
+    ``records`` holds the trajectories of JSON lines; None for a tree. ``anchor`` is the one that merged
+    states, ``keyed`` whether any of them has a state key.
     """
 
     graph: StateGraph
     names: tuple[str, ...]
     records: tuple[Recorded, ...] | None
+    anchor: str
+    keyed: bool
 
 
 def is_tree(path: Path) -> bool:
@@ -75,20 +78,24 @@ def read_source(path: Path, how: Reading) -> Source:
         with Tree.open(path, "r") as tree:
             tasks = None if how.task is None else [tree.node(how.task)]
             trajectories, outcomes, _, _ = graded_trajectories(tree, tasks, how.score)
-        found = walk_steps(
-            trajectories, outcomes, anchor=how.anchor or "state", history=how.history, fuzzy=how.fuzzy
-        )
-        return Source(found.graph, tuple(trajectories[i].leaf.id for i in found.trajectories), None)
+        # No log of another tool records state keys: by them nothing would ever merge.
+        keyed = any(step.node.state_key is not None for path in trajectories for step in path)
+        anchor = how.anchor or ("state" if keyed else "exact")
+        found = walk_steps(trajectories, outcomes, anchor=anchor, history=how.history, fuzzy=how.fuzzy)
+        names = tuple(trajectories[i].leaf.id for i in found.trajectories)
+        return Source(found.graph, names, None, anchor, keyed)
     if how.task is not None:
         raise BadInput("a task is named by a tree's node; this is no tree", where=str(path))
     records = read_records(path)
     with warnings.catch_warnings():
         # The collision report says the same, and more.
         warnings.simplefilter("ignore", UserWarning)
+        anchor = how.anchor or "exact"
         graph = StateGraph.from_trajectories(
-            records, how.anchor or "exact", history=how.history, fuzzy=how.fuzzy, scope=how.scope
+            records, anchor, history=how.history, fuzzy=how.fuzzy, scope=how.scope
         )
-    return Source(graph, tuple(f"{item.group}/{item.name}" for item in records), tuple(records))
+    names = tuple(f"{item.group}/{item.name}" for item in records)
+    return Source(graph, names, tuple(records), anchor, True)
 
 
 def step_rows(source: Source, advantages: Float64, settings: CreditSettings) -> list[Json]:

@@ -127,7 +127,8 @@ def labeller(
         different = sorted(set(names.values()))
         number = dict(zip(different, merge_similar(different, fuzzy).tolist(), strict=True))
         names = {text: str(number[name]) for text, name in names.items()}
-    return lambda node: names[node.text]
+    # An empty answer of a tool says nothing of the state that it was given in.
+    return lambda node: names[node.text] if node.text.strip() else (node.id,)
 
 
 def walk_steps(

@@ -79,6 +79,10 @@ def fit(
         raise typer.Exit(1)
 
 
+#: What helps where tasks do not say what was meant: the outcomes of a log can be counted by hand.
+COUNTS = 'count outcomes yourself: --counts FILE, lines of {"id": ..., "refusals": ..., "rollouts": ...}'
+
+
 @app.command()
 def ceiling(
     tree: Annotated[Path | None, typer.Option("--tree", help="The tree file.")] = None,
@@ -109,7 +113,7 @@ def ceiling(
     else:
         assert tree is not None
         with Tree.open(existing(tree), "r") as store:
-            tallies, ungraded = tallies_of(store, recorded_cases(store), score, policy)
+            tallies, ungraded = tallies_of(store, recorded_cases(store, COUNTS), score, policy)
     told = ceiling_report(tallies, seed) | {"ungraded": ungraded}
     if as_json:
         print_json(told)
