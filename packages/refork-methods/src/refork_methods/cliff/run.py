@@ -392,19 +392,14 @@ def run_unproven(
     found: list[Cliff] = []
     scanned = passed = 0
     for trace in traces:
-        sides = []
-        for side in range(2):
-            again = token_potential(
-                trace.end, run.policy, recipe.draws, sequential=False, delta0=recipe.delta0, world=run.world,
-                judge=run.judge, seed=stream_of("published", recipe.seed, side) >> 33,
-                room=None if room is None else room - scanned, progress=progress,
-            )  # fmt: skip
-            scanned += again.curve.sampled
-            sides.append(again)
-        if not all(side.complete for side in sides):
+        first = _again(run, trace, 0, None if room is None else room - scanned, progress)
+        scanned += first.curve.sampled
+        second = _again(run, trace, 1, None if room is None else room - scanned, progress)
+        scanned += second.curve.sampled
+        if not (first.complete and second.complete):
             break
         passed += 1
-        found += as_published(*sides, run.policy, delta0=recipe.delta0, alpha=recipe.alpha)
+        found += as_published(first, second, run.policy, delta0=recipe.delta0, alpha=recipe.alpha)
     if room is not None:
         found = found[: max(0, (room - scanned) // (k * recipe.draws))]
     choices = candidates(
@@ -414,6 +409,15 @@ def run_unproven(
     pairs = cliff_pairs(choices, run.policy, variant, unproven=True)
     told = _write_pairs(run, choices, pairs, "unproven", scanned)
     return told | {"traces": passed, "traces_left_out": len(traces) - passed}
+
+
+def _again(run: CliffRun, trace: Scanned, side: int, room: int | None, progress: Progress) -> Scanned:
+    """A trace scanned once more, all its draws at every boundary, on noise of its own for each side."""
+    recipe = run.recipe
+    return token_potential(
+        trace.end, run.policy, recipe.draws, sequential=False, delta0=recipe.delta0, world=run.world,
+        judge=run.judge, seed=stream_of("published", recipe.seed, side) >> 33, room=room, progress=progress,
+    )  # fmt: skip
 
 
 def summary(run: CliffRun) -> Json:
