@@ -190,15 +190,15 @@ def draft_config(target: LocalPolicy, kind: DraftKind = "dspark", **changes: Any
     backbone = target.decoder.backbone
     text = backbone.model.config.get_text_config()
     width, depth = _width(target), backbone.blocks
-    heads = int(_told(text, "num_attention_heads") or max(1, width // 64))
+    heads = int(_field_of(text, "num_attention_heads") or max(1, width // 64))
     plain = kind != "dspark"
     fields: dict[str, Any] = {
         "kind": kind,
         "hidden": width,
         "heads": heads,
-        "kv_heads": int(_told(text, "num_key_value_heads") or heads),
+        "kv_heads": int(_field_of(text, "num_key_value_heads") or heads),
         "head_dim": _head_dim(text, width, heads),
-        "intermediate": int(_told(text, "intermediate_size") or 4 * width),
+        "intermediate": int(_field_of(text, "intermediate_size") or 4 * width),
         "vocabulary": backbone.vocabulary,
         "target_layers": feature_layers(depth),
         "target_depth": depth,
@@ -259,7 +259,7 @@ def _width(target: LocalPolicy) -> int:
     return int(target.decoder.backbone.model.get_input_embeddings().embedding_dim)
 
 
-def _told(text: Any, name: str) -> Any:
+def _field_of(text: Any, name: str) -> Any:
     """A field of the target's config; where its layers differ in it, that of the last one."""
     try:
         return getattr(text, name, None)
@@ -269,7 +269,7 @@ def _told(text: Any, name: str) -> Any:
 
 
 def _head_dim(text: Any, width: int, heads: int) -> int:
-    told = _told(text, "head_dim")
+    told = _field_of(text, "head_dim")
     # Rotary positions turn pairs, so a width that nobody told is rounded down to an even one.
     even = width // heads - (width // heads) % 2
     return int(told) if told else max(2, even)

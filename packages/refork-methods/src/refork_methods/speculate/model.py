@@ -282,12 +282,12 @@ class Ending(nn.Module):
             self.post_feedforward_layernorm = Norm(config.hidden, eps=config.norm_eps)
             self.register_buffer("layer_scalar", torch.ones(1))
 
-    def end(self, x: Tensor, seen: Tensor) -> Tensor:
+    def end(self, x: Tensor, attended: Tensor) -> Tensor:
         """The layer's output, of its input [.., d] and what its attention adds."""
         if not self.gemma:
-            x = x + seen
+            x = x + attended
             return x + cast("Tensor", self.mlp(self.post_attention_layernorm(x)))
-        x = x + self.post_attention_layernorm(seen)
+        x = x + self.post_attention_layernorm(attended)
         x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
         return x * self.layer_scalar
 
