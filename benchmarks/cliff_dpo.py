@@ -6,8 +6,8 @@ of training tasks. ``proven``: at uncertain and sampled-off cliffs that survive 
 at tokens that the published test takes for cliffs where the policy is sure and took its first choice. No fall
 above 0.01 is possible there, so both counts of that test are drawn from one value, which a scan has measured.
 ``matched``: as many of the proven pairs as there are deterministic ones. Three seeds each, which order the
-pairs; greedy accuracy on held-out tasks. Step size and beta are those that benchmarks/cliff.py has for the
-organism without a habit, and so is, about, the number of updates: nothing was chosen on this model.
+pairs; greedy accuracy on held-out tasks. Step size and beta are those of benchmarks/cliff.py. Which traces are
+scanned and how many pairs make an update were settled on another habit's seed and other tasks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def habits(count: int, seed: int) -> list[Conversation]:
     return found
 
 
-def with_headroom(steps: int, seed: int = 1) -> LocalPolicy:
+def with_headroom(steps: int, seed: int = 3) -> LocalPolicy:
     """The organism after so many steps on those demonstrations."""
     plain = LocalPolicy.load(str(build("arithmetic")))
     model, tokenizer = plain.model, plain.codec.tokenizer
@@ -86,7 +86,7 @@ def greedy(policy: LocalPolicy, world: World, split: str, tasks: int) -> Floats:
     """Whether each task's greedy answer is right."""
     sampling = find("arithmetic").sampling.but(temperature=0.0)
     with Tree.memory() as tree:
-        chosen = world.tasks(split, tasks, 77)  # type: ignore[arg-type]
+        chosen = world.tasks(split, tasks, 78)  # type: ignore[arg-type]
         groups = grow(tree, policy, world, chosen, draws=1, settings=sampling, seed=9, tasks_at_once=tasks)
         return np.array([group.values()[0] or 0.0 for group in groups])
 
@@ -94,14 +94,14 @@ def greedy(policy: LocalPolicy, world: World, split: str, tasks: int) -> Floats:
 def scanned(tree: Tree, policy: LocalPolicy, world: World, traces: int) -> tuple[list[Scanned], list[Cliff]]:
     """Some wrong rollouts, drawn by lot, with their potential; and their nominees tested again."""
     ends = choose_traces(tree, "wrong")
-    chosen = np.random.default_rng(8).permutation(len(ends))[:traces]
+    chosen = np.random.default_rng(10).permutation(len(ends))[:traces]
     found = [token_potential(ends[i], policy, 64, world=world, seed=1) for i in chosen]
     return found, verify([n for trace in found for n in nominate(trace)], policy, 64, world=world, seed=2)
 
 
 def sure_cliffs(found: Sequence[Scanned], policy: LocalPolicy, looks: int, wanted: int) -> list[Cliff]:
     """Deterministic tokens that some look of the published test takes for a cliff, each once."""
-    rng, table = np.random.default_rng(6), cliff_table()
+    rng, table = np.random.default_rng(9), cliff_table()
     kept: dict[tuple[str, int], Cliff] = {}
     rows = [token_rows(trace, policy) for trace in found]
     sure = [
@@ -141,12 +141,12 @@ def main() -> None:
     """Measure, print the table, and the figures as the last line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few traces, pairs and tasks")
-    parser.add_argument("--traces", type=int, default=70, help="wrong rollouts that are scanned")
+    parser.add_argument("--traces", type=int, default=60, help="wrong rollouts that are scanned")
     parser.add_argument("--tasks", type=int, default=250, help="held-out tasks")
     options = parser.parse_args()
     torch.set_num_threads(1)
     started = time.monotonic()
-    traces, tasks, wanted = (6, 40, 4) if options.quick else (options.traces, options.tasks, 45)
+    traces, tasks, wanted = (6, 40, 4) if options.quick else (options.traces, options.tasks, 40)
     recipe = find("arithmetic")
     world = open_world(str(recipe.world))
     policy = with_headroom(20 if options.quick else 60)
@@ -155,7 +155,7 @@ def main() -> None:
     tree = Tree.memory()
     count = 20 if options.quick else 80
     grow(
-        tree, policy, world, world.tasks("train", count, 21), draws=4, settings=recipe.sampling, seed=21,
+        tree, policy, world, world.tasks("train", count, 22), draws=4, settings=recipe.sampling, seed=22,
         tasks_at_once=count,
     )  # fmt: skip
     found, cliffs = scanned(tree, policy, world, traces)
