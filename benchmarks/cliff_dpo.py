@@ -6,8 +6,8 @@ of training tasks. ``proven``: at uncertain and sampled-off cliffs that survive 
 at tokens that the published test takes for cliffs where the policy is sure and took its first choice. No fall
 above 0.01 is possible there, so both counts of that test are drawn from one value, which a scan has measured.
 ``matched``: as many of the proven pairs as there are deterministic ones. Three seeds each, which order the
-pairs; greedy accuracy on held-out tasks. Step size and beta are those of benchmarks/cliff.py. Which traces are
-scanned and how many pairs make an update were settled on another habit's seed and other tasks.
+pairs; greedy accuracy on held-out tasks. Step size and beta are those of benchmarks/cliff.py. Which traces
+are scanned and how many pairs make an update were settled on another habit's seed and other tasks.
 """
 
 from __future__ import annotations
