@@ -22,6 +22,9 @@ KINDS: Final[tuple[str, ...]] = get_args(DraftKind)
 HEADS: Final[tuple[str, ...]] = get_args(HeadKind)
 FAMILIES: Final[tuple[str, ...]] = get_args(Family)
 
+_LATER: Final[Json] = {"family": "llama", "shared_values": False, "rotary": 1.0}
+"""Fields that came later, as they are without them: a half-done training of before goes on."""
+
 BLOCK: Final = 7
 """Drafted tokens of a round, as in the paper."""
 LAYERS: Final = 5
@@ -135,9 +138,9 @@ class DraftConfig:
         return replace(self, **changes)
 
     def to_json(self) -> Json:
-        """Plain fields."""
+        """Plain fields; those of layers as Gemma 4's only where they are not as they were before these."""
         plain: Json = to_json(self)
-        return plain
+        return {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_json(cls, data: Json, where: str | None = None) -> DraftConfig:
