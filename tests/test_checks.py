@@ -51,6 +51,38 @@ def test_a_sentence_about_tests_names_one(page):
     assert bare == []
 
 
+#: A name in a module of ours, as pages of parts write it: `probe.fit:FirstTokenProbe`.
+PART = re.compile(r"`([a-z_]\w*(?:\.\w+)*):(\w+)`")
+PARTS = sorted((ROOT / "docs").glob("papers-parts-*.md"))
+
+
+def without_part(module, name):
+    """Whether a module, of refork_methods unless it says another package, has no such name."""
+    own = module.split(".")[0] in ("refork", "refork_methods", "refork_testbed", "refork_worlds")
+    package, _, rest = (module if own else f"refork_methods.{module}").partition(".")
+    place = ROOT / "packages" / package.replace("_", "-") / "src" / package / rest.replace(".", "/")
+    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()]
+    defined = re.compile(rf"^(?:def|class) {name}\b|^\s+{name},$|^{name}\b.* = |\bimport .*\b{name}\b", re.M)
+    return not any(defined.search(file.read_text()) for file in files)
+
+
+@pytest.mark.parametrize("page", PARTS, ids=lambda page: page.name)
+def test_parts_of_papers_are_there(page):
+    rows = [
+        line for line in page.read_text().splitlines() if line.startswith("| ") and "why not |" not in line
+    ]
+    assert [found for row in rows for found in PART.findall(row) if without_part(*found)] == []
+    # A part is shown by something, or it is said why not.
+    assert [row for row in rows if not NAMED.search(row) and not row.rsplit("|", 2)[1].strip()] == []
+
+
+def test_a_part_that_is_gone_is_seen():
+    assert without_part("probe.fit", "NoSuchProbe")
+    assert without_part("probe.no_such_file", "FirstTokenProbe")
+    assert not without_part("probe.fit", "FirstTokenProbe")
+    assert not without_part("refork.stats", "wilson")
+
+
 def test_the_page_of_checks_names_many():
     text = (ROOT / "docs" / "checks.md").read_text()
     assert len(set(NAMED.findall(text))) > 40

@@ -32,6 +32,9 @@ def shaken(module):
     with torch.no_grad():
         for part in module.parameters():
             part.add_(0.2 * torch.randn(part.shape, generator=generator))
+        for name, part in module.named_buffers():
+            if name.endswith("layer_scalar"):
+                part.fill_(0.8)
     return module.eval()
 
 
@@ -71,3 +74,27 @@ def knowing(target):
         draft.head.markov_w2.weight.copy_(torch.eye(258))
         draft.norm.weight.zero_()
     return draft
+
+
+def random_gemma(seed=0, **changes):
+    """The policy of a random Gemma 4: scaled embedding, capped logits, a layer in three sees everything."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    shape = {
+        "vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16,
+        "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 16,
+        "max_position_embeddings": 160, "initializer_range": 0.3, "final_logit_softcapping": 5.0,
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
+    config = AutoConfig.for_model("gemma4_text", **(shape | changes))
+    return LocalPolicy(AutoModelForCausalLM.from_config(config).eval(), make_tokenizer(), name="gemma")
+
+
+#: What makes a drafter's layers those of that model.
+GEMMA = {
+    "family": "gemma4", "heads": 4, "kv_heads": 1, "head_dim": 16, "intermediate": 48, "shared_values": True,
+    "rotary": 0.25, "rope_theta": 1e6, "qk_norm": True,
+}  # fmt: skip

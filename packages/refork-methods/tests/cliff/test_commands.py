@@ -46,6 +46,8 @@ def test_the_whole_way(tree, tmp_path):
     told = json.loads(cliff("verify", "--out", out, "--no-effects", "--json", status=1).stdout)
     assert told["survived"] >= 1
     assert "pairs at" in cliff("pairs", "--out", out, "--k", 2).stdout
+    told = json.loads(cliff("pairs", "--out", out, "--k", 2, "--unproven", "--json").stdout)
+    assert told["file"].endswith("unproven.jsonl")
     page = json.loads(cliff("report", "--out", out, "--json").stdout)["page"]
     text = (tmp_path / "run" / "report.html").read_text()
     assert page == str(tmp_path / "run" / "report.html")

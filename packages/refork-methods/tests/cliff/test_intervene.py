@@ -147,6 +147,7 @@ def test_cliffs_that_did_not_survive_make_no_pairs(proven, judge):
     choices = candidates([c for c in cliffs if c.real], policy, 2, 64, judge=judge, seed=7)
     doubted = [replace(choices[0], cliff=replace(choices[0].cliff, real=False))]
     assert cliff_pairs(doubted, policy) == []
+    assert cliff_pairs(doubted, policy, unproven=True) == cliff_pairs(choices, policy) != []
 
 
 def test_pairs_that_make_no_sense_are_refused(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from refork.errors import BadInput, Mismatch
+from refork.errors import BadInput, CannotDo, Mismatch
 from refork.forking import fork
 from refork.growing.plant import plant_prompt
 from refork.judge import MatchJudge
@@ -22,8 +22,11 @@ from refork_methods.cliff.run import (
     open_run,
     run_pairs,
     run_scan,
+    run_train,
+    run_unproven,
     run_verify,
     scanned_traces,
+    spent,
     summary,
 )
 from refork_methods.cliff.select import choose_traces
@@ -57,6 +60,25 @@ def test_the_whole_way(run, tree):
     assert run_verify(run)["rollouts"] == done["rollouts"] + pairs["rollouts"], "pairs cost draws, too"
     again = run_pairs(run, k=2)
     assert (again, summary(run)["rollouts"]) == (pairs, done["rollouts"] + pairs["rollouts"])
+
+
+def test_pairs_of_the_published_recipe_stand_beside_the_proven_ones(run):
+    run_scan(run)
+    run_verify(run, effects=False)
+    proven, cost = run_pairs(run, k=2), spent(run.folder)
+    told = run_unproven(run, k=2)
+    assert told["pairs"] == len(read_pairs(run.folder / "unproven.jsonl")) > 0
+    assert told["traces_left_out"] == 0
+    assert spent(run.folder) == cost + told["rollouts"]
+    assert run_unproven(run, k=2) == told
+    assert run_pairs(run, k=2) == proven
+    # What the budget leaves is scans first: of two traces, or of none, and no other token is tried.
+    scans = told["rollouts"] - 32 * sum(m["mass"] is not None for m in told["cliff_mass"])
+    less = run_unproven(run, k=2, budget=cost + scans // 3)
+    assert less["traces_left_out"] > 0
+    assert less["rollouts"] <= scans // 3
+    with pytest.raises(CannotDo, match="no weights"):
+        run_train(run.folder, run.policy, "deterministic", unproven=True)
 
 
 def test_pairs_are_made_of_the_cliffs_that_were_tested(run, tree):

@@ -18,7 +18,8 @@ from refork.tree.score import Producer
 from refork_methods.cliff.planted import flat_chain, planted_chain, record_trace
 from refork_methods.cliff.records import token_rows
 from refork_methods.cliff.scan import Nominee, looks, nominate, scan, token_potential
-from refork_methods.cliff.verify import verify
+from refork_methods.cliff.table import cliff_table
+from refork_methods.cliff.verify import as_published, verify
 from support.worlds import TwoTurns
 
 
@@ -127,6 +128,26 @@ def test_deterministic_nominees_vanish_on_a_retest(tree, judge):
     assert {c.kind for c in cliffs} == {"deterministic"}
     assert not any(c.real for c in cliffs)
     assert max(c.possible for c in cliffs) < 0.01
+
+
+def test_the_published_test_reads_each_side_from_a_scan_of_its_own(tree, judge):
+    chain = planted_chain([0.5] * 66 + [0.0], [0.992] * 65 + [0.5])
+    policy = chain.policy()
+    end = record_trace(plant_prompt(tree, policy, "Well?"), policy, chain.text)
+    sides = [token_potential(end, policy, 16, sequential=False, judge=judge, seed=s) for s in (1, 2)]
+    full = np.full(66, 64)
+    after = replace(sides[1], curve=replace(sides[1].curve, wins=np.arange(-1.0, 65.0), draws=full))
+    # Row by row of the paper's table: as many successes before each token, 0 to 64 behind it.
+    for wins in (0, 11, 12, 32, 40, 64):
+        before = replace(sides[0], curve=replace(sides[0].curve, wins=np.full(66, float(wins)), draws=full))
+        found = as_published(before, after, policy)
+        assert [c.nominee.index for c in found] == np.flatnonzero(cliff_table()[wins]).tolist()
+        assert all(c.kind == "deterministic" and not c.real and c.sampled == 0 for c in found)
+        assert [c.after for c in found] == [(c.nominee.index, 64) for c in found]
+    few = replace(before, curve=replace(before.curve, draws=np.full(66, 15)))
+    assert as_published(few, after, policy) == []
+    with pytest.raises(BadInput, match="two scans of one trace"):
+        as_published(before, before, policy)
 
 
 def test_stopping_early_saves_and_still_finds(planted, judge):

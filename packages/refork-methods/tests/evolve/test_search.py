@@ -53,6 +53,18 @@ def test_the_archive_never_outgrows_the_gate(done):
     assert any(e.kind == "expand" and e.body["workspace"] is None for e in done[1])
 
 
+def test_a_role_that_a_node_was_measured_least_in_comes_next(done):
+    entries = [(entry.kind, entry.body) for entry in done[1]]
+    archive, measured = fold(entries[:1]), 0
+    for kind, body in entries[1:]:
+        if kind == "measure":
+            node, role = body["node"], body["cell"]["role"]
+            assert archive.done(node, role) == min(archive.done(node, r) for r in archive.roles(node))
+            measured += 1
+        archive.apply(kind, body)
+    assert measured == len(done[0].records) + len(done[0].erased)
+
+
 def test_no_record_crosses_a_checkpoint(done):
     outcomes, at, epochs = 0, [], dict.fromkeys(("style", "proof"), 0)
     records = {r.n: r for r in (*done[0].records, *done[0].erased)}

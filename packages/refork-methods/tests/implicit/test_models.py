@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ from refork.policies.local import LocalPolicy
 from refork_methods.implicit import aggregate
 from refork_methods.implicit import pair as pair_module
 from refork_methods.implicit.chunked import Head, chunked_logprobs, head_of, model_logprobs
-from refork_methods.implicit.merge import merge_reference, merged_tensor
+from refork_methods.implicit.merge import elected, merge_reference, merged_model, merged_tensor, own_part
 from refork_methods.implicit.pair import ImplicitPair
 from refork_methods.implicit.score import score_chats
 from support.implicit_policies import make_policy
@@ -192,10 +193,62 @@ def test_dare_keeps_the_difference_on_average():
     assert float(made[0].mean()) == pytest.approx(1.0, abs=0.07)
 
 
+def test_what_several_differences_elect():
+    differences = [torch.tensor(row) for row in ([3.0, -1.0, 2.0, 0.0, 1.0], [-1.0, -4.0, -2.0, 5.0, 2.0])]
+    chosen = elected(differences)
+    # Of the third entry the sum is 0, so nothing is elected there.
+    assert chosen.tolist() == [3.0, -4.0, 0.0, 5.0, 2.0]
+    assert own_part(differences[0], chosen).tolist() == [3.0, -4.0, 0.0, 0.0, 2.0]
+    assert own_part(differences[1], chosen).tolist() == [0.0, -4.0, 0.0, 5.0, 2.0]
+
+
+def weights(**rows):
+    model = torch.nn.Module()
+    for name, row in rows.items():
+        model.register_parameter(name, torch.nn.Parameter(torch.tensor(row)))
+    return model
+
+
+def test_emr_rescales_over_the_whole_model():
+    reference, first = weights(a=[1.0, 1.0], b=[0.0]), weights(a=[4.0, 0.0], b=[2.0])
+    second = weights(a=[0.0, -3.0], b=[-2.0])
+    # Differences (3, -1 | 2) and (-1, -4 | -2) elect (3, -4 | 0): the first takes 7, and its own size is 6.
+    merged = merged_model(first, reference, 0.5, "emr", others=[second])
+    scale = 0.5 * 6 / 7
+    assert merged.a.tolist() == pytest.approx([1 + scale * 3, 1 - scale * 4])
+    assert merged.b.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_emr_of_one_checkpoint_is_linear(policy, reference, alpha):
+    plain, alone = copy.deepcopy(reference.model), copy.deepcopy(reference.model)
+    merged_model(policy.model, plain, alpha, "linear")
+    merged_model(policy.model, alone, alpha, "emr")
+    # Of two equal differences each is the elected one, too.
+    twice = merged_model(policy.model, copy.deepcopy(reference.model), alpha, "emr", others=[policy.model])
+    for name, part in plain.named_parameters():
+        assert torch.equal(alone.get_parameter(name), part)
+        assert torch.allclose(twice.get_parameter(name), part, atol=1e-6)
+
+
+def test_emr_refuses_what_it_cannot_merge(policy, reference):
+    with pytest.raises(BadInput, match="merges one checkpoint"):
+        merged_model(policy.model, reference.model, 0.5, "ties", others=[policy.model])
+    far = weights(a=[-9.0, -9.0])
+    with pytest.raises(BadInput, match="no entry"):
+        merged_model(weights(a=[1.0, 1.0]), weights(a=[0.0, 0.0]), 0.5, "emr", others=[far])
+    with pytest.raises(BadInput, match="in one only"):
+        merged_model(weights(a=[1.0]), weights(a=[0.0]), 0.5, "emr", others=[weights(b=[1.0])])
+    with pytest.raises(BadInput, match="shapes"):
+        merged_model(weights(a=[1.0]), weights(a=[0.0]), 0.5, "emr", others=[weights(a=[1.0, 2.0])])
+
+
 def test_merging_refuses_what_does_not_fit(tmp_path):
     with pytest.raises(BadInput, match="shape"):
         merged_tensor(torch.zeros(2), torch.zeros(3), 0.5)
     with pytest.raises(BadInput, match="merge method"):
+        merged_tensor(torch.zeros(2), torch.zeros(2), 0.5, "mean")
+    with pytest.raises(BadInput, match="whole models"):
         merged_tensor(torch.zeros(2), torch.zeros(2), 0.5, "emr")
     with pytest.raises(BadInput, match="alpha"):
         merged_tensor(torch.zeros(2), torch.zeros(2), 1.5)
@@ -204,18 +257,21 @@ def test_merging_refuses_what_does_not_fit(tmp_path):
         merge_reference("a", "b", tmp_path, 0.5)
 
 
-@pytest.mark.parametrize("method", ["linear", "ties", "dare"])
+@pytest.mark.parametrize("method", ["linear", "ties", "dare", "emr"])
 def test_a_merged_reference_is_a_usual_folder(policy, reference, tmp_path, method):
     for item, name in ((policy, "policy"), (reference, "reference")):
         item.model.save_pretrained(tmp_path / name)
         item.codec.tokenizer.save_pretrained(tmp_path / name)
     out = tmp_path / "between"
-    merge_reference(str(tmp_path / "policy"), str(tmp_path / "reference"), out, 0.4, method=method)
+    others = [str(tmp_path / "policy")] if method == "emr" else []
+    merge_reference(
+        str(tmp_path / "policy"), str(tmp_path / "reference"), out, 0.4, method=method, others=others
+    )
     found = LocalPolicy.load(str(out))
     assert found.codec.digest == reference.codec.digest
     name = "model.layers.0.mlp.up_proj.weight"
     own, far, near = (m.model.get_parameter(name) for m in (found, policy, reference))
-    if method == "linear":
+    if method in ("linear", "emr"):
         assert torch.allclose(own, 0.4 * far + 0.6 * near, atol=1e-6)
     else:
         moved = float((own != near).float().mean())

@@ -134,6 +134,15 @@ def test_answers_do_not_depend_on_where_a_call_stopped(policy, tmp_path, monkeyp
         assert data_digest(other.examples) == data_digest(straight.examples)
 
 
+def test_the_digest_of_data_tells_greedy_answers_from_drawn_ones():
+    tokens, mask = np.arange(9, dtype=np.int32), np.ones(9, dtype=bool)
+    drawn, greedy = Example(tokens, mask), Example(tokens, mask, greedy=True)
+    sets = [[drawn] * 2, [greedy] * 2, [drawn, greedy], [greedy, drawn], [drawn] * 3]
+    assert len({data_digest(examples) for examples in sets}) == len(sets)
+    # Data without greedy answers keeps the digest it always had: half-done trainings go on.
+    assert data_digest([drawn]) == "bc6bc1386eef168c27c93a16ae5566b5"
+
+
 @pytest.mark.parametrize("kept", [0, 9, -1])
 def test_a_header_that_a_crash_cut_short_is_written_anew(policy, tmp_path, kept):
     path = tmp_path / "answers.jsonl"

@@ -1,5 +1,6 @@
 """Speculative decoding against plain decoding: the same tokens, log-probs, ends and refusals."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import build_draft
 from refork_methods.speculate.schedule import PrefixScheduler
 from refork_methods.speculate.speculator import ModelSpeculator
-from refork_methods.speculate.step_cost import StepCost
+from refork_methods.speculate.step_cost import StepCost, shapes
 from support.drafters import adversarial, gqa, knowing, untrained
 
 CLOSE = 2e-5
@@ -387,6 +388,31 @@ def test_generate_takes_texts_and_tokens(target, drafters):
     assert decoder.stats.rounds > 0
     decoder.reset()
     assert (decoder.stats.rounds, decoder.stats.tau) == (0, None)
+
+
+def test_its_card_tells_the_schedule_and_the_calibration(target, drafters):
+    cost = StepCost.of({b: 1.0 + b / 8 for b in shapes(64)})
+
+    def told(scheduler=None, calibration=None):
+        decoder = SpeculativeDecoder(
+            target, drafters["knowing"], scheduler=scheduler, calibration=calibration
+        )
+        found = decoder.card.extra["speculate"]
+        return found["schedule"], found["calibration"]
+
+    assert told() == (None, None)
+    plain, _ = told(PrefixScheduler(cost))
+    assert (plain["mode"], plain["margin"]) == ("early_stop", 1.0)
+    others = [
+        PrefixScheduler(cost, margin=1.2),
+        PrefixScheduler(StepCost.of({b: 2.0 + b for b in shapes(64)})),
+        PrefixScheduler(cost, "stale_topk", staleness=2),
+        PrefixScheduler(None, "fixed", length=2),
+        PrefixScheduler(None, "fixed", length=3),
+    ]
+    assert len({json.dumps(told(other)[0]) for other in [PrefixScheduler(cost), *others]}) == 6
+    warm = SequentialTemperatureScaling((1.5, 1.0, 1.0, 1.0), (900, 800, 700, 600))
+    assert told(PrefixScheduler(cost), warm) == (plain, [1.5, 1.0, 1.0, 1.0])
 
 
 def test_the_policy_is_its_target_with_another_way_to_sample_all(target, drafters):

@@ -1,20 +1,24 @@
-"""Our drafters beside DeepSpec's own class, on a CPU, where it takes seconds.
+"""Our drafters beside DeepSpec's own classes, on a CPU, where it takes seconds.
 
-DeepSpec is on no package index, so the class is read from a clone of github.com/deepseek-ai/DeepSpec that
-``REFORK_DEEPSPEC`` names (commit afdfa7c was used); without one these tests are skipped.
+DeepSpec is on no package index, so the classes are read from a clone of github.com/deepseek-ai/DeepSpec that
+``REFORK_DEEPSPEC`` names (commit afdfa7c was used); without one these tests are skipped. Its classes of Gemma
+4's layers need the transformers that it names (5.10.2): under a newer one their tests are skipped.
 """
 
+import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from refork_methods.speculate.config import draft_config
 from refork_methods.speculate.layouts import export_draft, import_draft
 from refork_methods.speculate.model import build_draft
-from support.drafters import random_target, shaken
+from support.drafters import GEMMA, random_gemma, random_target, shaken
 
 PLACE = os.environ.get("REFORK_DEEPSPEC")
 pytestmark = pytest.mark.skipif(
@@ -32,21 +36,36 @@ HEADS = {
 }
 
 
-@pytest.fixture(scope="module")
-def net():
-    """DeepSpec's class of drafters for Qwen3."""
-    place = str(Path(PLACE).resolve())
-    sys.path.insert(0, place)
-    try:
-        from deepspec.modeling.dspark.qwen3.modeling import Qwen3DSparkModel
-    finally:
-        sys.path.remove(place)
-    return Qwen3DSparkModel
+NETS = {
+    "qwen3": ("qwen3", "Qwen3", {"qk_norm": True}),
+    "gemma4": ("gemma4", "Gemma4", GEMMA),
+    "gemma4, values of their own": ("gemma4", "Gemma4", GEMMA | {"shared_values": False, "kv_heads": 2}),
+}
 
 
-@pytest.fixture(scope="module")
-def target():
-    return random_target()
+@pytest.fixture(scope="module", params=NETS)
+def family(request):
+    """How to find DeepSpec's class of a kind, the target it drafts for, and what its layers are."""
+    folder, name, changes = NETS[request.param]
+    if folder == "gemma4":
+        from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
+
+        if "layer_type" not in inspect.signature(Gemma4TextRotaryEmbedding.__init__).parameters:
+            pytest.skip("DeepSpec's Gemma 4 classes are for transformers 5.10")
+    target = (
+        random_gemma(attention_k_eq_v=changes["shared_values"]) if folder == "gemma4" else random_target()
+    )
+
+    def net(kind, part):
+        place = str(Path(PLACE).resolve())
+        sys.path.insert(0, place)
+        try:
+            module = importlib.import_module(f"deepspec.modeling.{kind}.{folder}.modeling")
+        finally:
+            sys.path.remove(place)
+        return getattr(module, name + part)
+
+    return net, target, changes
 
 
 def loaded(net, folder):
@@ -98,27 +117,67 @@ def agree(ours, theirs):
     assert furthest < NEAR
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_their_class_computes_what_our_exported_drafter_does(net, target, tmp_path, head):
-    config = draft_config(
-        target, "dspark", mask_token=MASK, block=BLOCK, layers=2, target_layers=(0, 2), **HEADS[head]
-    )
+def chains_agree(ours, theirs):
+    """Greedy chains from several anchors: logits and tokens."""
+    generator = torch.Generator().manual_seed(2)
+    states = torch.randn((1, LENGTH, len(ours.config.target_layers) - 1, WIDTH), generator=generator)
+    tokens = torch.randint(256, (1, LENGTH), generator=generator)
+    # State 0 of ours is the target's own embedding of each token.
+    known = torch.cat([ours.ends.embed(tokens)[:, :, None], states], 2)
+    kept = ours.keys_values(ours.context(known), torch.arange(LENGTH)[None])
+    furthest = 0.0
+    with torch.no_grad():
+        for anchor in (1, 7, LENGTH - 1):
+            chain, before, cache = ours.start(torch.tensor([anchor]), kept), tokens[:, anchor], DynamicCache()
+            # What they make of the last true pair already says the first draft.
+            other = theirs(
+                hidden_states=states[:, :anchor].flatten(2),
+                input_ids=tokens[:, 1 : anchor + 1],
+                position_ids=torch.arange(anchor)[None],
+                attention_mask=torch.ones(1, anchor),
+                past_key_values=cache,
+            )[:, -1:]
+            for k in range(BLOCK):
+                mine, chain = ours.next_logits(k, None, None, before, chain)
+                logits = theirs.compute_logits(other)[:, 0]
+                furthest = max(furthest, (mine - logits).abs().max().item())
+                before = mine.argmax(-1)
+                assert before.tolist() == logits.argmax(-1).tolist()
+                other = theirs(
+                    hidden_states=other,
+                    input_ids=before[None],
+                    position_ids=torch.tensor([[anchor + k]]),
+                    past_key_values=cache,
+                )
+    print(f"furthest apart: {furthest:.1e}")
+    assert furthest < NEAR
+
+
+def compared(kind, net, target, config, folder):
+    """Our drafter in their class, and theirs, made and saved by that class, as ours."""
     ours = shaken(build_draft(config, target, seed=1))
-    export_draft(ours, target, tmp_path / "draft", "deepspec")
-    agree(ours, loaded(net, tmp_path / "draft"))
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_ours_computes_what_a_folder_of_their_class_does(net, target, tmp_path, head):
-    """A drafter that their class made and saved, with the target's embedding and head."""
-    config = draft_config(
-        target, "dspark", mask_token=MASK, block=BLOCK, layers=2, target_layers=(0, 2), **HEADS[head]
-    )
-    export_draft(build_draft(config, target), target, tmp_path / "shape", "deepspec")
-    theirs = shaken(net(loaded(net, tmp_path / "shape").config))
+    export_draft(ours, target, folder / "ours", "deepspec")
+    beside = chains_agree if kind == "eagle3" else agree
+    theirs = loaded(net, folder / "ours")
+    beside(ours, theirs)
+    made = shaken(net(theirs.config))
     model = target.decoder.backbone.model
-    theirs.initialize_embeddings_and_head(
+    made.initialize_embeddings_and_head(
         embed_tokens=model.get_input_embeddings(), lm_head=model.get_output_embeddings()
     )
-    theirs.save_pretrained(tmp_path / "theirs")
-    agree(import_draft(tmp_path / "theirs", target), theirs)
+    made.save_pretrained(folder / "theirs")
+    beside(import_draft(folder / "theirs", target), made)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_blocks_are_those_of_their_class_both_ways(family, tmp_path, head):
+    net, target, changes = family
+    shape = {"mask_token": MASK, "block": BLOCK, "layers": 2, "target_layers": (0, 2)}
+    config = draft_config(target, "dspark", **(shape | HEADS[head] | changes))
+    compared("dspark", net("dspark", "DSparkModel"), target, config, tmp_path)
+
+
+def test_eagle_chains_are_those_of_their_class_both_ways(family, tmp_path):
+    net, target, changes = family
+    config = draft_config(target, "eagle", block=BLOCK, **changes)
+    compared("eagle3", net("eagle3", "Eagle3Model"), target, config, tmp_path)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from refork.errors import BadInput, CannotDo
 from refork.policies.base import Request, Sampling, sample_all
@@ -13,9 +14,10 @@ from refork_methods.speculate.decoder import SpeculativeDecoder
 from refork_methods.speculate.model import Lesson, build_draft
 from refork_methods.speculate.policy import open_speculator
 from refork_methods.speculate.profile import profile
-from support.drafters import random_target, shaken
+from support.drafters import GEMMA, random_target, shaken
 
 WIDTH, LENGTH, BLOCK = 32, 24, 4
+OWN_VALUES = {"shared_values": False, "kv_heads": 2, "head_dim": 8, "rotary": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +38,11 @@ def text(target):
     return torch.from_numpy(tokens).long(), torch.from_numpy(np.stack(states).transpose(0, 2, 1, 3))
 
 
-def rope(x, places, theta=10_000.0):
+def rope(x, places, config):
     """Rotary positions, written as a turn of complex numbers."""
     half = x.shape[-1] // 2
-    speed = theta ** (-torch.arange(half) / half)
+    speed = config.rope_theta ** (-torch.arange(half) / half)
+    speed[int(config.rotary * half) :] = 0.0
     turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(
         torch.ones(1), places[:, None, None] * speed
     )
@@ -50,9 +53,11 @@ def reference(draft, tokens, states, anchor):
     """EAGLE-3 by the book: one causal pass over true pairs, then one pair more per drafted token."""
     weights, config = draft.state_dict(), draft.config
     heads, kv, size = config.heads, config.kv_heads, config.head_dim
+    gemma = config.family == "gemma4"
 
-    def norm(x, name):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.norm_eps) * weights[f"{name}.weight"]
+    def norm(x, name=None):
+        found = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.norm_eps)
+        return found if name is None else found * weights[f"{name}.weight"]
 
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T
@@ -65,23 +70,30 @@ def reference(draft, tokens, states, anchor):
             norm(draft.ends.embed(tokens[said]), "layers.0.input_layernorm"),
             norm(torch.stack(features), "layers.0.hidden_norm"),
         ], -1)  # fmt: skip
-        q, key, v = (linear(pair, f"layers.0.self_attn.{n}_proj") for n in "qkv")
+        made = "qkk" if config.shared_values else "qkv"
+        q, key, v = (linear(pair, f"layers.0.self_attn.{n}_proj") for n in made)
         q, key, v = (x.unflatten(-1, (-1, size)) for x in (q, key, v))
         if config.qk_norm:
             q, key = norm(q, "layers.0.self_attn.q_norm"), norm(key, "layers.0.self_attn.k_norm")
-        q = rope(q[-1:], said[-1:].float())[0].view(kv, heads // kv, size)
-        scores = torch.einsum("kge,tke->kgt", q, rope(key, said.float())) / size**0.5
+        v = norm(v) if gemma else v
+        q = rope(q[-1:], said[-1:].float(), config)[0].view(kv, heads // kv, size)
+        scores = torch.einsum("kge,tke->kgt", q, rope(key, said.float(), config))
+        scores = scores if gemma else scores / size**0.5
         seen = torch.einsum("kgt,tke->kge", scores.softmax(-1), v).flatten()
-        x = features[-1] + linear(seen, "layers.0.self_attn.o_proj")
-        inner = norm(x, "layers.0.post_attention_layernorm")
-        gate = torch.nn.functional.silu(linear(inner, "layers.0.mlp.gate_proj"))
-        x = x + linear(gate * linear(inner, "layers.0.mlp.up_proj"), "layers.0.mlp.down_proj")
+        said = linear(seen, "layers.0.self_attn.o_proj")
+        x = features[-1] + (norm(said, "layers.0.post_attention_layernorm") if gemma else said)
+        inner = norm(x, f"layers.0.{'pre_feedforward' if gemma else 'post_attention'}_layernorm")
+        gate = linear(inner, "layers.0.mlp.gate_proj")
+        gate = F.gelu(gate, approximate="tanh") if gemma else F.silu(gate)
+        said = linear(gate * linear(inner, "layers.0.mlp.up_proj"), "layers.0.mlp.down_proj")
+        x = x + (norm(said, "layers.0.post_feedforward_layernorm") if gemma else said)
+        x = x * weights["layers.0.layer_scalar"] if gemma else x
         logits.append(draft.ends.logits(norm(x, "norm")))
         features.append(x)
     return torch.stack(logits)
 
 
-@pytest.mark.parametrize("changes", [{}, {"qk_norm": True, "kv_heads": 1}])
+@pytest.mark.parametrize("changes", [{}, {"qk_norm": True, "kv_heads": 1}, GEMMA, GEMMA | OWN_VALUES])
 def test_a_draft_is_eagle_by_the_book(target, text, changes):
     tokens, states = text
     draft = eagle(target, **changes)

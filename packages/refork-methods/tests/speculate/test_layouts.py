@@ -15,7 +15,7 @@ from refork_methods.speculate.layouts import (
     write_fields,
 )
 from refork_methods.speculate.model import build_draft
-from support.drafters import random_target, shaken
+from support.drafters import GEMMA, random_gemma, random_target, shaken
 
 MASK = 257
 
@@ -47,6 +47,7 @@ FITS = [
     ("deepspec", "dspark", {"head": "gated", "confidence_with_markov": False}),
     ("deepspec", "dspark", {"head": "rnn"}),
     ("deepspec", "dspark", {"head": "none", "rank": 0, "confidence": False, "confidence_with_markov": False}),
+    ("deepspec", "eagle", BARE | {"mask_token": None, "qk_norm": True}),
     ("speculators", "dspark", {"window": 5}),
     ("speculators", "dspark", {"head": "rnn", "kv_heads": 1}),
     ("speculators", "dflash", BARE),
@@ -68,12 +69,73 @@ def test_there_and_back_bit_for_bit(target, tmp_path, layout, kind, changes):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.fixture(scope="module")
+def gemma():
+    return random_gemma()
+
+
+@pytest.mark.parametrize("own", [{}, {"shared_values": False, "kv_heads": 2, "rotary": 1.0}])
+@pytest.mark.parametrize("kind", ["dspark", "eagle"])
+def test_drafters_of_gemma_layers_there_and_back(gemma, tmp_path, kind, own):
+    changes = BARE | {"mask_token": None} if kind == "eagle" else {}
+    draft = drafter(gemma, kind, **(changes | GEMMA | own))
+    export_draft(draft, gemma, tmp_path / "out", "deepspec")
+    name = "Gemma4Eagle3Model" if kind == "eagle" else "Gemma4DSparkModel"
+    assert body(tmp_path / "out")["architectures"] == [name]
+    again = import_draft(tmp_path / "out", gemma)
+    assert again.config == draft.config
+    before, after = draft.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[part], after[part]) for part in before)
+
+
+ODD_GEMMA = [
+    (
+        {"enable_moe_block": True, "num_experts": 2, "top_k_experts": 1, "moe_intermediate_size": 8},
+        CannotDo,
+        "moe",
+    ),
+    ({"hidden_size_per_layer_input": 4}, CannotDo, "hidden_size_per_layer_input"),
+    ({"layer_types": ["sliding_attention", "full_attention"]}, CannotDo, "attend differently"),
+    ({"final_logit_softcapping": 30.0}, WrongWeights, "caps its logits otherwise"),
+    ({"architectures": ["Qwen3DSparkModel"]}, CannotDo, "Gemma4DSparkModel does"),
+    ({"some_scale": 2.0}, CannotDo, "some_scale"),
+]
+
+
+@pytest.mark.parametrize(("fields", "error", "says"), ODD_GEMMA)
+def test_gemma_configs_that_cannot_be_mapped(gemma, tmp_path, fields, error, says):
+    export_draft(drafter(gemma, **GEMMA), gemma, tmp_path / "out", "deepspec")
+    change(tmp_path / "out", **fields)
+    with pytest.raises(error, match=says):
+        import_draft(tmp_path / "out", gemma)
+
+
+def test_gemma_layers_go_with_a_gemma_target_and_deepspec_only(target, gemma, tmp_path):
+    shape = GEMMA | {"heads": 4}
+    for place, layout, says in (
+        (gemma, "speculators", "no speculators layout"),
+        (target, "deepspec", "in another way than Gemma 4"),
+    ):
+        with pytest.raises(CannotDo, match=says):
+            export_draft(drafter(place, **shape), place, tmp_path / "out", layout)
+    with pytest.raises(CannotDo, match="changes its embedding"):
+        export_draft(drafter(gemma), gemma, tmp_path / "out", "deepspec")
+    for wrong, says in (
+        ({"qk_norm": False}, "norm their queries"),
+        ({"family": "llama"}, "share a map"),
+        ({"rotary": 0.0}, "share of a head"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            drafter(gemma, **(GEMMA | wrong))
+
+
 REFUSED = [
     ("deepspec", "dspark", {"mask_token": None}, "mask row"),
     ("deepspec", "dspark", {"window": 5}, "windows"),
     ("deepspec", "dspark", {"qk_norm": False}, "norm their queries"),
     ("deepspec", "dflash", {}, "every slot predicts"),
-    ("deepspec", "eagle", {}, "deepspec layout of eagle"),
+    ("deepspec", "eagle", {}, "norm their queries and keys, this one does not"),
     ("speculators", "dflash", {"head": "rnn"}, "recurrent head"),
 ]
 
@@ -131,7 +193,7 @@ def test_a_config_as_deepspec_writes_it():
 
 
 ODD_CONFIGS = [
-    ({"architectures": ["Gemma4DSparkModel"]}, CannotDo, "other norms"),
+    ({"architectures": ["Gemma4DSparkModel"]}, CannotDo, "does not belong to such a config"),
     ({"hidden_act": "gelu"}, CannotDo, "hidden_act"),
     ({"attention_bias": True}, CannotDo, "attention_bias"),
     ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}}, CannotDo, "yarn"),

@@ -254,6 +254,12 @@ def test_configs_that_do_not_fit_are_refused(target, changes, words):
 def test_config_goes_through_json(target):
     config = draft_config(target, window=9, mask_token=4, head="rnn")
     assert DraftConfig.from_json(config.to_json()) == config
+    # Fields that came later are written where they say something: half-done trainings know themselves again.
+    assert {"family", "shared_values", "rotary"}.isdisjoint(config.to_json())
+    assert config.to_json()["max_positions"] == 160
+    later = config.but(family="gemma4", rotary=0.5)
+    assert DraftConfig.from_json(later.to_json()) == later
+    assert later.to_json()["rotary"] == 0.5
 
 
 def test_a_drafter_of_another_target_is_refused(target):

@@ -48,6 +48,12 @@ OfWorld = Annotated[
 Budget = Annotated[
     int | None, typer.Option("--budget-rollouts", min=1, help="Continuations the whole run may use.")
 ]
+Unproven = Annotated[
+    bool,
+    typer.Option(
+        "--unproven", help="At tokens that the published test takes for cliffs once, without a re-test."
+    ),
+]
 
 
 @contextmanager
@@ -161,6 +167,7 @@ def pairs(
     variant: Annotated[
         str, typer.Option("--variant", help="1:N, or hard: chosen at least as good as the point.")
     ] = "1:N",
+    unproven: Unproven = False,
     budget: Budget = None,
     as_json: AsJson = False,
 ) -> None:
@@ -169,10 +176,11 @@ def pairs(
     Example: refork cliff pairs --out runs/cliff --variant hard
     """
     from refork.cli.live import LiveProgress
-    from refork_methods.cliff.run import run_pairs
+    from refork_methods.cliff.run import run_pairs, run_unproven
 
+    make = run_unproven if unproven else run_pairs
     with _opened(out, policy, world) as run, LiveProgress() as live:
-        told = run_pairs(run, k, variant, budget, live)  # type: ignore[arg-type]  # checked there
+        told = make(run, k, variant, budget, live)  # type: ignore[arg-type]  # checked there
     if as_json:
         print_json(told)
         return
@@ -195,6 +203,7 @@ def train(
     beta: Annotated[
         float, typer.Option("--beta", help="How far the policy may leave its reference; smaller is further.")
     ] = 0.05,
+    unproven: Unproven = False,
     full: Annotated[bool, typer.Option("--full", help="All weights instead of a LoRA adapter.")] = False,
     eos_compat: Annotated[
         bool, typer.Option("--eos-compat", help="Add the end of sequence, as the released trainer does.")
@@ -218,7 +227,7 @@ def train(
     recipe = load_recipe(out)
     _check_policy(recipe, policy)
     with LiveProgress() as live:
-        told = run_train(out, open_policy(recipe.policy), kinds, plan, live)
+        told = run_train(out, open_policy(recipe.policy), kinds, plan, live, unproven=unproven)
     if as_json:
         print_json(told)
         return

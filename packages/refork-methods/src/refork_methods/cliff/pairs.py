@@ -91,12 +91,14 @@ def chosen_tokens(
     ]
 
 
-def cliff_pairs(result: Iterable[Choices], policy: Policy, variant: Variant = "1:N") -> list[Pair]:
-    """The pairs of cliffs whose candidates are known; cliffs that did not survive make none."""
+def cliff_pairs(
+    result: Iterable[Choices], policy: Policy, variant: Variant = "1:N", *, unproven: bool = False
+) -> list[Pair]:
+    """The pairs of cliffs whose candidates are known; those that did not survive only if ``unproven``."""
     pairs: list[Pair] = []
     for choices in result:
         cliff, before = choices.cliff, choices.cliff.nominee.before
-        if not cliff.real:
+        if not (cliff.real or unproven):
             continue
         assert before.tree is not None
         trajectory = before.tree.path(before)

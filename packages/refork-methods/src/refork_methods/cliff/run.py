@@ -5,6 +5,7 @@
 ``tokens.jsonl`` a line per token: counts, interval, probability, entropy, rank, largest possible drop
 ``cliffs.json``  the re-tested tokens, and what deleting them does
 ``pairs.jsonl``  preference pairs; ``pairs.json``: the continuations drawn for them
+``unproven.*``   the same of the published recipe, at tokens that were tested once
 ``policy-*/``    trained weights or adapters, a folder per set of kinds
 
 All draws are on the tree, so a step done again draws only what is missing.
@@ -30,6 +31,7 @@ from refork.policies.load import quiet
 from refork.policies.open import open_policy
 from refork.progress import Progress, silent
 from refork.runs.recipe import RecipePart
+from refork.sampling.noise import stream_of
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -39,11 +41,11 @@ from refork_methods.cliff.candidates import Choices, candidates
 from refork_methods.cliff.curve import Curve, reuse_factor
 from refork_methods.cliff.detect import Rule, screen
 from refork_methods.cliff.intervene import KS, Contrast, contrast, random_positions
-from refork_methods.cliff.pairs import Variant, cliff_pairs, read_pairs, write_pairs
+from refork_methods.cliff.pairs import Pair, Variant, cliff_pairs, read_pairs, write_pairs
 from refork_methods.cliff.records import cliff_row, token_rows
 from refork_methods.cliff.scan import Nominee, Scanned, nominate, token_potential
 from refork_methods.cliff.select import Which, choose_traces
-from refork_methods.cliff.verify import Cliff, verify
+from refork_methods.cliff.verify import Cliff, as_published, verify
 
 if TYPE_CHECKING:
     from refork_methods.cliff.dpo import CliffDpoSettings
@@ -170,7 +172,7 @@ def _mend(folder: Path) -> None:
 def spent(folder: Path) -> int:
     """Continuations that the run in a folder has used for scans, re-tests and pairs so far."""
     scans = sum(int(row["curve"]["sampled"]) for row in _rows(folder / "traces.jsonl") if row["complete"])
-    return scans + sum(_sampled(folder / name) for name in ("cliffs.json", "pairs.json"))
+    return scans + sum(_sampled(folder / name) for name in ("cliffs.json", "pairs.json", "unproven.json"))
 
 
 def _sampled(file: Path) -> int:
@@ -347,20 +349,75 @@ def run_pairs(
         real[:room], run.policy, k, run.recipe.retest, world=run.world, judge=run.judge,
         seed=run.recipe.seed, progress=progress,
     )  # fmt: skip
-    pairs = cliff_pairs(choices, run.policy, variant)
-    write_pairs(pairs, run.folder / "pairs.jsonl")
-    sampled = sum(c.sampled for c in choices)
+    told = _write_pairs(run, choices, cliff_pairs(choices, run.policy, variant), "pairs", 0)
+    return told | {"left_out": len(real) - len(choices)}
+
+
+def _write_pairs(
+    run: CliffRun, choices: Sequence[Choices], pairs: Sequence[Pair], name: str, scanned: int
+) -> Json:
+    """Pairs and what they cost, beside the run's other files. Returns a summary."""
+    file, drawn = run.folder / f"{name}.jsonl", run.folder / f"{name}.json"
+    write_pairs(pairs, file)
+    sampled = scanned + sum(c.sampled for c in choices)
     # Fewer cliffs or candidates than before cost nothing new.
     write_whole(drawn, json.dumps({"sampled": max(sampled, _sampled(drawn))}) + "\n")
     return {
         "cliffs": len(choices),
-        "left_out": len(real) - len(choices),
         "pairs": len(pairs),
         "text_form": sum(pair.messages is not None for pair in pairs),
         "cliff_mass": [{"kind": c.cliff.kind, "mass": c.mass} for c in choices],
         "rollouts": sampled,
-        "file": str(run.folder / "pairs.jsonl"),
+        "file": str(file),
     }
+
+
+def run_unproven(
+    run: CliffRun,
+    k: int = 10,
+    variant: Variant = "1:N",
+    budget: int | None = None,
+    progress: Progress = silent,
+) -> Json:
+    """Pairs by the published recipe: at every token that its test takes for a cliff once, without a re-test.
+
+    Only so there are pairs at deterministic cliffs, of which none survives one. Each scanned trace is scanned
+    twice more, all its draws at every boundary. Returns a summary.
+    """
+    recipe, drawn = run.recipe, run.folder / "unproven.json"
+    traces = scanned_traces(run)
+    if not traces:
+        raise BadInput("no trace was scanned yet", where=str(run.folder), hint="refork cliff scan")
+    room = None if budget is None else budget - spent(run.folder) + _sampled(drawn)
+    found: list[Cliff] = []
+    scanned = passed = 0
+    for trace in traces:
+        first = _again(run, trace, 0, None if room is None else room - scanned, progress)
+        scanned += first.curve.sampled
+        second = _again(run, trace, 1, None if room is None else room - scanned, progress)
+        scanned += second.curve.sampled
+        if not (first.complete and second.complete):
+            break
+        passed += 1
+        found += as_published(first, second, run.policy, delta0=recipe.delta0, alpha=recipe.alpha)
+    if room is not None:
+        found = found[: max(0, (room - scanned) // (k * recipe.draws))]
+    choices = candidates(
+        found, run.policy, k, recipe.draws, world=run.world, judge=run.judge, seed=recipe.seed,
+        progress=progress,
+    )  # fmt: skip
+    pairs = cliff_pairs(choices, run.policy, variant, unproven=True)
+    told = _write_pairs(run, choices, pairs, "unproven", scanned)
+    return told | {"traces": passed, "traces_left_out": len(traces) - passed}
+
+
+def _again(run: CliffRun, trace: Scanned, side: int, room: int | None, progress: Progress) -> Scanned:
+    """A trace scanned once more, all its draws at every boundary, on noise of its own for each side."""
+    recipe = run.recipe
+    return token_potential(
+        trace.end, run.policy, recipe.draws, sequential=False, delta0=recipe.delta0, world=run.world,
+        judge=run.judge, seed=stream_of("published", recipe.seed, side) >> 33, room=room, progress=progress,
+    )  # fmt: skip
 
 
 def summary(run: CliffRun) -> Json:
@@ -401,8 +458,12 @@ def run_train(
     kinds: str = "all",
     settings: CliffDpoSettings | None = None,
     progress: Progress = silent,
+    *,
+    unproven: bool = False,
 ) -> Json:
     """Train a local policy on the run's pairs of some kinds and save it in ``folder/policy-KINDS``.
+
+    ``unproven``: on those of :func:`run_unproven`; the folder is then ``policy-unproven-KINDS``.
 
     Raises:
         CannotDo: the policy has no weights here.
@@ -411,16 +472,18 @@ def run_train(
     from refork.policies.local import LocalPolicy
     from refork_methods.cliff.dpo import cliff_dpo
 
-    wanted, target = kinds_of(kinds), folder / f"policy-{kinds}"
+    name = f"unproven-{kinds}" if unproven else kinds
+    wanted, target = kinds_of(kinds), folder / f"policy-{name}"
     if not isinstance(policy, LocalPolicy):
         raise CannotDo(f"policy {policy.card.name!r} has no weights to train here", hint="use hf:DIR")
     if target.exists():
         raise BadInput("a trained policy is there already", where=str(target), hint="remove it to train anew")
-    pairs = [p for p in read_pairs(folder / "pairs.jsonl") if wanted is None or p.kind in wanted]
+    source = folder / ("unproven.jsonl" if unproven else "pairs.jsonl")
+    pairs = [p for p in read_pairs(source) if wanted is None or p.kind in wanted]
     if not pairs:
-        raise BadInput(f"there are no pairs at {kinds} cliffs", where=str(folder / "pairs.jsonl"))
+        raise BadInput(f"there are no pairs at {kinds} cliffs", where=str(source))
     done = cliff_dpo(policy, pairs, settings, progress)
-    part = folder / f".policy-{kinds}.part"
+    part = folder / f".policy-{name}.part"
     with quiet():
         policy.model.save_pretrained(part)
         policy.codec.tokenizer.save_pretrained(part)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refork.errors import CannotDo
+from refork.errors import BadInput, CannotDo
 from refork.forking.arm import Fork, graded, prepare, run_jobs
 from refork.judge import Judge
 from refork.policies.base import NextDistribution, Policy
@@ -15,10 +15,11 @@ from refork.progress import Progress, silent
 from refork.sampling.noise import stream_of
 from refork.worlds.base import World
 from refork_methods.cliff.bound import max_drop
-from refork_methods.cliff.detect import Count, survivors
+from refork_methods.cliff.curve import Curve
+from refork_methods.cliff.detect import Count, survivors, z_of
 from refork_methods.cliff.kinds import Entropy, Kind, cliff_kind, token_rank, top_entropy
-from refork_methods.cliff.scan import Nominee
-from refork_methods.cliff.table import DELTA0, check_draws
+from refork_methods.cliff.scan import Nominee, Scanned
+from refork_methods.cliff.table import DELTA0, LEAST_DRAWS, check_draws, is_cliff, unpaired_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,38 @@ def describe_token(policy: Policy, nominee: Nominee) -> tuple[Kind, Entropy, int
     distribution = policy.next_logprobs([prefix])[0]
     entropy, rank = top_entropy(distribution), token_rank(distribution, float(distribution[nominee.token]))
     return cliff_kind(entropy.nats, rank), entropy, rank
+
+
+def as_published(
+    first: Scanned, second: Scanned, policy: Policy, *, delta0: float = DELTA0, alpha: float = 0.05
+) -> list[Cliff]:
+    """The tokens of a trace that the published test takes for cliffs: one look, and no re-test.
+
+    The shares before a token are ``first``'s and those behind it ``second``'s: two scans of the trace under
+    different seeds, each with all its draws at every boundary. So the two sides are independent, as they are
+    where every position is drawn anew; a draw that serves both sides can make no fall by chance. None of what
+    is returned is ``real``: nothing was proven. The last token, behind which nothing is drawn, is left out.
+
+    Raises: BadInput for scans of different traces, or one scan given twice.
+    """
+    if first is second or first.end.node.id != second.end.node.id:
+        raise BadInput(
+            "the published test needs two scans of one trace", where="cliff test", hint="another seed"
+        )
+    found = []
+    for index in range(len(first.curve) - 1):
+        before, after = _count(first.curve, index), _count(second.curve, index + 1)
+        if min(before[1], after[1]) < LEAST_DRAWS:
+            continue
+        p, q = before[0] / before[1], after[0] / after[1]
+        if is_cliff(p - q, unpaired_error(p, q, before[1], after[1]), delta0, z_of(alpha)):
+            nominee = Nominee(first, index, first.points[index], first.points[index + 1])
+            found.append(_cliff(nominee, _Sides(before, after, 0, 0), policy, 1.0, 1.0, False))
+    return found
+
+
+def _count(curve: Curve, index: int) -> Count:
+    return round(float(curve.wins[index])), int(curve.draws[index])
 
 
 def verify(

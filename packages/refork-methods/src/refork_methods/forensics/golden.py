@@ -79,6 +79,8 @@ PRINTED: tuple[Printed, ...] = (
     Printed("sandbagging, no word of deployment", 227, 972, 23.4, 20.8, 26.1),
     Printed("sandbagging, verbose documents", 199, 434, 45.9, 41.2, 50.6),
     Printed("sandbagging, both", 44, 365, 12.1, 9.1, 15.8),
+    Printed("sandbagging, both and a comment for developers", 32, 490, 6.5),
+    Printed("sandbagging, consequence reversed", 5, 432, 1.2),
     Printed("sandbagging, changelog", 36, 460, 7.8, 5.7, 10.6),
     Printed("sandbagging, all three", 17, 402, 4.2, 2.7, 6.7),
     # Its rate, 34.97, is printed as 34.9.

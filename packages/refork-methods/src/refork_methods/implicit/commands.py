@@ -260,7 +260,11 @@ def merge(
     reference: Folder,
     out: Annotated[Path, typer.Option(help="New folder for the merged reference.")],
     alpha: Annotated[float, typer.Option(help="0: the reference, 1: the policy.")] = 0.4,
-    method: Annotated[str, typer.Option(help="linear, ties or dare.")] = "linear",
+    method: Annotated[str, typer.Option(help="linear, ties, dare or emr.")] = "linear",
+    other: Annotated[
+        list[str] | None,
+        typer.Option(help="emr: another checkpoint trained from the reference; again for more."),
+    ] = None,
     density: Annotated[float, typer.Option(help="Share of the difference that ties and dare keep.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Of what dare keeps.")] = 0,
     as_json: AsJson = False,
@@ -279,6 +283,7 @@ def merge(
     folder = merge_reference(
         policy.removeprefix("hf:"), reference.removeprefix("hf:"), out, alpha,
         method=chosen, density=density, seed=seed,
+        others=[each.removeprefix("hf:") for each in other or []],
     )  # fmt: skip
     if as_json:
         print_json({"folder": str(folder), "alpha": alpha, "method": method, "density": density})

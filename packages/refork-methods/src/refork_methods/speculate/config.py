@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 DraftKind = Literal["dspark", "dflash", "eagle"]
 HeadKind = Literal["markov", "gated", "rnn", "none"]
+Family = Literal["llama", "gemma4"]
 KINDS: Final[tuple[str, ...]] = get_args(DraftKind)
 HEADS: Final[tuple[str, ...]] = get_args(HeadKind)
+FAMILIES: Final[tuple[str, ...]] = get_args(Family)
+
+_LATER: Final[Json] = {"family": "llama", "shared_values": False, "rotary": 1.0}
+"""Fields that came later, as they are without them: a half-done training of before goes on."""
 
 BLOCK: Final = 7
 """Drafted tokens of a round, as in the paper."""
@@ -39,6 +44,9 @@ class DraftConfig:
     spare id of the target whose embedding fills the slots to be predicted; None: the drafter learns a row of
     its own. ``rank`` 0 or head ``none`` is the parallel drafter. ``hidden`` is the target's width, since its
     embedding and language-model head are used as they are. ``target`` and ``tokenizer`` are digests.
+    ``family`` is that of the layers: ``gemma4`` norms what a layer adds too and the values as well, does not
+    scale its scores, and gates by GELU. ``shared_values``: values are made by the map of the keys.
+    ``rotary`` is the share of a head's pairs that positions turn, the fastest ones.
 
     Raises:
         BadInput: naming the field that does not fit.
@@ -68,12 +76,16 @@ class DraftConfig:
     rope_theta: float = 10000.0
     norm_eps: float = 1e-6
     max_positions: int | None = None
+    family: Family = "llama"
+    shared_values: bool = False
+    rotary: float = 1.0
     target: str | None = None
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("kind", self.kind, KINDS)
         _one_of("head", self.head, HEADS)
+        _one_of("family", self.family, FAMILIES)
         for name in (
             "hidden",
             "layers",
@@ -103,6 +115,7 @@ class DraftConfig:
             )
         if not self.rope_theta > 0 or not self.norm_eps > 0:
             raise BadInput("rope_theta and norm_eps must be above 0", where="draft config")
+        _check_family(self)
         check_layers(self.target_layers, self.target_depth)
 
     @property
@@ -125,9 +138,9 @@ class DraftConfig:
         return replace(self, **changes)
 
     def to_json(self) -> Json:
-        """Plain fields."""
+        """Plain fields; those of layers as Gemma 4's only where they are not as they were before these."""
         plain: Json = to_json(self)
-        return plain
+        return {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_json(cls, data: Json, where: str | None = None) -> DraftConfig:
@@ -180,15 +193,15 @@ def draft_config(target: LocalPolicy, kind: DraftKind = "dspark", **changes: Any
     backbone = target.decoder.backbone
     text = backbone.model.config.get_text_config()
     width, depth = _width(target), backbone.blocks
-    heads = int(getattr(text, "num_attention_heads", 0) or max(1, width // 64))
+    heads = int(_field_of(text, "num_attention_heads") or max(1, width // 64))
     plain = kind != "dspark"
     fields: dict[str, Any] = {
         "kind": kind,
         "hidden": width,
         "heads": heads,
-        "kv_heads": int(getattr(text, "num_key_value_heads", None) or heads),
+        "kv_heads": int(_field_of(text, "num_key_value_heads") or heads),
         "head_dim": _head_dim(text, width, heads),
-        "intermediate": int(getattr(text, "intermediate_size", None) or 4 * width),
+        "intermediate": int(_field_of(text, "intermediate_size") or 4 * width),
         "vocabulary": backbone.vocabulary,
         "target_layers": feature_layers(depth),
         "target_depth": depth,
@@ -249,8 +262,17 @@ def _width(target: LocalPolicy) -> int:
     return int(target.decoder.backbone.model.get_input_embeddings().embedding_dim)
 
 
+def _field_of(text: Any, name: str) -> Any:
+    """A field of the target's config; where its layers differ in it, that of the last one."""
+    try:
+        return getattr(text, name, None)
+    except RuntimeError:
+        # Transformers refuses to name one value for layers that have several.
+        return getattr(text.per_layer_config[text.num_hidden_layers - 1], name)
+
+
 def _head_dim(text: Any, width: int, heads: int) -> int:
-    told = getattr(text, "head_dim", None)
+    told = _field_of(text, "head_dim")
     # Rotary positions turn pairs, so a width that nobody told is rounded down to an even one.
     even = width // heads - (width // heads) % 2
     return int(told) if told else max(2, even)
@@ -262,6 +284,15 @@ def _theta(text: Any) -> float:
     # Models with several kinds of layers keep one dict of parameters for each kind; the first gives the base.
     nested = next((v for v in told.values() if isinstance(v, dict)), told) if isinstance(told, dict) else {}
     return float(nested.get("rope_theta") or getattr(text, "rope_theta", None) or 10000.0)
+
+
+def _check_family(config: DraftConfig) -> None:
+    if not 0 < config.rotary <= 1:
+        raise BadInput(f"rotary is {config.rotary}; it is a share of a head", where="rotary")
+    if config.family == "gemma4" and not config.qk_norm:
+        raise BadInput("layers of family gemma4 norm their queries and keys", where="qk_norm")
+    if config.family != "gemma4" and config.shared_values:
+        raise BadInput("only layers of family gemma4 share a map of keys and values", where="shared_values")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -208,13 +208,17 @@ def answers(
 
 
 def data_digest(examples: Sequence[Example]) -> str:
-    """Digest of sequences and masks, 32 hex digits."""
+    """Digest of sequences, masks and which of them are greedy answers, 32 hex digits."""
     mixed = hashlib.blake2b(digest_size=16)
     for example in examples:
         # The length first: two ways to cut one stream of tokens must not give one digest.
         mixed.update(len(example.tokens).to_bytes(8, "little"))
         mixed.update(np.ascontiguousarray(example.tokens, dtype="<i4").tobytes())
         mixed.update(np.packbits(example.supervised).tobytes())
+    greedy = np.array([example.greedy for example in examples], dtype=np.bool_)
+    # Drafts of greedy answers are counted apart. Data without any keeps the digest it had before they were.
+    if greedy.any():
+        mixed.update(b"greedy" + np.packbits(greedy).tobytes())
     return mixed.hexdigest()
 
 

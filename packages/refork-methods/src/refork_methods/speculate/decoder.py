@@ -88,7 +88,7 @@ class SpeculativeDecoder:
 
     @property
     def card(self) -> PolicyCard:
-        """The target's card, with the drafter's digest and the rule in its ``extra``."""
+        """The target's card, with the drafter's digest, rule, schedule and calibration in its ``extra``."""
         if self._card is None:
             card = self.target.card
             without = {"whitebox"} if self.rule == "coupled" else {"whitebox", "paired"}
@@ -97,6 +97,7 @@ class SpeculativeDecoder:
                 "kind": self.draft.config.kind,
                 "rule": self.rule,
                 "max_draft_tokens": self.max_draft_tokens,
+                **self._speculator.scheduling,
             }
             self._card = replace(
                 card,

@@ -75,6 +75,8 @@ def _check(config: DraftConfig) -> None:
             "transformers fills slots with a token's embedding, this drafter with a row that it learned",
             hint="train it with mask_token, the id of a token that the target never says",
         )
+    if config.family != "llama":
+        raise CannotDo("transformers' DFlash drafters have other layers than Gemma 4's")
     if config.window is not None or not config.qk_norm:
         raise CannotDo("transformers' DFlash drafters see all context and norm their queries and keys")
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from refork.errors import BadInput, CannotDo
 from refork_methods.speculate.attention import rotate
 from refork_methods.speculate.config import DraftConfig, HeldOut
-from refork_methods.speculate.model import KeysValues, Lesson, Mlp, TargetEnds, Taught
+from refork_methods.speculate.model import Ending, KeysValues, Lesson, TargetEnds, Taught, turning
 
 
 @final
@@ -61,11 +61,23 @@ class _Attention(nn.Module):
         self.heads, self.kv, self.size = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(2 * config.hidden, self.heads * self.size, bias=False)
         self.k_proj = nn.Linear(2 * config.hidden, self.kv * self.size, bias=False)
-        self.v_proj = nn.Linear(2 * config.hidden, self.kv * self.size, bias=False)
+        self.v_proj = None
+        if not config.shared_values:
+            self.v_proj = nn.Linear(2 * config.hidden, self.kv * self.size, bias=False)
+        self.gemma, self.eps = config.family == "gemma4", config.norm_eps
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden, bias=False)
         norm = config.qk_norm
         self.q_norm = nn.RMSNorm(self.size, eps=config.norm_eps) if norm else nn.Identity()
         self.k_norm = nn.RMSNorm(self.size, eps=config.norm_eps) if norm else nn.Identity()
+
+    @property
+    def values(self) -> nn.Linear:
+        """What makes values of pairs."""
+        return self.k_proj if self.v_proj is None else self.v_proj
+
+    def normed(self, values: Tensor) -> Tensor:
+        """Values [.., e] as they are attended to."""
+        return F.rms_norm(values, (self.size,), eps=self.eps) if self.gemma else values
 
     def halves(self, projection: nn.Linear, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         """What each half adds to a projection, [.., kv, e] both; their sum is the projection of the pair."""
@@ -77,16 +89,14 @@ class _Attention(nn.Module):
 
 
 @final
-class _Layer(nn.Module):
+class _Layer(Ending):
     """The one layer; ``input_layernorm`` is of embeddings, ``hidden_norm`` of features."""
 
     def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.self_attn = _Attention(config)
-        self.mlp = Mlp(config)
         self.input_layernorm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
         self.hidden_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
 
 
 @final
@@ -108,8 +118,7 @@ class EagleDraft(nn.Module):
         self.fc = nn.Linear((len(config.target_layers) - 1) * config.hidden, config.hidden, bias=False)
         self.layers = nn.ModuleList([_Layer(config)])
         self.norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        self.register_buffer("frequencies", config.rope_theta**-half, persistent=False)
+        self.register_buffer("frequencies", turning(config), persistent=False)
 
     # -- the context -----------------------------------------------------------------------------
 
@@ -131,7 +140,7 @@ class EagleDraft(nn.Module):
         attention = self._layer.self_attn
         pair = self._layer.input_layernorm(embedded), self._layer.hidden_norm(feature)
         keys = torch.cat(attention.halves(attention.k_proj, *pair), -1).transpose(-2, -3)
-        values = torch.cat(attention.halves(attention.v_proj, *pair), -1).transpose(-2, -3)
+        values = torch.cat(attention.halves(attention.values, *pair), -1).transpose(-2, -3)
         return [(keys, values), *self._packed(feature)]
 
     def start(
@@ -166,7 +175,8 @@ class EagleDraft(nn.Module):
         keys, values = (part[:, :, 1:, :size] + part[:, :, :-1, size:] for part in shares)
         positions = torch.arange(1, keys.shape[2] + 1, device=keys.device)
         # A norm is not linear: shares are kept without it, and their sum is normed.
-        keys = self._layer.self_attn.k_norm(keys)
+        attention = self._layer.self_attn
+        keys, values = attention.k_norm(keys), attention.normed(values)
         turned = rotate(keys, positions.expand(len(keys), -1), self._turns)
         return Chain((turned, values), positions < places[..., None], feature, places)
 
@@ -201,12 +211,14 @@ class EagleDraft(nn.Module):
             return rotate(x.unsqueeze(-2), chain.position[..., None], self._turns)
 
         query = turned(attention.q_norm(projected(attention.q_proj, attention.heads))).squeeze(-2)
+        # Attention here divides by the root of a head's size; this family's does not.
+        query = query * attention.size**0.5 if attention.gemma else query
         key = turned(attention.k_norm(projected(attention.k_proj, attention.kv)))
-        value = projected(attention.v_proj, attention.kv).unsqueeze(-2)
+        value = attention.normed(projected(attention.values, attention.kv)).unsqueeze(-2)
         if chain.own is not None:
             key, value = torch.cat([chain.own[0], key], -2), torch.cat([chain.own[1], value], -2)
-        x = chain.feature + attention.o_proj(attend_chain(query, chain, (key, value)).flatten(-2))
-        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        seen = attention.o_proj(attend_chain(query, chain, (key, value)).flatten(-2))
+        x = layer.end(chain.feature, seen)
         return self.norm(x), replace(chain, feature=x, position=chain.position + 1, own=(key, value))
 
     def next_logits(

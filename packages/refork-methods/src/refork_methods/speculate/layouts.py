@@ -36,6 +36,8 @@ def read_shape(raw: Json, where: str | None, ignore: Collection[str]) -> tuple[J
     from transformers import AutoConfig
 
     kind = raw.get("model_type", "qwen3")
+    if kind == "gemma4_text":
+        return _read_gemma(raw, where, ignore), None
     if kind not in ("qwen3", "llama"):
         raise CannotDo(f"drafters built of {kind!r} layers have no counterpart here", where=where)
     plain = AutoConfig.for_model(kind)
@@ -66,8 +68,91 @@ def read_shape(raw: Json, where: str | None, ignore: Collection[str]) -> tuple[J
     return fields, config.sliding_window if types == {"sliding_attention"} else None
 
 
+#: Fields of a Gemma 4 config that older versions of transformers write, and newer ones keep layer by layer.
+_GLOBAL: Final = ("global_head_dim", "num_global_key_value_heads", "per_layer_config")
+#: What a drafter of Gemma 4's layers must not have, and what it is without it.
+_PLAIN_GEMMA: Final[Json] = {
+    "hidden_activation": "gelu_pytorch_tanh", "attention_bias": False, "enable_moe_block": False,
+    "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0,
+}  # fmt: skip
+
+
+def _read_gemma(raw: Json, where: str | None, ignore: Collection[str]) -> Json:
+    """Widths, heads and positions of layers as Gemma 4's that see their whole context."""
+    from transformers import AutoConfig
+
+    refuse_unknown(
+        raw, (*AutoConfig.for_model("gemma4_text").to_dict(), *KEPT_BOOKS, *_GLOBAL), where, ignore
+    )
+    config: Any = AutoConfig.for_model("gemma4_text", **{k: v for k, v in raw.items() if k != "model_type"})
+    for name, wanted in _PLAIN_GEMMA.items():
+        if getattr(config, name) != wanted:
+            raise CannotDo(f"{name} is {getattr(config, name)!r}, ours is {wanted!r}", where=where)
+    if set(config.layer_types) != {"full_attention"}:
+        raise CannotDo(
+            f"layers that attend differently ({', '.join(sorted(set(config.layer_types)))})", where=where
+        )
+    rope = config.rope_parameters["full_attention"]
+    if rope["rope_type"] not in ("default", "proportional") or rope.get("factor", 1.0) != 1.0:
+        raise CannotDo(f"rotary positions of type {rope['rope_type']!r} are not known here", where=where)
+    if hasattr(config, "per_layer_config"):
+        layer = config.per_layer_config[0]
+        kv_heads, head_dim = layer.num_key_value_heads, layer.head_dim
+    else:
+        own = config.num_global_key_value_heads if config.attention_k_eq_v else None
+        kv_heads, head_dim = own or config.num_key_value_heads, config.global_head_dim
+    return {
+        "family": "gemma4",
+        "hidden": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "intermediate": config.intermediate_size,
+        "vocabulary": config.vocab_size,
+        "shared_values": config.attention_k_eq_v,
+        "rotary": rope.get("partial_rotary_factor", 1.0) if rope["rope_type"] == "proportional" else 1.0,
+        "rope_theta": float(rope["rope_theta"]),
+        "norm_eps": float(config.rms_norm_eps),
+        "max_positions": config.max_position_embeddings,
+    }
+
+
+def _write_gemma(config: DraftConfig) -> Json:
+    turned = {
+        "rope_type": "proportional",
+        "partial_rotary_factor": config.rotary,
+        "rope_theta": config.rope_theta,
+    }
+    return {
+        "model_type": "gemma4_text",
+        "hidden_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "layer_types": ["full_attention"] * config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "num_global_key_value_heads": config.kv_heads,
+        "global_head_dim": config.head_dim,
+        "attention_k_eq_v": config.shared_values,
+        "intermediate_size": config.intermediate,
+        "vocab_size": config.vocabulary,
+        "rope_parameters": {
+            "full_attention": turned,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        "rms_norm_eps": config.norm_eps,
+        "max_position_embeddings": config.max_positions or 131072,
+        "tie_word_embeddings": False,
+        "dtype": "float32",
+        **_PLAIN_GEMMA,
+    }
+
+
 def write_shape(config: DraftConfig) -> Json:
     """The transformer part of a foreign config."""
+    if config.family == "gemma4":
+        return _write_gemma(config)
     layer = "full_attention" if config.window is None else "sliding_attention"
     return {
         "model_type": "qwen3" if config.qk_norm else "llama",
@@ -131,12 +216,23 @@ LAYOUTS: Final[tuple[Layout, ...]] = get_args(Layout)
 ANCHORS: Final = 512
 """``num_anchors`` of an exported ``deepspec`` config, whose class does not load without it."""
 
+STEP_DECAY: Final = 0.8
+"""``step_loss_decay`` of an exported ``deepspec`` eagle config, whose class does not load without it."""
+
+_DEEPSPEC: Final = {
+    ("dspark", "llama"): "Qwen3DSparkModel",
+    ("dspark", "gemma4"): "Gemma4DSparkModel",
+    ("eagle", "llama"): "Qwen3Eagle3Model",
+    ("eagle", "gemma4"): "Gemma4Eagle3Model",
+}
 _HEADS: Final = {"vanilla": "markov", "gated": "gated", "rnn": "rnn"}
 _THEIR_HEADS: Final = {ours: theirs for theirs, ours in _HEADS.items()}
 _ALGORITHM: Final = {
     "deepspec": (
         *("block_size", "target_layer_ids", "mask_token_id", "num_target_layers", "num_anchors"),
         *("markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov"),
+        *("ttt_length", "step_loss_decay", "draft_num_hidden_layers", "target_model_name_or_path"),
+        *("target_model_type", "target_text_model_type"),
     ),
     "speculators": (
         *("speculators_model_type", "speculators_version", "speculators_config", "transformer_layer_config"),
@@ -156,7 +252,7 @@ def layout_of(config: Json, where: str | None = None) -> Layout:
     """
     if "speculators_model_type" in config:
         return "speculators"
-    if "target_layer_ids" in config and "num_anchors" in config:
+    if "target_layer_ids" in config and ("num_anchors" in config or "ttt_length" in config):
         return "deepspec"
     raise BadInput(
         "this is no drafter in a layout that is known",
@@ -182,7 +278,7 @@ def read_fields(config: Json, where: str | None = None, ignore: Collection[str] 
     shape, sliding = read_shape(transformer, where, ignore)
     if sliding is not None:
         raise CannotDo(f"windows of the {layout} layout move with each slot, ours stand still", where=where)
-    return shape | _read_deepspec(config, where)
+    return shape | _read_deepspec(config, shape, where)
 
 
 def write_fields(config: DraftConfig, layout: Layout, verifier: str | None, names: Sequence[str]) -> Json:
@@ -195,8 +291,12 @@ def write_fields(config: DraftConfig, layout: Layout, verifier: str | None, name
     """
     if layout not in LAYOUTS:
         raise BadInput(f"there is no layout {layout!r}", hint=f"layouts: {', '.join(LAYOUTS)}")
+    if config.family == "gemma4" and layout != "deepspec":
+        raise CannotDo(f"drafters of Gemma 4's layers have no {layout} layout", hint="export to deepspec")
+    if config.kind == "eagle" and layout == "speculators":
+        return _write_eagle(config, verifier, names)
     if config.kind == "eagle":
-        return _write_eagle(config, layout, verifier, names)
+        return _write_deepspec_eagle(config)
     if config.mask_token is None:
         raise CannotDo(
             "this drafter learned a mask row of its own, which other layouts cannot hold",
@@ -213,10 +313,24 @@ def write_fields(config: DraftConfig, layout: Layout, verifier: str | None, name
     return _write_deepspec(config)
 
 
-def _read_deepspec(config: Json, where: str | None) -> Json:
-    names = config.get("architectures") or ["Qwen3DSparkModel"]
-    if names != ["Qwen3DSparkModel"]:
-        raise CannotDo(f"architecture {names[0]!r} has other norms than ours", where=where)
+def _read_deepspec(config: Json, shape: Json, where: str | None) -> Json:
+    kind = "eagle" if "ttt_length" in config else "dspark"
+    wanted = _DEEPSPEC[kind, shape.get("family", "llama")]
+    names = config.get("architectures") or [wanted]
+    if names != [wanted]:
+        raise CannotDo(
+            f"architecture {names[0]!r} does not belong to such a config: {wanted} does", where=where
+        )
+    if kind == "eagle":
+        if shape["layers"] != 1:
+            raise CannotDo("an eagle drafter has one layer here", where=where)
+        return {
+            "kind": "eagle",
+            "block": need(config, "ttt_length", where),
+            "target_layers": (0, *(i + 1 for i in need(config, "target_layer_ids", where))),
+            "target_depth": need(config, "num_target_layers", where),
+            **_NO_HEADS,
+        }
     return {
         "kind": "dspark",
         "block": need(config, "block_size", where),
@@ -235,13 +349,30 @@ def _write_deepspec(config: DraftConfig) -> Json:
         )
     return {
         **write_shape(config),
-        "architectures": ["Qwen3DSparkModel"],
+        "architectures": [_DEEPSPEC["dspark", config.family]],
         "num_target_layers": config.target_depth,
         "block_size": config.block,
         "mask_token_id": config.mask_token,
         "target_layer_ids": [i - 1 for i in config.target_layers],
         "num_anchors": ANCHORS,
         **_write_heads(config),
+    }
+
+
+def _write_deepspec_eagle(config: DraftConfig) -> Json:
+    if not config.qk_norm:
+        raise CannotDo(
+            "eagle drafters of the deepspec layout norm their queries and keys, this one does not",
+            hint="train it with qk_norm=True, or export to speculators",
+        )
+    return {
+        **write_shape(config),
+        "architectures": [_DEEPSPEC["eagle", config.family]],
+        "num_target_layers": config.target_depth,
+        "target_layer_ids": [i - 1 for i in config.target_layers[1:]],
+        "ttt_length": config.block,
+        "step_loss_decay": STEP_DECAY,
+        "draft_num_hidden_layers": config.layers,
     }
 
 
@@ -307,11 +438,7 @@ def _read_eagle(config: Json, shape: Json, sliding: int | None, where: str | Non
     }
 
 
-def _write_eagle(config: DraftConfig, layout: Layout, verifier: str | None, names: Sequence[str]) -> Json:
-    if layout != "speculators":
-        raise CannotDo(
-            f"the {layout} layout of eagle drafters is not known here", hint="export to speculators"
-        )
+def _write_eagle(config: DraftConfig, verifier: str | None, names: Sequence[str]) -> Json:
     if config.window is not None:
         raise CannotDo("windows of eagle drafters move with each step, ours stand still")
     return {
@@ -400,7 +527,11 @@ def import_draft(folder: Path | str, target: LocalPolicy, *, ignore: Collection[
     known: Json = {"target_depth": plain.target_depth, "target": plain.target, "tokenizer": plain.tokenizer}
     config = DraftConfig(**(known | fields))
     config.check_target(target, str(place))
-    _check_ends(target)
+    _check_ends(target, config)
+    if config.family == "gemma4" and body.get("final_logit_softcapping") != _cap(target):
+        raise WrongWeights(
+            "this drafter was trained for a target that caps its logits otherwise", where=str(place)
+        )
     tensors = _read_tensors(place)
     for name in ("t2d", "d2t"):
         if name in tensors:
@@ -430,9 +561,11 @@ def export_draft(
     """
     place = Path(folder)
     draft.config.check_target(target)
-    _check_ends(target)
+    _check_ends(target, draft.config)
     names = list(getattr(target.decoder.backbone.model.config, "architectures", None) or [])
     body = write_fields(draft.config, layout, verifier, names)
+    if draft.config.family == "gemma4":
+        body["final_logit_softcapping"] = _cap(target)
     tensors = {_theirs(name): part.detach().cpu().contiguous() for name, part in draft.state_dict().items()}
     if layout == "deepspec" or draft.config.kind == "eagle":
         # Clones, since the two may be tied, and safetensors refuses two names for one memory.
@@ -546,20 +679,35 @@ def _head(target: LocalPolicy) -> Tensor:
     return weight.detach().cpu()
 
 
-def _check_ends(target: LocalPolicy) -> None:
-    """Refuse a target that scales its embedding or its logits: the others read bare weights."""
+def _cap(target: LocalPolicy) -> float | None:
+    cap: float | None = getattr(
+        target.decoder.backbone.model.config.get_text_config(), "final_logit_softcapping", None
+    )
+    return cap
+
+
+def _check_ends(target: LocalPolicy, config: DraftConfig) -> None:
+    """Refuse a target that scales its embedding or its logits otherwise than the layout's classes do."""
     model: Any = target.decoder.backbone.model
     text = model.config.get_text_config()
-    head = model.get_output_embeddings()
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    gemma = config.family == "gemma4"
+    scales = ("logits_scaling", "logit_scale", "embedding_multiplier")
     odd = [
         name
-        for name in ("final_logit_softcapping", "logits_scaling", "logit_scale", "embedding_multiplier")
+        for name in (scales if gemma else ("final_logit_softcapping", *scales))
         if getattr(text, name, None) not in (None, 1.0)
     ]
-    bare = type(model.get_input_embeddings()) is nn.Embedding and isinstance(head, nn.Linear)
-    if odd or not bare or head.bias is not None:
+    if gemma:
+        # Classes of this family multiply what they embed by the root of its width, and cap their logits.
+        scale = getattr(embedding, "scalar_embed_scale", None)
+        bare = scale is not None and abs(scale - embedding.embedding_dim**0.5) < 1e-6
+    else:
+        bare = type(embedding) is nn.Embedding
+    if odd or not bare or not isinstance(head, nn.Linear) or head.bias is not None:
         raise CannotDo(
             f"{type(model).__name__} changes its embedding or its logits on the way"
-            + (f" ({odd[0]})" if odd else ""),
-            hint="these layouts read a target's bare weights, so the drafter would see other inputs there",
+            + (f" ({odd[0]})" if odd else "")
+            + (" in another way than Gemma 4" if gemma else ""),
+            hint="these layouts read bare weights of a target, so the drafter would see other inputs there",
         )

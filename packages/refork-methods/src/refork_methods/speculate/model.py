@@ -208,6 +208,13 @@ class Norm(nn.RMSNorm):
         return F.rms_norm(x.to(weight.dtype), self.normalized_shape, weight, self.eps)
 
 
+def turning(config: DraftConfig) -> Float[Tensor, "half"]:
+    """How fast positions turn each pair of a head: 0 beyond its share ``rotary``."""
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    turned = torch.arange(len(half)) < int(config.rotary * config.head_dim // 2)
+    return torch.where(turned, config.rope_theta**-half, 0.0)
+
+
 @final
 class _Attention(nn.Module):
     """Projections of one layer; keys and values are made of the context and of the block alike."""
@@ -217,7 +224,10 @@ class _Attention(nn.Module):
         self.heads, self.kv, self.size = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(config.hidden, self.heads * self.size, bias=False)
         self.k_proj = nn.Linear(config.hidden, self.kv * self.size, bias=False)
-        self.v_proj = nn.Linear(config.hidden, self.kv * self.size, bias=False)
+        self.v_proj = None
+        if not config.shared_values:
+            self.v_proj = nn.Linear(config.hidden, self.kv * self.size, bias=False)
+        self.gemma, self.eps = config.family == "gemma4", config.norm_eps
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden, bias=False)
         norm = config.qk_norm
         self.q_norm = Norm(self.size, eps=config.norm_eps) if norm else nn.Identity()
@@ -225,42 +235,71 @@ class _Attention(nn.Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """Queries [rows, heads, s, e], not yet turned."""
-        return cast("Tensor", self.q_norm(self.q_proj(x).unflatten(-1, (self.heads, self.size)))).transpose(
-            -2, -3
-        )
+        found = cast("Tensor", self.q_norm(self.q_proj(x).unflatten(-1, (self.heads, self.size))))
+        # All attention here divides by the root of a head's size; this family's does not.
+        return (found * self.size**0.5 if self.gemma else found).transpose(-2, -3)
 
     def keys_values(self, x: Tensor, positions: Tensor, frequencies: Tensor) -> KeysValues:
         """Keys (turned) and values [rows, kv, s, e]."""
-        keys = cast("Tensor", self.k_norm(self.k_proj(x).unflatten(-1, (self.kv, self.size))))
-        values = self.v_proj(x).unflatten(-1, (self.kv, self.size)).transpose(-2, -3)
-        return rotate(keys.transpose(-2, -3), positions, frequencies), values
+        raw = self.k_proj(x).unflatten(-1, (self.kv, self.size))
+        keys = cast("Tensor", self.k_norm(raw))
+        values = raw if self.v_proj is None else self.v_proj(x).unflatten(-1, (self.kv, self.size))
+        if self.gemma:
+            values = F.rms_norm(values, (self.size,), eps=self.eps)
+        return rotate(keys.transpose(-2, -3), positions, frequencies), values.transpose(-2, -3)
 
 
 @final
 class Mlp(nn.Module):
-    """SwiGLU."""
+    """A gated pair of maps: SwiGLU, or with family gemma4 the same by GELU."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
+        self.gemma = config.family == "gemma4"
         self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
         self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
         self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Hidden states [.., d] after the layer's second half."""
-        return cast("Tensor", self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x)))
+        gate = self.gate_proj(x)
+        opened = F.gelu(gate, approximate="tanh") if self.gemma else F.silu(gate)
+        return cast("Tensor", self.down_proj(opened * self.up_proj(x)))
 
 
-@final
-class _Layer(nn.Module):
-    """One pre-norm layer of the backbone."""
+class Ending(nn.Module):
+    """What follows the attention of a layer: its second half, and in family gemma4 norms of what is added."""
+
+    layer_scalar: Tensor
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
-        self.self_attn = _Attention(config)
         self.mlp = Mlp(config)
-        self.input_layernorm = Norm(config.hidden, eps=config.norm_eps)
+        self.gemma = config.family == "gemma4"
         self.post_attention_layernorm = Norm(config.hidden, eps=config.norm_eps)
+        if self.gemma:
+            self.pre_feedforward_layernorm = Norm(config.hidden, eps=config.norm_eps)
+            self.post_feedforward_layernorm = Norm(config.hidden, eps=config.norm_eps)
+            self.register_buffer("layer_scalar", torch.ones(1))
+
+    def end(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The layer's output, of its input [.., d] and what its attention adds."""
+        if not self.gemma:
+            x = x + attended
+            return x + cast("Tensor", self.mlp(self.post_attention_layernorm(x)))
+        x = x + self.post_attention_layernorm(attended)
+        x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        return x * self.layer_scalar
+
+
+@final
+class _Layer(Ending):
+    """One layer of the backbone."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__(config)
+        self.self_attn = _Attention(config)
+        self.input_layernorm = Norm(config.hidden, eps=config.norm_eps)
 
 
 @final
@@ -283,8 +322,7 @@ class DraftModel(nn.Module):
         self.mask = nn.Parameter(torch.zeros(config.hidden)) if config.mask_token is None else None
         self.head = make_head(config)
         self.confidence_head = make_confidence(config)
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        self.register_buffer("frequencies", config.rope_theta**-half, persistent=False)
+        self.register_buffer("frequencies", turning(config), persistent=False)
 
     # -- the backbone --------------------------------------------------------------------------
 
@@ -319,8 +357,7 @@ class DraftModel(nn.Module):
             query = rotate(layer.self_attn.queries(normed), at, self._turns)
             key, value = layer.self_attn.keys_values(normed, at, self._turns)
             seen = attend(number, query, key, value)
-            x = x + layer.self_attn.o_proj(seen.transpose(1, 2).flatten(2))
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+            x = layer.end(x, layer.self_attn.o_proj(seen.transpose(1, 2).flatten(2)))
         # A dflash block has one slot more, the anchor's, which predicts nothing.
         return cast("Tensor", self.norm(x[:, -self.config.block :]))
 

@@ -18,7 +18,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from refork.errors import BadInput, CannotDo
+from refork.plain import content_hash
 from refork.stats.results import Array
+from refork.types import Json
 from refork_methods.speculate.step_cost import StepCost
 
 Mode: TypeAlias = Literal[
@@ -195,6 +197,17 @@ class PrefixScheduler:
         self.staleness = 1 if mode == "vllm" else staleness
         self._past: deque[_Past] = deque(maxlen=self.staleness)
         self._plain = 0
+
+    def to_json(self) -> Json:
+        """The rule with the numbers that it was given, and a digest of its table."""
+        told = {"mode": self.mode, "beyond": self.beyond, "retry": self.retry, "margin": self.margin}
+        told |= {"staleness": self.staleness} if self.mode == "stale_topk" else {}
+        told |= {
+            name: value
+            for name in ("threshold", "length", "budget")
+            if (value := getattr(self, name)) is not None
+        }
+        return told | {"cost": None if self.cost is None else content_hash(self.cost.to_json())}
 
     def on(self, step_cost: StepCost) -> PrefixScheduler:
         """The same rule with another table and no past."""

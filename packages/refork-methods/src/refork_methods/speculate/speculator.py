@@ -592,6 +592,16 @@ class ModelSpeculator:
             found.append(sampling)
         return found
 
+    @property
+    def scheduling(self) -> Json:
+        """What decides how many drafts are verified: the schedule (None: all of them) and its calibration."""
+        told: Json | None = None
+        if self.scheduler is not None:
+            plain = getattr(self.scheduler, "to_json", None)
+            told = plain() if plain is not None else {"mode": type(self.scheduler).__name__}
+        known = None if self.calibration is None else list(self.calibration.temperatures)
+        return {"schedule": told, "calibration": known}
+
     # -- how many drafts are verified ------------------------------------------------------------
 
     def _confidence(self, hidden: Tensor, anchors: Tensor, tokens: Ints) -> NDArray[np.float64] | None:

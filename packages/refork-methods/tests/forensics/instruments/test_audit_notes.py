@@ -88,7 +88,7 @@ def test_names_and_versions_tell_the_harness(audited):
     _, _, world = audited
     assert world.name == "motive:hook?audit=notes"
     assert world.version != world.inner.version
-    assert world.max_turns == world.inner.max_turns + 1
+    assert world.max_turns == 2 * world.inner.max_turns
     assert world.tasks("train", 1)[0].world == "motive:hook"
     assert note_in("a\n NOTE: b \nc") == "b"
     assert note_in("NOTE:") is None

@@ -118,8 +118,8 @@ class AuditNotes:
 
     @property
     def max_turns(self) -> int:
-        """The world's limit, with room for the turns that a note costs."""
-        return self.inner.max_turns + self.asks
+        """The limit of the world, with room to hold back every turn: each may be a target call."""
+        return self.inner.max_turns * (1 + self.asks)
 
     @property
     def deterministic(self) -> bool:
