@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
+from refork.forking.arm import resolved_scores
 from refork.formats.openai_chat import text_of
 from refork.jsonl import json_objects
 from refork.plain import from_json
@@ -212,7 +213,9 @@ def runs_of_tree(path: Path) -> Iterator[RunTrajectory]:
         for leaf in tree.leaves():
             trajectory = tree.path(leaf)
             if any(step.node.kind == "action" for step in trajectory):
-                yield _run_of_leaf(trajectory, tree.score_map("success", [step.node for step in trajectory]))
+                yield _run_of_leaf(
+                    trajectory, resolved_scores(tree, "success", [step.node.id for step in trajectory])
+                )
 
 
 def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajectory:
