@@ -42,8 +42,8 @@ def graph_advantages(
 
     Trajectories of one task under the same sampling settings are one group; there may be several. States
     merge by their state key, and trajectories of one tree share their common beginning whatever their states
-    are called. A state visited by a shared beginning counts once per path through it. Where forks were chosen by what had been seen, values
-    above them lean towards the forked branch.
+    are called. A state visited by a shared beginning counts once per path through it. Where forks were chosen
+    by what had been seen, values above them lean towards the forked branch.
 
     Args:
         trajectories: paths from root to leaf.
