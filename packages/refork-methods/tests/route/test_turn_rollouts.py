@@ -84,7 +84,7 @@ def test_a_rollout_is_a_function_of_question_place_and_seed():
 
 def test_evolution_teaches_the_role_rows():
     """From zeros, on one seed; six seeds are in the benchmark."""
-    made = evolve(ZERO, rollouts(), EvolveSettings(iterations=12, repeats=8, diversity=0.15, seed=1))
+    made = evolve(ZERO, rollouts(), EvolveSettings(iterations=8, repeats=6, diversity=0.15, seed=1))
     roles = made.head.weights[len(POOL.names) :]
     assert np.abs(roles).max() > 0
     assert value_of(made.head) > value(lambda sight: ("maker", "worker"))

@@ -46,13 +46,13 @@ class InducedRule:
     def holds(self, arguments: Json, answer: Any) -> bool | None:
         """Whether an answer keeps it; None where the arguments do not bear on it."""
         if self.says == "kind":
-            return _kind(answer) == self.value
+            return bool(_kind(answer) == self.value)
         known = isinstance(answer, dict) and self.key in answer
         if self.says == "has" or not known:
             return known
         found = answer[self.key]
         if self.says == "kind of":
-            return _kind(found) == self.value
+            return bool(_kind(found) == self.value)
         if self.says == "constant":
             return bool(found == self.value)
         given = arguments.get(self.value)

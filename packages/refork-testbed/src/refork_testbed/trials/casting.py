@@ -119,11 +119,13 @@ def cast_pool(coins: Coins | None = None) -> WorkerPool:
 
 def value(choose: Callable[[Seen], Choice], most: int = MOST_TURNS) -> float:
     """The exact chance that a loop ends with a right answer, where each sight has one choice."""
-    won, alive = 0.0, {(False, "start", None): 1.0}
+    won = 0.0
+    alive: dict[tuple[bool, str, bool | None], float] = {(False, "start", None): 1.0}
     for _ in range(most):
         after: dict[tuple[bool, str, bool | None], float] = {}
         for (planned, event, right), chance in alive.items():
             worker, role = choose((planned, event))
+            ends: list[tuple[tuple[bool, str, bool | None], float]]
             if role == "thinker":
                 ends = [((planned or worker == "planner", "thought", right), 1.0)]
             elif role == "worker":
