@@ -5,7 +5,7 @@ scores, heads evolved by whole rollouts (from zero, and from that head), and REI
 rollouts are put beside each other and beside closed forms, for six seeds. Then a tiny transformer learns to
 write workflows of two steps by group policy gradient. Then votes that see each other: the engine's switch
 against the closed forms. Last, real classifiers of real digits: a router that loses to its best worker is
-warned of, one over specialists is said to win.
+warned of, one over specialists is said to win. And turns with roles, whose role rows evolution teaches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 
+from parts.route_cast import figures as figures_of_casts
 from parts.route_conductor import all_parts
 from parts.route_real import figures, report_real
 from parts.route_real import rows as rows_of_real
@@ -42,6 +43,7 @@ def main() -> None:
     real = rows_of_real(range(2 if args.quick else 6))
     print(report_real(real))
     told |= figures(real)
+    told |= figures_of_casts(range(1 if args.quick else 6))
     print(f"\n{time.perf_counter() - began:.0f} s")
     print(json.dumps(told))
 

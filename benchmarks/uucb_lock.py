@@ -8,7 +8,7 @@ simulated from the lock's distribution; the choices are made by the shipped sele
 
 A success is known to nobody before it happens, so until then a run does not depend on the hidden code: its
 chance to be mixed is the number of different codes it tries, over 256. That expectation is what is reported;
-``counted`` is the plain share with the codes drawn.
+``counted`` is the plain share with the codes drawn. Then leaves that an allocator moves between prompts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from itertools import count, product
 
 import numpy as np
 
+from parts.lock_allocator import all_parts
 from refork.growing import (
     EVERY,
     UUCB,
@@ -300,6 +301,7 @@ def main() -> None:
         f"on the real tree: {check['equal']:.0%} of the choices equal, {check['ms']:.1f} ms per expansion "
         f"({check['share']:.0%} of the time), {prompts} prompts, {time.monotonic() - started:.0f} s"
     )
+    moved = all_parts(options.quick)
     mixed = {name: round(side.mixed, 4) for name, side in found.items()}
     print(
         json.dumps(
@@ -317,6 +319,7 @@ def main() -> None:
                 "real_equal": check["equal"],
                 "prompts": prompts,
             }
+            | moved
         )
     )
 

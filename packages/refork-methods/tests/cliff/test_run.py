@@ -11,6 +11,7 @@ from refork.judge import MatchJudge
 from refork.policies.base import Sampling
 from refork.runs.recipe import open_folder
 from refork.tree.node import NewNode
+from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
 from refork_methods.cliff.intervene import random_positions
 from refork_methods.cliff.pairs import read_pairs
@@ -188,6 +189,28 @@ def test_forks_inside_rollouts_are_no_traces(run, tree):
     before = [p.address for p in choose_traces(tree, "all")]
     run_scan(run, limit=1)
     assert [p.address for p in choose_traces(tree, "all")] == before
+
+
+def test_traces_are_chosen_by_the_judge_or_the_world_whoever_grades_later(run, tree):
+    ends = [p.node.id for p in choose_traces(tree, "all")]
+    by_world = dict(zip(ends, [0.0, 1.0] * len(ends), strict=False))
+    for name, given in (("world:w", by_world), ("somebody else", dict.fromkeys(ends, 1.0))):
+        producer = tree.add_producer(Producer(name))
+        tree.add_scores([Score(leaf, "success", value, producer) for leaf, value in given.items()])
+    wrong = {p.node.id for p in choose_traces(tree, "wrong")}
+    assert wrong == {leaf for leaf, value in by_world.items() if value == 0.0}
+    right = tree.score_map("success", ends, run.judge.producer.id)
+    assert {p.node.id for p in choose_traces(tree, "right", judge=run.judge)} == {
+        k for k in right if right[k]
+    }
+    other = MatchJudge(".")
+    assert len(choose_traces(tree, "right", judge=other)) == len(ends), (
+        "a judge is asked what it has not said"
+    )
+    tree.add_producer(other.producer)
+    tree.add_scores([Score(ends[0], "success", 0.0, other.producer.id)])
+    assert [p.node.id for p in choose_traces(tree, "wrong", judge=other)] == ends[:1]
+    assert {p.node.id for p in choose_traces(tree, "wrong", judge=MatchJudge(".", "style"))} == wrong
 
 
 def test_refusals(run, tree, tmp_path):

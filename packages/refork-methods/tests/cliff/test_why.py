@@ -97,10 +97,12 @@ def test_a_tree_that_nobody_grades_is_refused_with_the_three_ways(chain):
 
 
 def test_without_a_node_a_failed_trace_is_taken(chain):
-    file, _ = chain(FALLS)
-    typed = ("--tree", file, "--policy", "scripted:coin", "--success-regex", "right", "--draws", 16, "--json")
+    file, leaf = chain(FALLS)
+    named = ("--tree", file, "--policy", "scripted:coin", "--draws", 16, "--json", "--success-regex")
+    typed = (*named, "right")
     with pytest.raises(BadInput, match="no wrong rollout"):
-        run(*typed, status=2)
+        run(*named, ".", status=2)
+    assert json.loads(run(*typed, status=1).stdout)["node"] == leaf, "the judge is asked about it"
     judge = MatchJudge("right")
     with Tree.open(file) as store:
         start = store.at(next(store.tasks()))

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
+from refork.policies.base import Sampling
 from refork.sampling.noise import NoiseKey
 from refork.tree.node import NewNode
 from refork.tree.score import ForkRecord, Producer, Score
 from refork.tree.tree import Tree
 from refork.types import token_array
-from refork_methods.credit.on_tree import stretches, tree_credit
+from refork_methods.credit.on_tree import stretches, tree_credit, tree_credits
 from refork_methods.train.batch import trajectories_to_batch
 
 NAN = float("nan")
@@ -218,6 +219,48 @@ def test_refusals(forked):
         tree_credit(forked.tree, forked.root, baseline="median")
     with pytest.raises(BadInput, match="no rollout"):
         tree_credit(forked.tree, forked.root, score="style")
+
+
+def test_rollouts_under_other_settings_are_a_group_of_their_own():
+    """Also where they begin inside a rollout of the first settings: neither says what the other is worth."""
+    b = Builder()
+    hot, cold = (Sampling(temperature=t).to_json() for t in (1.0, 0.5))
+    a = b.add(b.root, size=4, settings=hot)
+    b.verdict(a, 0)
+    alone = tree_credits(b.tree, b.root)
+    other = b.add(b.root, size=2, settings=hot | {"max_tokens": 9}, key="other")
+    b.verdict(other, 1)
+    before = tree_credit(b.tree, b.root)
+    kids = [b.add(a, size=2, keep=2, settings=cold, key=name) for name in ("one", "two")]
+    for kid, won in zip(kids, (1, 0), strict=True):
+        b.verdict(kid, won)
+    first, second = tree_credits(b.tree, b.root)
+    assert (len(alone), len(alone[0].trajectories)) == (1, 1)
+    assert (first.outcomes.tolist(), second.outcomes.tolist()) == ([0.0, 1.0], [1.0, 0.0])
+    assert credit_of(b, first).keys() == credit_of(b, before).keys()
+    for node, value in credit_of(b, first).items():
+        np.testing.assert_array_equal(value, credit_of(b, before)[node])
+    assert first.producer == before.producer != second.producer
+    np.testing.assert_array_equal(np.concatenate(first.advantages), np.concatenate(before.advantages))
+    given = credit_of(b, second)
+    assert a.id not in given, "its rest is no rollout of theirs, so its credit there is not known throughout"
+    np.testing.assert_array_equal([given[kid.id] for kid in kids], [[0.5, 0], [-0.5, 0]])
+    assert first.write(b.tree) + second.write(b.tree) == len(first.scores) + len(second.scores)
+    with pytest.raises(BadInput, match="2 sampling settings") as refused:
+        tree_credit(b.tree, b.root)
+    assert "tree_credits" in str(refused.value)
+
+
+def test_outcomes_are_the_worlds_and_only_who_gave_them_is_read(forked):
+    before = tree_credit(forked.tree, forked.root)
+    forked.tree.add_producer(other := Producer("somebody else"))
+    forked.tree.add_scores([Score(end.id, "success", 0.5, other.id) for end in forked.ends])
+    after = tree_credit(forked.tree, forked.root)
+    assert after.producer == before.producer
+    assert after.outcomes.tolist() == before.outcomes.tolist()
+    forked.tree.retire(WORLD.id, "wrong")
+    assert tree_credit(forked.tree, forked.root).outcomes.tolist() == [0.5, 0.5, 0.5]
+    assert tree_credit(forked.tree, forked.root).producer.reads == (other.id,)
 
 
 def test_a_random_tree_equals_a_count_over_prefixes():

@@ -242,8 +242,14 @@ def test_parts_of_one_turn_on_a_tree_are_one_step():
         producer = tree.add_producer(Producer("judge", "1"))
         tree.add_scores([Score(parent, "success", 1.0, producer)])
         (one,) = tree_traces(tree)
+        world = tree.add_producer(Producer("world:w", "1"))
+        tree.add_scores([Score(parent, "success", 0.0, world)])
+        later = tree.add_producer(Producer("later", "1"))
+        tree.add_scores([Score(parent, "success", 0.5, later)])
+        (again,) = tree_traces(tree)
     assert [(s.state, s.action) for s in one.steps] == [("go", "one two")]
     assert one.end.state == "seen"
+    assert (one.outcome, again.outcome) == (1.0, 0.0), "the world's grade, whoever grades later"
 
 
 def test_step_lists_are_written_as_step_lists(tmp_path):

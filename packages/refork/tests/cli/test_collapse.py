@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from refork.cli import app
 from refork.errors import BadInput
+from refork.growing.allocator import FEATURES
 
 RUN = CliRunner()
 
@@ -86,6 +87,34 @@ def test_allocation_and_speculation_are_settings(tmp_path):
     grow(tmp_path / "a", "--selector", "uucb", "--leaves", "4", "--set", "selector.allocate=true")
     assert (tmp_path / "a/allocator.json").exists()
     grow(tmp_path / "s", "--selector", "uucb", "--leaves", "4", "--set", "selector.staleness=2")
+
+
+def test_a_run_allocates_by_what_earlier_runs_came_to(tmp_path):
+    typed = ("--selector", "uucb", "--leaves", "4", "--set")
+    first = grow(tmp_path / "a", *typed, "selector.allocate=true")
+    assert first["allocator"] == {"groups": 0, "learned": False, "moved": 0}
+    # Groups enough of both kinds: a task that was always uniform, and one that was mixed in the end.
+    ended = [dict.fromkeys(FEATURES, 0.5) | {"leaves": 2, "wins": 0} for _ in range(60)]
+    rows = [{**row, "task": f"t{i % 2}", "uniform": i % 2 == 0} for i, row in enumerate(ended)]
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps({"log": rows, "transfers": []}))
+    second = grow(tmp_path / "b", *typed, f"selector.allocator={log}")
+    assert (second["allocator"]["groups"], second["allocator"]["learned"]) == (60, True)
+    held = json.loads((tmp_path / "b/allocator.json").read_text())
+    assert len(held["log"]) == 60 + second["tasks"]
+    # What it learned from is the run's own: whatever becomes of the file, the same leaves are drawn again.
+    log.write_text("{}")
+    again = grow(tmp_path / "b", *typed, f"selector.allocator={log}")
+    assert (again["tokens"], again["rollouts"]) == (0, second["rollouts"])
+    third = grow(tmp_path / "c", *typed, f"selector.allocator={tmp_path / 'b'}")
+    assert third["allocator"]["groups"] == 60 + second["tasks"]
+    for bad in (log, tmp_path / "nowhere"):
+        with pytest.raises(BadInput, match="no allocator's log"):
+            grow(tmp_path / "d", *typed, f"selector.allocator={bad}")
+    log.write_text('{"log": [{"task": 1}], "transfers": []}')
+    with pytest.raises(BadInput, match=r"0\.task"):
+        grow(tmp_path / "d", *typed, f"selector.allocator={log}")
+    assert not (tmp_path / "d/tree.db").exists()
 
 
 @pytest.mark.parametrize(

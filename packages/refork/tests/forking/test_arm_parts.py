@@ -99,7 +99,10 @@ def test_where_the_judge_of_a_call_has_no_answer_the_world_counts_and_no_other_j
     tree.add_scores([Score(one, "success", 0.25, world), Score(two, "success", 0.5, mine)])
     tree.add_scores([Score(leaf, "success", 1.0, other) for leaf in (one, two, three)])
     assert replace(arm, judge=(mine, "success")).values() == [0.25, 0.5, None]
-    assert arm.values() == [1.0, 1.0, 1.0], "without a judge of its own the newest counts"
+    assert arm.values() == [0.25, 1.0, 1.0], (
+        "without a judge the world counts, and where it is silent the newest"
+    )
+    assert replace(arm, judge=(mine, "style")).values() == [0.25, 1.0, 1.0]
 
 
 def test_nothing_is_simulated_where_a_simulator_has_answered_nothing(tree, start, policy):

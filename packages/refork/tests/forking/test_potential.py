@@ -387,14 +387,13 @@ WORLD = Producer("world:lock")
         ({"other": 1.0}, "success", None, None),
         ({"other": 1.0, WORLD.id: 0.25}, "success", 0.5, 0.5),
         ({"other": 1.0, WORLD.id: 0.25}, "success", None, 0.25),
-        # It says nothing of another score: the newest counts.
+        # It says nothing of another score: the world counts, and where it is silent the newest.
         ({}, "marks", 0.5, None),
-        ({WORLD.id: 0.25, "other": 1.0}, "marks", 0.5, 1.0),
+        ({WORLD.id: 0.25, "other": 1.0}, "marks", 0.5, 0.25),
+        ({"other": 1.0}, "marks", 0.5, 1.0),
     ],
 )  # fmt: skip
-def test_an_outcome_is_what_the_judge_says_or_else_the_world_and_without_a_judge_the_newest(
-    recorded, name, judged, outcome
-):
+def test_an_outcome_is_what_the_judge_says_or_else_the_world_else_the_newest(recorded, name, judged, outcome):
     trajectory = make_walk(make_node("a", tokens=[1]))
 
     class Told:
@@ -412,7 +411,8 @@ def test_an_outcome_is_what_the_judge_says_or_else_the_world_and_without_a_judge
 
     tree = SimpleNamespace(score_map=score_map, producers=lambda: [Producer("judge"), WORLD])
     end = Point(trajectory.leaf)
-    for judge, found in ((Told(), outcome), (None, next(reversed(recorded.values()), None))):
+    newest = next(reversed(recorded.values()), None)
+    for judge, found in ((Told(), outcome), (None, recorded.get(WORLD.id, newest))):
         shared = potential._Shared("policy", ForkSettings(judge=judge))
         assert potential._outcome(end, tree, trajectory, name, shared) == found
 

@@ -109,7 +109,9 @@ def test_what_a_trace_scored_is_no_outcome_where_somebody_answers_and_it_goes_on
     last = make_node("a", kind, fork=fork)
     below = {last: [make_node(str(number), fork=of) for number, of in enumerate(goes_on)]}
     tree = SimpleNamespace(
-        children=below.__getitem__, score_map=lambda score, nodes: dict.fromkeys(nodes, 0.25)
+        children=below.__getitem__,
+        score_map=lambda score, nodes, by: dict.fromkeys(nodes, 0.25),
+        producers=list,
     )
     shared = _Shared("policy", ForkSettings(**({who: "somebody"} if who else {})))
     found = _outcome(Point(last), tree, make_walk(last), "success", shared)

@@ -188,3 +188,16 @@ def test_choices_go_by_the_runs_own_grades_whoever_grades_later(tree, judge):
     again, choices = run()
     assert sum(group.tokens for group in again) == 0
     assert choices == log
+
+
+def test_a_group_counts_by_its_world_whoever_graded_all_of_it_too(tree):
+    groups = grow(tree, POLICY, WORLD, WORLD.tasks("train", 1), draws=4, settings=LAW)
+    (before,) = groups_from_tree(tree)
+    ends = [draw.leaf for arm in groups[0].forks for draw in arm.draws]
+    for name in ("a", "b", "c"):
+        by = tree.add_producer(Producer(name))
+        tree.add_scores([Score(leaf, "success", 0.25, by) for leaf in ends])
+    assert groups_from_tree(tree) == [before]
+    tree.retire(next(p.id for p in tree.producers() if p.name.startswith("world:")), "wrong")
+    tree.add_scores([Score(ends[0], "success", 0.5, tree.add_producer(Producer("d")))])
+    assert groups_from_tree(tree)[0].rewards == (0.25,) * 4, "of those who graded all, the newest"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -176,6 +178,26 @@ def test_the_allocator_learns_from_its_own_log_and_raises_the_mixed_share(tmp_pa
     other = AdaptiveBudgetAllocator()
     other.load(tmp_path / "log.json")
     assert (other.log, other.transfers) == (allocator.log, allocator.transfers)
+
+
+def test_a_prompt_that_was_never_mixed_gives_its_leaves_to_one_that_was():
+    """The warm-ups are equal; only what became of the prompts before tells them apart."""
+    allocator = AdaptiveBudgetAllocator(cap=1.0)
+    now = [replace(warm("hopeless", 4, 0), past_mixed=0.0), replace(warm("hard", 4, 0), past_mixed=0.9)]
+    assert not allocator.learned
+    assert allot(now, 16, allocator.predict(now, 16), cap=1.0) == [16, 16]
+    for i in range(120):
+        good = i % 2 == 0
+        row = replace(now[int(good)], past_mixed=0.9 * good)
+        # One in ten ended otherwise than its kind: the classes are not separable.
+        allocator.log.append(replace(row, uniform=good if i % 20 < 2 else not good))
+    assert allocator.learned
+    chance = allocator.predict(now, 16)
+    assert chance[0] > 0.8
+    assert chance[1] < 0.2
+    given = allot(now, 16, chance, cap=1.0)
+    assert sum(given) == 32
+    assert given[0] < given[1]
 
 
 def _easy(text):

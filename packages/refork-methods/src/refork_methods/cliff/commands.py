@@ -291,7 +291,7 @@ def why_command(
         place, grader = world_for(store.path(first), world), judge_for(success_regex, judge)
         place, grader = ask_for_grading(place, grader, as_json=as_json)
         need_grader("success", place, grader, f"node {first.node.id[:12]}")  # before a model is read
-        failed = [] if node is not None else choose_traces(store, "wrong")
+        failed = [] if node is not None else choose_traces(store, "wrong", judge=grader)
         with LiveProgress() as live:
             drawing = policy_for(policy, live)
             end = first_by(store, failed, drawing.card.weights) if failed else first

@@ -194,7 +194,7 @@ def run_scan(
     if listing.exists():
         ends = [run.tree.at(leaf) for leaf in json.loads(listing.read_text())]
     else:
-        ends = choose_traces(run.tree, recipe.traces)
+        ends = choose_traces(run.tree, recipe.traces, judge=run.judge)
         listing.write_text(json.dumps([end.node.id for end in ends]))
     ends = ends if limit is None else ends[:limit]
     used, stopped = spent(run.folder), False

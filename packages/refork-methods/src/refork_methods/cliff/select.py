@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from refork.errors import BadInput
+from refork.forking.arm import resolved_scores
+from refork.judge import Judge
 from refork.tree.node import Node, Point
 from refork.tree.tree import Tree
 
@@ -31,10 +34,24 @@ def plain_leaves(tree: Tree, task: Node) -> list[str]:
     return list(dict.fromkeys([*drawn, *traces, *given]))
 
 
-def choose_traces(tree: Tree, which: Which = "wrong", score: str = "success") -> list[Point]:
+def _outcomes(tree: Tree, leaves: Sequence[str], score: str, judge: Judge | None) -> dict[str, float]:
+    """Scores of leaves: by the judge, who is asked where it has not said; without one by world or newest."""
+    if judge is None or judge.score != score:
+        return resolved_scores(tree, score, leaves)
+    known = tree.score_map(score, leaves, judge.producer.id)
+    asked = [leaf for leaf in leaves if leaf not in known]
+    answers = ((trajectory.leaf.id, judge.judge(trajectory).value) for trajectory in tree.paths(asked))
+    given = {leaf: value for leaf, value in answers if value is not None}
+    return resolved_scores(tree, score, leaves, (judge.producer.id, score)) | given
+
+
+def choose_traces(
+    tree: Tree, which: Which = "wrong", score: str = "success", judge: Judge | None = None
+) -> list[Point]:
     """Ends of recorded rollouts by outcome, those of the most often solved tasks first.
 
-    Where a task is never solved there is no success to lose. Ungraded rollouts belong to ``all`` only.
+    Where a task is never solved there is no success to lose. Ungraded rollouts belong to ``all`` only. The
+    outcome is what ``judge`` says, else the world's, else the newest.
 
     Raises: BadInput for an unknown choice, or where the tree holds no such rollout.
     """
@@ -43,7 +60,7 @@ def choose_traces(tree: Tree, which: Which = "wrong", score: str = "success") ->
     ranked: list[tuple[float, int, str]] = []
     for number, task in enumerate(tree.tasks()):
         leaves = plain_leaves(tree, task)
-        scored = tree.score_map(score, leaves)
+        scored = _outcomes(tree, leaves, score, judge)
         rate = sum(scored.values()) / len(scored) if scored else 0.0
         for leaf in leaves:
             value = scored.get(leaf)

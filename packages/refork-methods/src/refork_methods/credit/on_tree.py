@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
+from refork.growing.report import sampled_under
 from refork.tree.node import Node, Trajectory
 from refork.tree.score import Producer, Score
 from refork.tree.tree import Tree
@@ -123,7 +124,7 @@ def tree_credit(
     """Credit of every token of a task's rollouts, from the outcomes of all leaves below each place.
 
     Only exact draws of the policy count: what an edit, a changed fork or a conditional draw of a sweep
-    led to says nothing about the unchanged prefix.
+    led to says nothing about the unchanged prefix. An outcome is the world's grade, else the newest.
 
     Args:
         tree: where the rollouts are.
@@ -137,18 +138,81 @@ def tree_credit(
 
     Raises:
         UnknownNode: no such root.
+        BadInput: an unknown estimator or baseline, no graded leaf, or rollouts under several sampling
+            settings.
+    """
+    found = tree_credits(tree, root, score=score, estimator=estimator, baseline=baseline, forks=forks)
+    if len(found) > 1:
+        raise BadInput(
+            f"this task was drawn under {len(found)} sampling settings, which are no one group",
+            where=f"node {found[0].trajectories[0].root.id[:12]}",
+            hint="tree_credits gives the credit of each; or name the arms of one of them with forks",
+        )
+    return found[0]
+
+
+def tree_credits(
+    tree: Tree,
+    root: Node | str,
+    *,
+    score: str = "success",
+    estimator: Estimator = "leaves",
+    baseline: Baseline = "parent",
+    forks: Collection[str] | None = None,
+) -> list[TreeCredit]:
+    """:func:`tree_credit` of each group of a task: its rollouts under one set of sampling settings.
+
+    Draws at another temperature say nothing about the value of a place at this one. Each group has a
+    producer of its own, so what two of them share has two scores.
+
+    Raises:
+        UnknownNode: no such root.
         BadInput: an unknown estimator or baseline, or no graded leaf.
     """
     if baseline not in ("parent", "siblings"):
         raise BadInput(f"unknown baseline {baseline!r}", hint="known: parent, siblings")
     top = tree.node(root) if isinstance(root, str) else root
     nodes = _counted(tree, top, _plain_forks(tree) if forks is None else set(forks))
+    parts = _by_settings(tree, nodes)
+    found = [_group_credit(tree, part, score, estimator, baseline) for part in parts]
+    graded = [credit for credit in found if credit is not None]
+    if not graded:
+        raise BadInput(f"no rollout below this task has a {score!r} score", where=f"node {top.id[:12]}")
+    return graded
+
+
+def _by_settings(tree: Tree, nodes: Sequence[Node]) -> list[list[Node]]:
+    """The nodes of each group of rollouts, parents first; nodes above several groups are in each of them."""
+    cut = stretches(nodes)
+    ends = [nodes[i].id for i in np.flatnonzero(_last(cut)).tolist()]
+    groups: dict[frozenset[tuple[object, ...]], list[str]] = {}
+    for trajectory in tree.paths(ends):
+        groups.setdefault(sampled_under(trajectory), []).append(trajectory.leaf.id)
+    if len(groups) < 2:
+        return [list(nodes)]
+    above = {node.id: node.parent for node in nodes}
+    parts = []
+    for mine in groups.values():
+        kept: set[str] = set()
+        for end in mine:
+            at: str | None = end
+            while at in above and at not in kept:
+                kept.add(at)
+                at = above[at]
+        parts.append([node for node in nodes if node.id in kept])
+    return parts
+
+
+def _group_credit(
+    tree: Tree, nodes: Sequence[Node], score: str, estimator: Estimator, baseline: Baseline
+) -> TreeCredit | None:
+    """Credit of one group's nodes; None where none of its rollouts is graded."""
     cut = stretches(nodes)
     outcomes, reads = _outcomes(tree, cut, score)
     values = node_values(cut.parents, outcomes, estimator)
     leaves = [i for i in range(len(nodes)) if np.isfinite(outcomes[cut.of(i)][-1])]
     if not leaves:
-        raise BadInput(f"no rollout below this task has a {score!r} score", where=f"node {top.id[:12]}")
+        return None
     # The baseline is left out on purpose: it shapes the advantages, not the scores that are written.
     producer = Producer(
         "sibling-credit",
@@ -189,18 +253,30 @@ def _counted(tree: Tree, top: Node, forks: Collection[str]) -> list[Node]:
     return nodes
 
 
-def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]]:
-    """The score of every stretch that nothing follows (NaN: none), and the producers that gave them."""
+def _last(cut: Stretches) -> NDArray[np.bool_]:
+    """Which nodes end in a stretch that nothing follows, [nodes]."""
     inner = np.zeros(len(cut.parents), dtype=bool)
     inner[cut.parents[cut.parents >= 0]] = True
+    return ~inner[cut.first[1:] - 1]
+
+
+def _outcomes(tree: Tree, cut: Stretches, score: str) -> tuple[Float64, set[str]]:
+    """The score of every stretch that nothing follows (NaN: none), and the producers that gave them."""
     last = cut.first[1:] - 1
-    ends = {node.id: int(at) for node, at in zip(cut.nodes, last, strict=True) if not inner[at]}
-    found = tree.score_map(score, ends)
+    ends = {cut.nodes[i].id: int(last[i]) for i in np.flatnonzero(_last(cut)).tolist()}
+    rank = {p.id: (p.name.startswith("world:"), number) for number, p in enumerate(tree.producers())}
+    used: dict[str, tuple[str, float]] = {}
+    # As refork.forking.arm.resolved_scores reads them, and who gave each.
+    for item in tree.scores(name=score, under=cut.nodes[0]):
+        best = used.get(item.node)
+        if item.node not in ends or isinstance(item.value, np.ndarray):
+            continue
+        if best is None or rank[item.producer] > rank[best[0]]:
+            used[item.node] = (item.producer, item.value)
     outcomes = np.full(len(cut.parents), np.nan)
-    for node, value in found.items():
+    for node, (_, value) in used.items():
         outcomes[ends[node]] = value
-    given = tree.scores(name=score, under=cut.nodes[0])
-    return outcomes, {item.producer for item in given if item.node in found}
+    return outcomes, {producer for producer, _ in used.values()}
 
 
 def along(trajectory: Trajectory, tokens: dict[str, Float64]) -> Float64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from refork.errors import BadInput, UserError
+from refork.forking.arm import resolved_scores
 from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -76,7 +77,7 @@ def scored_tree(
     if not trajectories:
         raise BadInput("there is no rollout with an action in this tree")
     pairs, producer = tree_implicit(tree, trajectories, pair, beta=beta, progress=progress)
-    graded = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
+    graded = resolved_scores(tree, score, [trajectory.leaf.id for trajectory in trajectories])
     names: Json = {"policy": producer.config["policy"], "reference": producer.config["reference"]}
     found = []
     for trajectory, logprobs in zip(trajectories, pairs, strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
+from refork.forking.arm import resolved_scores
 from refork.formats.openai_chat import text_of
 from refork.jsonl import json_objects
 from refork.plain import from_json
@@ -212,10 +213,10 @@ def runs_of_tree(path: Path) -> Iterator[RunTrajectory]:
         for leaf in tree.leaves():
             trajectory = tree.path(leaf)
             if any(step.node.kind == "action" for step in trajectory):
-                nodes = [step.node for step in trajectory]
+                nodes = [step.node.id for step in trajectory]
                 # As in lines of messages: a reward says it where no score of the name does.
-                said = tree.score_map("success", nodes) or tree.score_map("reward", nodes)
-                yield _run_of_leaf(trajectory, said)
+                scored = resolved_scores(tree, "success", nodes) or resolved_scores(tree, "reward", nodes)
+                yield _run_of_leaf(trajectory, scored)
 
 
 def _run_of_leaf(trajectory: Trajectory, success: dict[str, float]) -> RunTrajectory:

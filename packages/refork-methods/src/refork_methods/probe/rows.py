@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
+from refork.forking.arm import resolved_scores
 from refork.policies.base import PolicyCard
 from refork.tree.node import Node
 from refork.tree.tree import Tree
@@ -205,7 +206,7 @@ def score_values(tree: Tree, nodes: Sequence[Node], score: str) -> dict[str, flo
     at = {node.id: node for node in nodes}
     found: dict[str, float] = {}
     while at:
-        scored = tree.score_map(score, [node.id for node in at.values()])
+        scored = resolved_scores(tree, score, [node.id for node in at.values()])
         found |= {turn: scored[node.id] for turn, node in at.items() if node.id in scored}
         following: dict[str, Node] = {}
         for turn, node in at.items():

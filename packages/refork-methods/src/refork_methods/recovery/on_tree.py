@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from refork.errors import BadInput
+from refork.forking.arm import resolved_scores
 from refork.tree.address import is_address
 from refork.tree.node import NewNode, Node, Trajectory, node_id
 from refork.tree.node import Step as Kept
@@ -23,14 +24,14 @@ from refork_methods.recovery.traces import Step, Trace, label_of
 def tree_traces(tree: Tree, score: str = "success") -> list[Trace]:
     """One trace per graded leaf of a tree.
 
-    Actions are steps, those in a row one; the task or observation before one is what was seen. Leaves
-    without the score are left out, for nobody said how they ended.
+    Actions are steps, those in a row one; the task or observation before one is what was seen. The outcome is
+    the world's grade, else the newest. Leaves without the score are left out, for nobody said how they ended.
 
     Raises:
         BadInput: no leaf has the score.
     """
     leaves = list(tree.leaves())
-    outcomes = tree.score_map(score, leaves)
+    outcomes = resolved_scores(tree, score, [leaf.id for leaf in leaves])
     graded = [leaf for leaf in leaves if leaf.id in outcomes]
     if not graded:
         raise BadInput(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from refork_methods.decide import Calibration
     from refork_methods.route.frontier import FrontierReport
+    from refork_methods.route.rollouts import Rollouts
     from refork_methods.route.table import OutcomeTable
 
     Shares = Float[np.ndarray, "queries workers"]
@@ -472,7 +473,9 @@ def fit_command(
 
 
 def evolve_command(
-    world: Annotated[str, typer.Argument(help="Where the pool works; scaffold is a planted one.")],
+    world: Annotated[
+        str, typer.Argument(help="Where the pool works; scaffold is a planted one. With --roles: questions.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder: the run's state, the head, its card.")],
     pool: Annotated[Path | None, typer.Option("--pool", help="The pool file (TOML).")] = None,
     backbone: Reads = None,
@@ -480,6 +483,9 @@ def evolve_command(
         Path | None, typer.Option("--from", help="Folder of a head to begin from; default: zeros.")
     ] = None,
     svf: Annotated[bool, typer.Option("--svf", help="Move the backbone's singular values too.")] = False,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Turns with roles; WORLD is a file of questions and answers.")
+    ] = False,
     iters: Annotated[int, typer.Option("--iters", min=1, help="Generations.")] = 60,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rollouts of a candidate.")] = 16,
     population: Population = None,
@@ -498,9 +504,11 @@ def evolve_command(
 ) -> None:
     """Stage 2: train a head by what whole rollouts earn, with separable CMA-ES.
 
-    After Ctrl-C the same command goes on where it stopped. Every run is recorded on OUT/tree.db.
+    After Ctrl-C the same command goes on where it stopped. Every run in a world is recorded on OUT/tree.db.
 
     Example: refork route evolve scaffold --out heads/evolved --rival
+
+    Example: refork route evolve questions.jsonl --roles --pool pool.toml --backbone hf:DIR --out heads/cast
     """
     from refork.cli.live import LiveProgress
     from refork.policies.base import Sampling
@@ -514,11 +522,23 @@ def evolve_command(
     )
     reader = _backbone(backbone, token_index, window)
     workers = read_pool(existing(pool)) if pool is not None else None
-    train, tests, width = open_rollouts(
-        world, workers, reader, out, tasks=tasks, test=test, seed=seed,
-        settings=settings_for(Sampling(), settings),
-    )  # fmt: skip
-    head, card = starting_head(existing(start) if start else None, train.workers, width, reader, svf=svf)
+    cast: tuple[str, ...] = ()
+    train: Rollouts
+    tests: Rollouts
+    if roles:
+        from refork_methods.route.turn_rollouts import open_turns
+        from refork_methods.route.turns import ROLES
+
+        cast = ROLES
+        train, tests, width = open_turns(Path(world), workers, reader, tasks=tasks, test=test, seed=seed)
+    else:
+        train, tests, width = open_rollouts(
+            world, workers, reader, out, tasks=tasks, test=test, seed=seed,
+            settings=settings_for(Sampling(), settings),
+        )  # fmt: skip
+    head, card = starting_head(
+        existing(start) if start else None, train.workers, width, reader, svf=svf, roles=cast
+    )
     with LiveProgress() as live:
         told = train_route(
             head, train, tests, plan, folder=out, card=card, runs=test, rival=rival, progress=live

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, final
 
@@ -388,18 +388,25 @@ def starting_head(
     backbone: RouterBackbone | None,
     *,
     svf: bool = False,
+    roles: Sequence[str] = (),
 ) -> tuple[SelectionHead, HeadCard | None]:
     """A head from a folder (checked against the backbone), or zeros; ``svf`` gives it offsets of 0.
+
+    ``roles``: of a head of zeros, and rows of 0 for a head from a folder that has none.
 
     Raises: Mismatch and WrongWeights as :meth:`SelectionHead.require`; BadInput for offsets of no backbone.
     """
     card: HeadCard | None = None
     if folder is not None:
         head, card = load_head(folder)
+        if roles and not head.roles:
+            weights = np.concatenate([head.weights, np.zeros((len(roles), head.width))])
+            bias = None if head.bias is None else np.concatenate([head.bias, np.zeros(len(roles))])
+            head = replace(head, weights=weights, roles=tuple(roles), bias=bias)
         if backbone is not None:
             head.require(backbone, str(folder))
     else:
-        head = SelectionHead.zero(workers, width)
+        head = SelectionHead.zero(workers, width, roles)
         head = head.on(backbone) if backbone is not None else head
     if svf and head.offsets is None:
         if backbone is None:

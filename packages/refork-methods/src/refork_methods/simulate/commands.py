@@ -470,7 +470,47 @@ def _show(report: Json) -> None:
 
 
 app = typer.Typer(help="A language model as the world: train, check, serve, steer.", no_args_is_help=True)
+
+
+def rules_command(
+    known: Annotated[Path, typer.Argument(help="Recorded calls: trajectories, a tree or any log.")],
+    held: Annotated[Path, typer.Option("--held", help="Others, on which a rule must replay.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the rules as JSON.")] = None,
+    least: Annotated[int, typer.Option("--least", min=1, help="Calls that a rule is learned from.")] = 5,
+    replay: Annotated[int, typer.Option("--replay", min=1, help="Held-out calls that must keep it.")] = 3,
+    json: AsJson = False,
+) -> None:
+    """Learn what a tool's answers keep from recorded calls; what does not replay on others is refused.
+
+    Exit status 1 where no rule is left. In Python the file is a rule of rewards: InducedRules.read(FILE).
+
+    Example: refork simulate rules train.jsonl --held test.jsonl --out rules.json
+    """
+    from refork.cli.common import existing
+    from refork.plain import to_json
+    from refork_methods.simulate.data import read_source
+    from refork_methods.simulate.induced import induce_rules
+
+    unread: list[str] = []
+    first, second = (list(read_source(existing(path), unread)) for path in (known, held))
+    found = induce_rules(first, second, least=least, replay=replay)
+    if out is not None:
+        found.write(out)
+    if json:
+        print_json(to_json(found) | {"not_read": unread})
+    else:
+        for rule in found.rules:
+            typer.echo(str(rule))
+        for one in found.refused:
+            typer.echo(f"refused: {one.rule} (held in {one.kept} of {one.calls} held-out calls)")
+        for why in unread[:5]:
+            typer.echo(f"not read: {why}")
+    if not found.rules:
+        raise typer.Exit(1)
+
+
 app.command("data")(data)
+app.command("rules")(rules_command)
 app.command("train")(train)
 app.command("eval")(evaluate_command)
 app.command("serve")(serve_command)

@@ -145,7 +145,9 @@ class HybridReward:
     @property
     def identity(self) -> Json:
         """What rewards depend on."""
-        rule = None if self.rule is None else getattr(self.rule, "__name__", type(self.rule).__name__)
+        name = None if self.rule is None else getattr(self.rule, "__name__", type(self.rule).__name__)
+        # A rule that was made from data says from which; a function is known by its name.
+        rule = getattr(self.rule, "identity", name)
         return {"rubric": self.rubric.identity, "rule": rule, "w": self.w}
 
     def __call__(self, prediction: str | None, target: Target) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from refork.forking.arm import ReadyArm, prepare, recorded_settings, run_jobs
+from refork.forking.arm import ReadyArm, prepare, recorded_settings, resolved_scores, run_jobs
 from refork.forking.change import Insert
 from refork.policies.base import Policy, Sampling
 from refork.progress import Progress, silent
@@ -192,7 +192,7 @@ def forced_values(tree: Tree, node: Node, marker: Marker, score: str) -> dict[st
     point, change = forced_end(tree, node), closing(marker).to_json()
     arms = [arm for arm in tree.forks(node) if arm.token == point.token and arm.change == change]
     leaves = [draw.leaf for arm in sorted(arms, key=lambda arm: arm.seed) for draw in tree.draws(arm.id)]
-    found = tree.score_map(score, leaves)
+    found = resolved_scores(tree, score, leaves)
     return {leaf: found[leaf] for leaf in leaves if leaf in found}
 
 

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
-from refork.growing.report import sampled_under
 from refork.jsonl import json_objects, read_utf8
 from refork.tree.node import Node, Trajectory
 from refork.tree.tree import Tree
 from refork.types import Json, Message, token_array
 from refork_methods.credit.methods import Credit
-from refork_methods.credit.on_tree import tree_credit
+from refork_methods.credit.on_tree import tree_credits
 from refork_methods.train.preference import Pair
 from refork_methods.train.rows import RolloutRow, rollout_rows, sibling_pairs
 
@@ -88,16 +87,13 @@ def graded_groups(tree: Tree, score: str = "success") -> list[tuple[Node, list[T
     found = []
     for task in list(tree.tasks()):
         try:
-            credit = tree_credit(tree, task, score=score)
+            groups = tree_credits(tree, task, score=score)
         except BadInput as error:
             # The message is the only sign of a task without grades: every other refusal must come through.
             if not error.what.startswith("no rollout below"):
                 raise
             continue
-        parts: dict[frozenset[tuple[object, ...]], list[int]] = {}
-        for at, trajectory in enumerate(credit.trajectories):
-            parts.setdefault(sampled_under(trajectory), []).append(at)
-        found += [(task, [credit.trajectories[i] for i in p], credit.outcomes[p]) for p in parts.values()]
+        found += [(task, list(credit.trajectories), credit.outcomes) for credit in groups]
     if not found:
         raise BadInput(
             f"no rollout of this tree has a {score!r} score",

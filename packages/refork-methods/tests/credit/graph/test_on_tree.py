@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
+from refork.policies.base import Sampling
 from refork.tree.node import NewNode
 from refork.tree.score import ForkRecord, Producer, Score
 from refork.tree.tree import Tree
@@ -283,6 +284,24 @@ def test_changed_arms_and_ungraded_tasks_are_left_out(forked):
         graph_credit(forked.tree, [other])
     with pytest.raises(BadInput, match="'quality' score"):
         graph_credit(forked.tree, score="quality")
+
+
+def test_rollouts_under_other_settings_are_a_graph_of_their_own(merged):
+    before = graph_credit(merged.tree)
+    root = merged.walks()[0].root
+    at = root
+    for state in ("a", "b"):
+        turn = merged.add(at, size=2, settings=Sampling(temperature=0.5).to_json(), key=f"cold {state}")
+        at = merged.add(turn, "observation", 1, state_key=state)
+    merged.end(merged.add(at, size=2, settings=Sampling(temperature=0.5).to_json(), key="cold"), 1)
+    after = graph_credit(merged.tree)
+    assert len(np.unique(after.graph.groups)) == 2
+    for old, new in zip(before.advantages, after.advantages[:3], strict=True):
+        np.testing.assert_array_equal(old, new)
+    # Alone in its group, it is told from nobody: no part of its advantage is another setting's.
+    alone = after.advantages[3][np.isfinite(after.advantages[3])]
+    own = graph_advantages(merged.walks()[3:], [1.0])[0]
+    np.testing.assert_array_equal(alone, own[np.isfinite(own)])
 
 
 def test_turns_without_token_ids_get_one_number():

@@ -100,5 +100,12 @@ def _print_summary(summary: Json, out: Path, tree: str) -> None:
             f"{summary['leaves_per_task']:.1f} leaves and {summary['tokens_per_task']:.0f} tokens per task; "
             f"choices and their terms in {out / 'choices.jsonl'}"
         )
+        if told := summary.get("allocator"):
+            by = (
+                f"by what {told['groups']} groups before came to"
+                if told["learned"]
+                else "by the posterior alone"
+            )
+            typer.echo(f"the leaves of {told['moved']} groups were moved, {by}")
         if summary["biased"]:
             typer.echo(f"success is over rollouts from the task alone, because {summary['biased']}")

@@ -77,7 +77,7 @@ class Fork:
         """The score of each draw; None where it was not graded or the draw failed.
 
         Where several gave a draw this score, the judge of this call counts, and where it has no answer the
-        world; of a call without a judge, the newest.
+        world; of a call without a judge, the world, and where it gave none the newest.
         """
         alive = [d for d in self.draws if d.end != "error"]
         if callable(score):
@@ -153,13 +153,16 @@ def _unknown_limit(trajectory: Trajectory) -> int:
 
 
 def resolved_scores(
-    tree: Tree, score: str, leaves: Sequence[str], judge: tuple[str, str] | None
+    tree: Tree, score: str, leaves: Sequence[str], judge: tuple[str, str] | None = None
 ) -> dict[str, float]:
     """The score of each leaf as :meth:`Fork.values` reads it; ``judge`` as on a fork."""
-    if judge is None or judge[1] != score:
-        return tree.score_map(score, leaves)
-    # What another judge said earlier is no answer of this one, even where it has none.
-    by = [p.id for p in tree.producers() if p.name.startswith("world:")] + [judge[0]]
+    by: list[str | None] = [p.id for p in tree.producers() if p.name.startswith("world:")]
+    if judge is not None and judge[1] == score:
+        # What another judge said earlier is no answer of this one, even where it has none.
+        by.append(judge[0])
+    else:
+        # None stands for the newest: what somebody says later takes no grade of a world's place.
+        by.insert(0, None)
     return {leaf: value for one in by for leaf, value in tree.score_map(score, leaves, one).items()}
 
 

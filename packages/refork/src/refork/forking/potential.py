@@ -507,7 +507,7 @@ def _outcome(end: Point, tree: Tree, trajectory: Trajectory, score: str, shared:
         return None
     judge, leaf = shared.on.judge, trajectory.leaf.id
     if judge is None or judge.score != score:
-        return tree.score_map(score, [leaf]).get(leaf)
+        return resolved_scores(tree, score, [leaf]).get(leaf)
     said = tree.score_map(score, [leaf], judge.producer.id).get(leaf)
     if said is None:
         said = judge.judge(trajectory).value

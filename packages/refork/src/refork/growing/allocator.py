@@ -24,9 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from refork.errors import BadInput
 from refork.growing.growing import Growing, GrowSetup
 from refork.growing.mass import is_constant
+from refork.plain import from_json
 
 Float64 = NDArray[np.float64]
 
+#: What a run calls it in its folder.
+FILE = "allocator.json"
 #: No run uses more than this many times its base budget.
 HARD_CAP = 1.05
 #: Below so many logged groups of both kinds, the posterior alone decides.
@@ -167,16 +170,25 @@ class AdaptiveBudgetAllocator:
         mixed = np.array([0 < t.wins < t.leaves for t in tasks])
         return np.where(mixed, 0.0, learned)
 
+    def _known(self) -> tuple[list[WarmUp], NDArray[np.bool_]]:
+        """Logged groups that the warm-up did not mix, which alone the model is for, and how they ended."""
+        open_ = [t for t in self.log if t.uniform is not None and not 0 < t.wins < t.leaves]
+        return open_, np.array([bool(t.uniform) for t in open_], dtype=bool)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the log suffices for the model; else the posterior alone decides."""
+        labels = self._known()[1]
+        return min(int(labels.sum()), int((~labels).sum())) >= _LEAST
+
     def _learned(self, tasks: Sequence[WarmUp]) -> Float64 | None:
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        # Groups mixed in the warm-up are certain; the model is for those that are not.
-        open_ = [t for t in self.log if t.uniform is not None and not 0 < t.wins < t.leaves]
-        labels = np.array([bool(t.uniform) for t in open_], dtype=bool)
-        if min(int(labels.sum()), int((~labels).sum())) < _LEAST:
+        if not self.learned:
             return None
+        open_, labels = self._known()
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         model.fit(np.array([t.row() for t in open_]), labels)
         return np.asarray(model.predict_proba(np.array([t.row() for t in tasks]))[:, 1], dtype=np.float64)
@@ -232,7 +244,19 @@ class AdaptiveBudgetAllocator:
         path.write_text(json.dumps(data, indent=1) + "\n")
 
     def load(self, path: Path) -> None:
-        """Go on from a saved log."""
-        data = json.loads(path.read_text())
-        self.log = [WarmUp(**row) for row in data["log"]]
-        self.transfers = [Transfer(**row) for row in data["transfers"]]
+        """Go on from the log of :meth:`save`, or of a run's folder that holds one.
+
+        Raises BadInput for what is no such file.
+        """
+        file = path / FILE if path.is_dir() else path
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            log, transfers = data["log"], data["transfers"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"there is no allocator's log to read: {error!r}",
+                where=str(file),
+                hint="allocator.json of a run",
+            ) from error
+        self.log = from_json(list[WarmUp], log, str(file))
+        self.transfers = from_json(list[Transfer], transfers, str(file))

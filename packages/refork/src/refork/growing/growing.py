@@ -92,7 +92,7 @@ class GrowSetup:
         if judge is not None and judge.score == score:
             return resolved_scores(self.tree, score, leaves, (judge.producer.id, score))
         own = world_producer(self.world.name, self.world.version).id
-        return self.tree.score_map(score, leaves) | self.tree.score_map(score, leaves, own)
+        return resolved_scores(self.tree, score, leaves) | self.tree.score_map(score, leaves, own)
 
 
 def settings_for(needs: Needs, settings: Sampling, card: PolicyCard) -> Sampling:

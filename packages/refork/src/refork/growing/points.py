@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from refork.forking.arm import resolved_scores
 from refork.growing.selector import EVERY, Candidates
 from refork.sampling.noise import stream_of
 from refork.tree.node import Node, Step, Trajectory
@@ -185,7 +186,7 @@ def candidates(
         inside: points inside each turn: so many of the highest recorded entropy, 0, or ``EVERY``.
         pending: draws on their way, by (node id, tokens kept); they count as children.
         known: traces by leaf id, kept between calls.
-        outcomes: scores by leaf id; None: whoever gave ``score`` last.
+        outcomes: scores by leaf id; None: the world's ``score``, else the newest.
 
     A point's children are the branches that begin there, so one rollout through it is one child.
     """
@@ -197,7 +198,7 @@ def candidates(
     part = joined.only(wanted)
     scored = outcomes
     if scored is None:
-        scored = tree.score_map(score, [trajectory.leaf.id for trajectory in trajectories])
+        scored = resolved_scores(tree, score, [trajectory.leaf.id for trajectory in trajectories])
     value = np.array([scored.get(trajectory.leaf.id, np.nan) for trajectory in trajectories])[part.trajectory]
     size = len(first)
     graded = np.isfinite(value)

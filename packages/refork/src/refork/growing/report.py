@@ -71,8 +71,12 @@ def groups_from_tree(tree: Tree, score: str = "success") -> list[RecordedGroup]:
                 where=f"task {task.id[:12]}",
                 hint="retire one of them, or name a score that one producer gave",
             )
-        common = sorted(set.intersection(*(given[n.id] for n in leaves)))
-        values = tree.score_map(score, [n.id for n in leaves], common[-1])
+        common = set.intersection(*(given[n.id] for n in leaves))
+        # By the world, else the newest: the order is that of registration.
+        by = [p for p in tree.producers() if p.id in common]
+        values = tree.score_map(
+            score, [n.id for n in leaves], max(by, key=lambda p: p.name.startswith("world:")).id
+        )
         at_root = {f for f, record in plain.items() if record.node == task.id}
         named = task.extra.get("task")
         recorded = named if isinstance(named, dict) else {}

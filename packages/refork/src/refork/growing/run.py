@@ -14,7 +14,7 @@ import numpy as np
 from refork import stats
 from refork.errors import BadInput
 from refork.forking.arm import graded
-from refork.growing.allocator import AdaptiveBudgetAllocator
+from refork.growing.allocator import FILE, AdaptiveBudgetAllocator
 from refork.growing.growing import Logged, own_turns
 from refork.growing.rollouts import Group, grow, grow_trees
 from refork.growing.selector import Selector, selector_named
@@ -38,7 +38,7 @@ def make_selector(chosen: Selection) -> Selector:
 
     Raises BadInput for a name that there is not, and for settings it refuses.
     """
-    settings = chosen.model_dump(exclude={"kind", "seed", "staleness", "allocate", "options"})
+    settings = chosen.model_dump(exclude={"kind", "seed", "staleness", "allocate", "allocator", "options"})
     if chosen.kind not in Selection.OWN:
         plain = Selection().model_dump()
         if strays := [name for name, value in settings.items() if value != plain[name]]:
@@ -108,19 +108,20 @@ def run_grow(
     _checked(recipe)
     world = open_world(recipe.world)
     policy = open_policy(recipe.policy) if backend is None else backend.open(recipe.policy)
+    trees = None if recipe.selector is None else _Trees(recipe, recipe.selector, folder, backend)
+    allocator = None if trees is None else trees.allocator()  # refused before there is a folder
     resumed = open_folder(folder, recipe)
     tasks = world.tasks(recipe.tasks.split, recipe.tasks.count, recipe.tasks.seed)
     with Tree.open(tree_path or folder / "tree.db") as tree:
         more: Json = {}
-        if recipe.selector is None:
+        if trees is None:
             groups = grow(
                 tree, policy, world, tasks, draws=recipe.draws, settings=recipe.sampling.sampling(),
                 seed=recipe.seed, max_turns=recipe.max_turns, progress=progress,
                 backend=backend,
             )  # fmt: skip
         else:
-            trees = _Trees(recipe, recipe.selector, folder, backend)
-            groups, more = trees.run(tree, policy, world, tasks, progress)
+            groups, more = trees.run(tree, policy, world, tasks, progress, allocator)
         summary = _summary(groups, folder) | more | {"resumed": resumed, "digest": digest(recipe)}
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
@@ -135,12 +136,32 @@ class _Trees:
     folder: Path
     backend: Backend | None = None
 
+    @property
+    def before(self) -> Path:
+        """What the run's allocator had learned as it began: made again, the run must move the same leaves."""
+        return self.folder / "allocator-before.json"
+
+    def allocator(self) -> AdaptiveBudgetAllocator | None:
+        """The run's allocator with what it learned from before; None where leaves stay where they are."""
+        chosen = self.chosen
+        if not chosen.allocate and chosen.allocator is None:
+            return None
+        found = AdaptiveBudgetAllocator()
+        if chosen.allocator is not None:
+            found.load(self.before if self.before.exists() else Path(chosen.allocator))
+            found.transfers.clear()
+        return found
+
     def run(
-        self, tree: Tree, policy: Policy, world: World, tasks: Sequence[Task], progress: Progress
-    ) -> tuple[list[Group], Json]:
+        self, tree: Tree, policy: Policy, world: World, tasks: Sequence[Task], progress: Progress,
+        allocator: AdaptiveBudgetAllocator | None,
+    ) -> tuple[list[Group], Json]:  # fmt: skip
         recipe, chosen = self.recipe, self.chosen
         selector = make_selector(chosen)
-        allocator = AdaptiveBudgetAllocator() if chosen.allocate else None
+        if allocator is not None and chosen.allocator is not None:
+            allocator.save(self.before)
+        known = 0 if allocator is None else len(allocator.log)
+        learned = allocator is not None and allocator.learned
         tokens = recipe.budget_tokens
         groups, log = grow_trees(
             tree, policy, world, tasks, selector=selector, tokens=tokens,
@@ -150,10 +171,13 @@ class _Trees:
             progress=progress, backend=self.backend,
         )  # fmt: skip
         _write_choices(self.folder / "choices.jsonl", log)
-        if allocator is not None:
-            allocator.save(self.folder / "allocator.json")
         values = [{v for v in group.values() if v is not None} for group in groups]
-        return groups, {
+        told: Json = {}
+        if allocator is not None:
+            moved = len(allocator.transfers)
+            allocator.save(self.folder / FILE)
+            told = {"allocator": {"groups": known, "learned": learned, "moved": moved}}
+        return groups, told | {
             "selector": selector.name,
             "mixed": sum(len(found) > 1 for found in values),
             "biased": groups[0].biased,

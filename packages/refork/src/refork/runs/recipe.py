@@ -153,14 +153,16 @@ class Selection(RecipePart):
     staleness: int | None = Field(default=None, ge=0)
     #: Move leaves between tasks after the first round.
     allocate: bool = False
+    #: Allocate by what an earlier run's groups came to: its folder, or its allocator.json.
+    allocator: str | None = None
     #: Settings of any other selector.
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
     def _plain(self, dump: SerializerFunctionWrapHandler) -> Json:
-        # Recipes without options keep the digests that they had before there were any.
+        # Recipes without options or an allocator keep the digests that they had before there were any.
         told: Json = dump(self)
-        return {key: value for key, value in told.items() if key != "options" or value}
+        return {key: value for key, value in told.items() if key not in ("options", "allocator") or value}
 
 
 class GrowRecipe(RecipePart):

@@ -22,7 +22,7 @@ from refork_methods.credit.graph.advantages import METHODS, CreditSettings, step
 from refork_methods.credit.graph.anchors import Anchor
 from refork_methods.credit.graph.state_graph import StateGraph
 from refork_methods.credit.graph.trajectory_steps import Float64, TrajectorySteps, size_of, walk_steps
-from refork_methods.credit.on_tree import tree_credit
+from refork_methods.credit.on_tree import tree_credits
 
 #: On a tree every trajectory counts once in its group's mean: forks cut turns into steps, and must not weigh.
 ON_TREE = CreditSettings(over="trajectories")
@@ -40,10 +40,10 @@ def graph_advantages(
 ) -> list[Float64]:
     """Advantages per token of each trajectory, verdicts left out; NaN where the policy did not speak.
 
-    Trajectories of one task are one group; there may be several. States merge by their state key, and
-    trajectories of one tree share their common beginning whatever their states are called. A state visited by
-    a shared beginning counts once per path through it. Where forks were chosen by what had been seen, values
-    above them lean towards the forked branch.
+    Trajectories of one task under the same sampling settings are one group; there may be several. States
+    merge by their state key, and trajectories of one tree share their common beginning whatever their states
+    are called. A state visited by a shared beginning counts once per path through it. Where forks were chosen
+    by what had been seen, values above them lean towards the forked branch.
 
     Args:
         trajectories: paths from root to leaf.
@@ -191,7 +191,7 @@ def graded_trajectories(
     score: str = "success",
     forks: Collection[str] | None = None,
 ) -> tuple[list[Trajectory], list[float], set[str], list[str]]:
-    """Graded rollouts of tasks: paths, outcomes, producers of the outcomes, a digest of each task's draws.
+    """Graded rollouts of tasks: paths, outcomes, producers of the outcomes, a digest of each group's draws.
 
     Raises:
         UnknownNode: no such root.
@@ -204,16 +204,17 @@ def graded_trajectories(
     named = tasks is not None
     for root in tree.tasks() if tasks is None else tasks:
         try:
-            credit = tree_credit(tree, root, score=score, forks=forks)
+            groups = tree_credits(tree, root, score=score, forks=forks)
         except BadInput as error:
             # The message is the only sign of a task without grades: every other refusal must come through.
             if named or not error.what.startswith("no rollout below"):
                 raise
             continue
-        trajectories += credit.trajectories
-        outcomes += credit.outcomes.tolist()
-        reads.update(credit.producer.reads)
-        draws.append(str(credit.producer.config["draws"]))
+        for credit in groups:
+            trajectories += credit.trajectories
+            outcomes += credit.outcomes.tolist()
+            reads.update(credit.producer.reads)
+            draws.append(str(credit.producer.config["draws"]))
     if not trajectories:
         raise BadInput(
             f"no task of this tree has a rollout with a {score!r} score",

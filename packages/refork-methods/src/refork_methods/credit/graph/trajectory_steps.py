@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refork.errors import BadInput
+from refork.growing.report import sampled_under
 from refork.tree.node import Node, Trajectory
 from refork_methods.credit.graph.anchors import Anchor, anchor_named, codes, merge_similar
 from refork_methods.credit.graph.state_graph import StateGraph
@@ -139,7 +140,7 @@ def walk_steps(
     history: int = 1,
     fuzzy: float | None = None,
 ) -> TrajectorySteps:
-    """The state graph of trajectories, one group for each task they begin in.
+    """The state graph of trajectories, one group for each task they begin in and each sampling settings.
 
     Args:
         trajectories: paths from root to leaf.
@@ -171,7 +172,7 @@ def walk_steps(
         made.add(found, parting)
     labels, names = codes(made.labels)
     text = dict(zip(made.labels, made.names, strict=True))
-    roots, _ = codes([trajectories[i].root.id for i in taken])
+    roots, _ = codes([_group_of(trajectories[i]) for i in taken])
     graph = StateGraph.from_arrays(
         labels,
         made.lengths,
@@ -182,6 +183,11 @@ def walk_steps(
     )
     arrays = (np.array(part, dtype=np.int64) for part in (made.begins, made.ends, made.steps))
     return TrajectorySteps(graph, tuple(taken), made.nodes, made.slots, made.size, *arrays)
+
+
+def _group_of(trajectory: Trajectory) -> tuple[str, ...]:
+    """What names a group; settings are spelled out, for sets of them have no order."""
+    return (trajectory.root.id, *sorted(repr(one) for one in sampled_under(trajectory)))
 
 
 def _boundaries(turn: Turn) -> Iterator[tuple[Node, int, TokenPosition | None]]:
