@@ -16,13 +16,13 @@ from refork_methods.route.turn_rollouts import TurnRollouts, open_turns
 from refork_methods.route.turns import ROLES, run_turns
 from refork_testbed.trials.casting import (
     CAST,
-    SEEN,
+    OBSERVED,
     WIDTH,
     Numbers,
     best_value,
     cast_pool,
+    observed,
     read,
-    seen,
     value,
     value_of,
 )
@@ -39,7 +39,7 @@ def taught():
     """The head of the cast that is best."""
     rows = np.zeros((len(POOL.names) + len(ROLES), WIDTH))
     for sight, (worker, role) in CAST.items():
-        place = SEEN.index(sight)
+        place = OBSERVED.index(sight)
         rows[POOL.names.index(worker), place] = rows[len(POOL.names) + ROLES.index(role), place] = 9.0
     return ZERO.with_weights(rows)
 
@@ -159,4 +159,4 @@ def test_questions_of_a_file_are_graded_by_their_answers():
     assert env.unpriced == ("a", "b")
     told = env(Greedy(SelectionHead.zero(("a", "b"), 1, ROLES)), np.arange(3), 0)
     assert told.reward.tolist() == [1.0, 1.0, 1.0]
-    assert seen([{"role": "user", "content": "x"}]) == (False, "start")
+    assert observed([{"role": "user", "content": "x"}]) == (False, "start")

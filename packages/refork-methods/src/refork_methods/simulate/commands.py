@@ -502,7 +502,7 @@ def rules_command(
         for rule in found.rules:
             typer.echo(str(rule))
         for one in found.refused:
-            typer.echo(f"refused: {one.rule} (held in {one.kept} of {one.calls} held-out calls)")
+            typer.echo(f"refused: {one.rule} (held in {one.held} of {one.calls} held-out calls)")
         for why in unread[:5]:
             typer.echo(f"not read: {why}")
     if not found.rules:

@@ -77,10 +77,10 @@ class InducedRule:
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A candidate that was not kept: it held in ``kept`` of ``calls`` held-out calls."""
+    """A candidate that was not kept: it held in ``held`` of ``calls`` held-out calls."""
 
     rule: InducedRule
-    kept: int
+    held: int
     calls: int
 
 

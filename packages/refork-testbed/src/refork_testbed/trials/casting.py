@@ -31,9 +31,11 @@ UNPLANNED, PLANNED, OTHERS = 0.5, 0.8, 0.3
 HIT, MISS = 0.95, 0.1
 _EVENTS: Final = ("start", "thought", "answer", "verdict")
 #: What may be seen before a turn: whether there is a plan, and what was last.
-Seen: TypeAlias = tuple[bool, str]
-SEEN: Final[tuple[Seen, ...]] = tuple((planned, event) for planned in (False, True) for event in _EVENTS)
-WIDTH = len(SEEN)
+Observed: TypeAlias = tuple[bool, str]
+OBSERVED: Final[tuple[Observed, ...]] = tuple(
+    (planned, event) for planned in (False, True) for event in _EVENTS
+)
+WIDTH = len(OBSERVED)
 Choice: TypeAlias = tuple[str, Role]
 
 
@@ -49,7 +51,7 @@ def solved(worker: str, planned: bool) -> float:
     return OTHERS if worker != "maker" else PLANNED if planned else UNPLANNED
 
 
-def seen(messages: Sequence[Message]) -> Seen:
+def observed(messages: Sequence[Message]) -> Observed:
     """What a conversation shows without saying which answers are right."""
     said = [str(message.get("content") or "") for message in messages if message["role"] == "assistant"]
     last = said[-1] if said else ""
@@ -59,9 +61,9 @@ def seen(messages: Sequence[Message]) -> Seen:
     return "a plan" in said, event
 
 
-def read(talks: Sequence[Sequence[Message]]) -> Float[np.ndarray, "n d"]:
+def read(conversations: Sequence[Sequence[Message]]) -> Float[np.ndarray, "n d"]:
     """States of conversations: one-hot in what is seen."""
-    return np.eye(WIDTH)[[SEEN.index(seen(talk)) for talk in talks]]
+    return np.eye(WIDTH)[[OBSERVED.index(observed(messages)) for messages in conversations]]
 
 
 @final
@@ -117,7 +119,7 @@ def cast_pool(coins: Coins | None = None) -> WorkerPool:
     )
 
 
-def value(choose: Callable[[Seen], Choice], most: int = MOST_TURNS) -> float:
+def value(choose: Callable[[Observed], Choice], most: int = MOST_TURNS) -> float:
     """The exact chance that a loop ends with a right answer, where each sight has one choice."""
     won = 0.0
     alive: dict[tuple[bool, str, bool | None], float] = {(False, "start", None): 1.0}
@@ -145,8 +147,8 @@ def value(choose: Callable[[Seen], Choice], most: int = MOST_TURNS) -> float:
 def value_of(head: SelectionHead) -> float:
     """The exact value of a head as it is served."""
 
-    def choose(sight: Seen) -> Choice:
-        state = np.eye(WIDTH)[[SEEN.index(sight)]]
+    def choose(sight: Observed) -> Choice:
+        state = np.eye(WIDTH)[[OBSERVED.index(sight)]]
         role = ROLES[int(head.role_probabilities(state)[0].argmax())]
         return head.workers[int(head.choose(state)[0])], role
 
@@ -158,10 +160,10 @@ def best_value() -> float:
     choices: list[Choice] = [(worker, role) for worker in WORKERS for role in ROLES]
     best = 0.0
 
-    def tried(known: dict[Seen, Choice]) -> Iterator[dict[Seen, Choice]]:
-        missing: list[Seen] = []
+    def tried(known: dict[Observed, Choice]) -> Iterator[dict[Observed, Choice]]:
+        missing: list[Observed] = []
 
-        def choose(sight: Seen) -> Choice:
+        def choose(sight: Observed) -> Choice:
             if sight not in known:
                 missing.append(sight)
                 raise LookupError
@@ -174,14 +176,14 @@ def best_value() -> float:
             for choice in choices:
                 yield {**known, missing[0]: choice}
 
-    waiting: list[dict[Seen, Choice]] = [{}]
+    waiting: list[dict[Observed, Choice]] = [{}]
     while waiting:
         waiting.extend(tried(waiting.pop()))
     return best
 
 
 #: Plan, work, verify, and after a reject work again: 0.76 + 0.22 * 0.8.
-CAST: Final[dict[Seen, Choice]] = {
+CAST: Final[dict[Observed, Choice]] = {
     (False, "start"): ("planner", "thinker"),
     (True, "thought"): ("maker", "worker"),
     (True, "answer"): ("checker", "verifier"),
