@@ -8,8 +8,8 @@ by project into those that settings were chosen on (``dev``) and those that were
 
     load_dataset("princeton-nlp/SWE-bench", split="test+dev").to_json("CLONES/swe-bench.jsonl")
 
-Run it by hand: ``PYTHONPATH=benchmarks python -m parts.localize_bugs CLONES --split dev``. With ``--keep FILE``
-every bug's score is added to a file as it comes, and a later run goes on from there.
+Run it by hand: ``PYTHONPATH=benchmarks python -m parts.localize_bugs CLONES --split dev``. With
+``--keep FILE`` every bug's score is added to a file as it comes, and a later run goes on from there.
 """
 
 from __future__ import annotations
