@@ -8,7 +8,8 @@ by project into those that settings were chosen on (``dev``) and those that were
 
     load_dataset("princeton-nlp/SWE-bench", split="test+dev").to_json("CLONES/swe-bench.jsonl")
 
-Run it by hand: ``PYTHONPATH=benchmarks python -m parts.localize_bugs CLONES --split dev``.
+Run it by hand: ``PYTHONPATH=benchmarks python -m parts.localize_bugs CLONES --split dev``. With
+``--keep FILE`` every bug's score is added to a file as it comes, and a later run goes on from there.
 """
 
 from __future__ import annotations
@@ -62,17 +63,35 @@ def gather(clones: Path, split: str) -> tuple[list[Bug], dict[str, str]]:
     return found, missing
 
 
-def scored(clones: Path, split: str) -> tuple[list[tuple[BugScore, ...]], dict[str, str]]:
-    """Of each bug of a split its score, plain and masked; and why some bugs have none."""
+def scored(
+    clones: Path, split: str, keep: Path | None = None
+) -> tuple[list[tuple[BugScore, ...]], dict[str, str]]:
+    """Of each bug of a split its score, plain and masked; and why some bugs have none.
+
+    ``keep``: a file of scores of an earlier run, which are taken, and to which new ones are added.
+    """
     bugs, skipped = gather(clones, split)
+    known = kept(keep) if keep is not None and keep.is_file() else {}
     scores: list[tuple[BugScore, ...]] = []
     for bug in bugs:
         try:
-            scores.append(score_bug(find_clone(clones, bug.repo), bug, (False, True)))
+            pair = known.get(bug.name)
+            if pair is None:
+                pair = score_bug(find_clone(clones, bug.repo), bug, (False, True))
+                if keep is not None:
+                    with keep.open("a") as file:
+                        file.write(json.dumps([one.to_json() for one in pair]) + "\n")
+            scores.append(pair)
         except UserError as error:
             skipped[bug.name] = error.what
         print(f"\r{len(scores)} of {len(bugs)} scored", end="", file=sys.stderr, flush=True)
     return scores, skipped
+
+
+def kept(file: Path) -> dict[str, tuple[BugScore, ...]]:
+    """Scores of an earlier run by bug."""
+    pairs = [tuple(BugScore.from_json(row) for row in json.loads(line)) for line in file.open()]
+    return {pair[0].bug: pair for pair in pairs}
 
 
 def figures(clones: Path | None) -> dict[str, Any]:
@@ -129,6 +148,7 @@ def main() -> None:
     parser.add_argument("clones", type=Path, help="the folder of clones")
     parser.add_argument("--split", choices=("dev", "sealed"), default="dev")
     parser.add_argument("--write", type=Path, help="write the rebuilt set here as rows of SWE-bench's fields")
+    parser.add_argument("--keep", type=Path, help="keep every bug's score here, and go on from those kept")
     args = parser.parse_args()
     if args.write is not None:
         bugs, missing = gather(args.clones, args.split)
@@ -136,7 +156,7 @@ def main() -> None:
         print(json.dumps({"bugs": len(bugs), "missing": len(missing)}))
         return
     started = time.monotonic()
-    pairs, skipped = scored(args.clones, args.split)
+    pairs, skipped = scored(args.clones, args.split, args.keep)
     out: dict[str, Any] = {}
     for turn, name in enumerate(("plain", "masked")):
         for source in (None, "issue", "message"):

@@ -104,6 +104,7 @@ def test_every_arm_ranks_the_same_files(clones: Path, bug: Bug) -> None:
     # With the name masked nothing is named, and "coupon" stands in no source.
     assert masked.files["names"] == {1: False, 5: False}
     assert masked.to_json()["files"]["names"] == {"1": False, "5": False}
+    assert BugScore.from_json(json.loads(json.dumps(masked.to_json()))) == masked
 
 
 def test_a_fix_outside_of_functions_has_no_function_level(clones: Path, bug: Bug) -> None:
@@ -151,6 +152,7 @@ def test_leads_are_paired() -> None:
     assert told["leads"]["files bm25 @1"]["mean"] == 0.5
     assert told["arms"]["functions bm25 @1"]["bugs"] == 3
     assert bugs.hits(scores, "functions", "bm25", 1).tolist() == [0.0, 0.0, 0.0]
+    assert [BugScore.from_json(one) for one in told["rows"]] == scores
     assert told["skipped"] == {"x": "why"}
     with pytest.raises(BadInput, match="no bug"):
         bugs_json([], {"x": "why"})
@@ -165,6 +167,16 @@ def test_names_alone_and_bodies_alone(clones: Path) -> None:
     assert named_order(index, issue_terms("parcel"), ["cart.py"]) == []
     assert FunctionBm25(index, ["rates.py"]).ranked("weight")[0] == ("rates.py", "shipping")
     assert FunctionBm25(index, []).ranked("weight") == []
+    assert FunctionBm25(index, []).scores("weight") == {}
+    scores = FunctionBm25(index).scores("weight")
+    assert [one.rsplit("::", 1) for one in sorted(scores, key=lambda one: -scores[one])] == [
+        list(one) for one in FunctionBm25(index).ranked("weight")
+    ]
+
+
+def test_a_name_that_stands_twice_takes_one_place() -> None:
+    order = [("a.py", "Box.size"), ("a.py", "Box.size"), *(("a.py", f"f{n}") for n in range(4))]
+    assert bugs._hits(order, {("a.py", "f3")}) == {1: False, 5: True}
 
 
 def test_bugs_are_scored_from_the_command_line_with_a_model(clones: Path, bug: Bug, tmp_path: Path) -> None:

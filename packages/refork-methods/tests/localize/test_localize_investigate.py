@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from refork.errors import BadInput
-from refork_methods.localize.baseline import FileBm25, random_acc
+from refork_methods.localize.baseline import BEST_FUNCTIONS, FileBm25, FunctionBm25, random_acc
 from refork_methods.localize.bm25f import Bm25f, grouped, picked, term_scores
-from refork_methods.localize.casefile import case_markdown, case_problems
+from refork_methods.localize.casefile import CaseFile, case_markdown, case_problems
 from refork_methods.localize.commits import fix_commits, score_commits
 from refork_methods.localize.gold import Gold
 from refork_methods.localize.history import Commit, History, read_history
 from refork_methods.localize.index import RepoIndex
-from refork_methods.localize.investigate import investigate
+from refork_methods.localize.investigate import function_order, investigate
 from refork_methods.localize.metrics import score_locations
 from refork_methods.localize.on_repository import localize_path, read_issue
 from refork_methods.localize.ranking import is_test, rank_symbols, shares_of
@@ -209,7 +209,14 @@ FILES_ORDER = sorted(FILES)
 def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         Bm25f(**bad)  # type: ignore[arg-type]
-    for wrong in ({"locations": 0}, {"per_file": 0}, {"files": 0}, {"module": 2.0}):
+    for wrong in (
+        {"locations": 0},
+        {"per_file": 0},
+        {"files": 0},
+        {"module": 2.0},
+        {"functions": 0},
+        {"bodies": -1.0},
+    ):
         with pytest.raises(BadInput):
             InvestigateSettings(**wrong)
 
@@ -274,6 +281,51 @@ def test_a_few_files_are_named_and_more_are_listed() -> None:
     # A fixed file that is listed behind the places counts among the ten.
     scores = score_locations(case, Gold((), (case.files[-1],)))
     assert (scores.acc[5], scores.acc[10]) == (0.0, 1.0)
+
+
+def test_functions_stand_by_their_share_times_a_power_of_bm25() -> None:
+    files = {
+        "box.py": "def parcel(weight):\n    return 1\n\n\ndef fold():\n    return 2\n",
+        "post.py": "class Post:\n    def weigh(self, parcel):\n        return parcel.weight\n",
+    }
+    index = RepoIndex.build(Snapshot.from_files(files))
+    terms = issue_terms("The weight of a parcel is wrong")
+    settings = InvestigateSettings()
+    ranking = rank_symbols(index, terms, settings)
+    bodies = FunctionBm25(index, **BEST_FUNCTIONS).scores(terms.text, cleaned=True)
+    best = max(bodies.values())
+    by_hand = {
+        one: ranking.total[index.number(one)] * (score / best + 0.05) ** 5 for one, score in bodies.items()
+    }
+    order = [index.symbols[n].id for n in function_order(index, ranking, terms, settings)]
+    assert order == sorted(order, key=lambda one: -by_hand[one])
+    # Its file shares words with the issue, so it is named, last; a class is no function.
+    assert order[-1] == "box.py::fold"
+    assert set(order) == {"box.py::parcel", "box.py::fold", "post.py::Post.weigh"}
+    # Without the power it is the order of shares.
+    plain = function_order(index, ranking, terms, InvestigateSettings(bodies=0.0))
+    assert plain == sorted(plain, key=lambda n: -ranking.total[n])
+    bare = RepoIndex.build(Snapshot.from_files({"a.py": "parcel = 1\n"}))
+    assert function_order(bare, rank_symbols(bare, terms, settings), terms, settings) == []
+
+
+def test_a_case_lists_functions_of_one_file_beyond_its_places() -> None:
+    many = "".join(f"def parcel_{n}(weight):\n    return weight\n\n\n" for n in range(12))
+    twice = "class Box:\n" + 2 * "    def parcel(self):\n        return 1\n\n"
+    index = RepoIndex.build(Snapshot.from_files({"a.py": many, "b.py": twice}))
+    case = investigate(index, "The weight of a parcel is wrong")
+    assert len(case.functions) == 10
+    assert [path for path, _ in case.functions].count("a.py") > 3
+    assert f"## Functions\n\n- `a.py`, `{case.functions[0][1]}`" in case_markdown(case)
+    assert CaseFile.loads(case.dumps()).functions == case.functions
+    wide = investigate(index, "The weight of a parcel is wrong", settings=InvestigateSettings(functions=99))
+    # A name that is bound twice stands once.
+    assert wide.functions.count(("b.py", "Box.parcel")) == 1
+    # A case of another maker has those of its places.
+    bare = CaseFile(case.locations)
+    places = [(one.path, one.symbol) for one in case.locations if one.symbol is not None]
+    assert bare.functions == tuple(dict.fromkeys(places))
+    assert "## Functions" not in case_markdown(bare)
 
 
 def test_spans() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, TypedDict, final
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from refork.errors import BadInput
 from refork.jsonl import json_objects, read_utf8
 from refork.stats import Interval, paired_difference, wilson
 from refork.types import Json
-from refork_methods.localize.baseline import FileBm25, FunctionBm25
+from refork_methods.localize.baseline import BEST_FILES, BEST_FUNCTIONS, FileBm25, FunctionBm25
 from refork_methods.localize.casefile import CaseFile
 from refork_methods.localize.gold import Gold, gold_spans
 from refork_methods.localize.history import git, read_history
@@ -122,18 +122,6 @@ def find_clone(clones: str | Path, repo: str) -> Path:
 KS: Final = (1, 5)
 
 
-class Bm25Settings(TypedDict):
-    """Saturation and length normalisation of BM25."""
-
-    k1: float
-    b: float
-
-
-#: Of thirty settings, each with the plain query and with the words that the investigator reads out of the
-#: issue, those with most right files first, and most right functions among five, on the projects that the
-#: investigator's own weights were chosen on. Both are best with the investigator's words.
-BEST_FILES: Final[Bm25Settings] = {"k1": 3.0, "b": 0.5}
-BEST_FUNCTIONS: Final[Bm25Settings] = {"k1": 0.6, "b": 0.2}
 Function: TypeAlias = tuple[str, str]
 """(path, qualified name)."""
 
@@ -162,6 +150,16 @@ class BugScore:
             "functions": None if self.functions is None
             else {arm: {str(k): hit for k, hit in row.items()} for arm, row in self.functions.items()},
         }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, row: Json) -> BugScore:
+        """Inverse of :meth:`to_json`."""
+        files, functions = (
+            None if arms is None
+            else {arm: {int(k): hit for k, hit in hits.items()} for arm, hits in arms.items()}
+            for arms in (row["files"], row["functions"])
+        )  # fmt: skip
+        return cls(row["bug"], row["repo"], row["source"], row["sources"], files or {}, functions)
 
 
 def gold_functions(index: RepoIndex, gold: Gold) -> set[Function]:
@@ -200,8 +198,8 @@ def score_bug(
     """Who finds a bug in the files before its fix: the investigator, BM25, names alone, a model if asked.
 
     One score for each of ``masks``: whether paths and identifiers of the fix are masked in the issue first.
-    Every arm ranks the same files: source that is no test. The investigator's functions are those that its
-    places name, its files the case's own order. ``bm25`` is at its package's usual settings, ``bm25 best`` at
+    Every arm ranks the same files: source that is no test. The investigator's files and functions are the
+    case's own orders. ``bm25`` is at its package's usual settings, ``bm25 best`` at
     those of :data:`BEST_FILES` and :data:`BEST_FUNCTIONS`; ``names`` is :func:`named_order`.
 
     Raises: BadInput for an issue that holds the fix, and for a fix of no source file or of too many.
@@ -232,14 +230,14 @@ def score_bug(
             "names": list(dict.fromkeys(one.path for one in named)),
         }
         functions: dict[str, Sequence[Function]] = {
-            "investigator": _functions(case),
+            "investigator": case.functions,
             "bm25": bodies.ranked(issue),
             "bm25 best": best_bodies.ranked(issue, cleaned=True),
             "names": [(one.path, one.qualified) for one in named if one.kind in ("function", "method")],
         }
         if ask is not None:
             asked = ask(snapshot, case, issue)
-            files["model"], functions["model"] = asked.files, _functions(asked)
+            files["model"], functions["model"] = asked.files, asked.functions
         told.append(
             BugScore(
                 bug.name,
@@ -263,12 +261,10 @@ def _hidden(bug: Bug, index: RepoIndex, right: set[Function], masked: bool) -> s
     return issue
 
 
-def _functions(case: CaseFile) -> list[Function]:
-    return [(one.path, one.symbol) for one in case.locations if one.symbol is not None]
-
-
-def _hits(order: Sequence[str] | Sequence[Function], right: set[str] | set[Function]) -> dict[int, bool]:
-    return {k: any(one in right for one in order[:k]) for k in KS}
+def _hits(order: Sequence[str | Function], right: set[str] | set[Function]) -> dict[int, bool]:
+    # A property's getter and setter have one name, and take one place in every arm.
+    names = list(dict.fromkeys(order))
+    return {k: any(one in right for one in names[:k]) for k in KS}
 
 
 # Over bugs: rates, and the investigator's lead over each arm.

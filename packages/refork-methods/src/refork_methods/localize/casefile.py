@@ -114,6 +114,14 @@ class CaseFile:
         more = self.meta.get("files", ())
         return tuple(dict.fromkeys([*self.paths, *(one for one in more if isinstance(one, str))]))
 
+    @property
+    def functions(self) -> tuple[tuple[str, str], ...]:
+        """(path, qualified name), best first: ``meta["functions"]``, where there is none the locations'."""
+        told = [one.split("::", 1) for one in self.meta.get("functions", ()) if isinstance(one, str)]
+        named = [(one[0], one[1]) for one in told if len(one) == 2]
+        places = [(one.path, one.symbol) for one in self.locations if one.symbol is not None]
+        return tuple(dict.fromkeys(named or places))
+
     def to_json(self) -> Json:
         """The versioned document."""
         return {
@@ -328,6 +336,9 @@ def case_markdown(
     more = [path for path in case.files if path not in case.paths]
     if more:
         told += ["## Further files", "", *(f"- `{_line(path)}`" for path in more), ""]
+    if case.meta.get("functions"):
+        told += ["## Functions", ""]
+        told += [f"- `{_line(path)}`, `{_line(name)}`" for path, name in case.functions] + [""]
     notes = [str(note) for note in case.meta.get("notes", [])]
     if notes:
         told += ["## Notes", "", *(f"- {_line(note)}" for note in notes), ""]

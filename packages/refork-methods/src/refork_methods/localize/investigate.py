@@ -13,12 +13,14 @@ import numpy as np
 from refork.errors import BadInput
 from refork.types import Json
 from refork_methods.decide import Calibration, fit_calibration
+from refork_methods.localize.baseline import BEST_FUNCTIONS, FunctionBm25
+from refork_methods.localize.bm25f import scaled
 from refork_methods.localize.casefile import CaseFile, Dependency, Location
 from refork_methods.localize.facts import Symbol
 from refork_methods.localize.gold import Gold, gold_spans
 from refork_methods.localize.history import History
 from refork_methods.localize.index import RepoIndex
-from refork_methods.localize.ranking import Ranking, is_test, rank_symbols
+from refork_methods.localize.ranking import Ranking, is_test, rank_symbols, ranked_files
 from refork_methods.localize.settings import InvestigateSettings
 from refork_methods.localize.spans import Mechanics, choose_lines, mechanics, own_lines, parsed, word_weights
 from refork_methods.localize.spectrum import Spectrum
@@ -188,7 +190,7 @@ def _sentence(text: str) -> str:
 
 # The investigator that needs no model: from an issue and an index to a case file, the same every time.
 
-VERSION = 2
+VERSION = 3
 
 
 def investigate(
@@ -233,11 +235,15 @@ def investigate(
         )
         for number, start, end in chosen
     ]
+    functions = [index.symbols[n] for n in function_order(index, ranking, terms, settings)]
     meta: Json = {
         "producer": {"name": "investigate", "version": VERSION, "settings": settings.to_json()},
         "snapshot": index.snapshot.digest,
         "commit": index.snapshot.commit,
         "files": list(dict.fromkeys(index.symbols[n].path for n in order))[: settings.files],
+        "functions": list(dict.fromkeys(f"{one.path}::{one.qualified}" for one in functions))[
+            : settings.functions
+        ],
         "issue": hashlib.sha256(issue.encode()).hexdigest(),
         "evidence": [name for name, part in ranking.parts.items() if part.any()],
         "notes": _notes(index, calibration, ranking.outside),
@@ -274,6 +280,27 @@ def order_of(index: RepoIndex, ranking: Ranking, settings: InvestigateSettings) 
     )
     score = ranking.total * factor
     return [int(n) for n in np.argsort(-score, kind="stable") if score[n] > 0]
+
+
+#: What a function without a word of the issue counts against the best by BM25.
+_UNSAID = 0.05
+
+
+def function_order(
+    index: RepoIndex, ranking: Ranking, issue: IssueTerms, settings: InvestigateSettings
+) -> list[int]:
+    """Functions by their share times a power of their BM25 score over bodies; ties by the index's order.
+
+    Only functions that something points at. BM25 has the investigator's words and is relative to its best.
+    """
+    bm25 = FunctionBm25(index, ranked_files(index, settings), **BEST_FUNCTIONS)
+    bodies = bm25.scores(issue.text, cleaned=True)
+    numbers = np.array([index.number(one) for one in bodies], dtype=np.int64)
+    said = scaled(np.array(list(bodies.values())))
+    # Log-odds, for a share of a far worse symbol is 0 as a float.
+    score = ranking.odds[numbers] + settings.bodies * np.log(said + _UNSAID)
+    best = numbers[np.argsort(-score, kind="stable")]
+    return [int(n) for n in best if ranking.total[n] > 0]
 
 
 def _distinct(

@@ -53,7 +53,8 @@ class InvestigateSettings:
     ``files``: how many files the case's own order of files holds. ``read``: bodies are read of so many best
     symbols and of what they call. ``whole``: longer symbols [lines] are cut to ``window`` lines.
     ``half_life``: commits. ``module``: what the share of a class, module or variable counts against a
-    function's.
+    function's. ``functions``: how many functions the case's own order of functions holds. ``bodies``: what
+    BM25 over function bodies counts there.
 
     Raises: BadInput for settings that make no sense.
     """
@@ -74,12 +75,16 @@ class InvestigateSettings:
     window: int = 60
     half_life: float = 100.0
     module: float = 0.2
+    functions: int = 10
+    bodies: float = 5.0
 
     def __post_init__(self) -> None:
         if self.locations < 1 or self.words < 1 or self.read < 0 or self.half_life <= 0:
             raise BadInput("locations and words are at least 1, read at least 0, the half-life above 0")
         if self.per_file < 1 or self.files < 1 or not 0 <= self.module <= 1:
             raise BadInput("per_file and files are at least 1, and module lies in [0, 1]")
+        if self.functions < 1 or self.bodies < 0:
+            raise BadInput("functions is at least 1, and bodies at least 0")
         if not 1 <= self.window <= self.whole <= 300:
             raise BadInput("a window is at most a whole symbol, and that at most 300 lines")
 
