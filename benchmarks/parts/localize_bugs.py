@@ -94,8 +94,8 @@ def kept(file: Path) -> dict[str, tuple[BugScore, ...]]:
     return {pair[0].bug: pair for pair in pairs}
 
 
-def figures(clones: Path | None) -> dict[str, Any]:
-    """The sealed bugs' figures for the benchmark; without clones none, and why."""
+def figures(clones: Path | None, keep: Path | None = None) -> dict[str, Any]:
+    """The sealed bugs' figures; without clones none, and why. ``keep`` as for ``scored``."""
     keys = (
         "real_bugs",
         "real_lead_file",
@@ -105,7 +105,7 @@ def figures(clones: Path | None) -> dict[str, Any]:
     )
     why = "no folder of clones was given (--clones or REFORK_CLONES)"
     if clones is not None:
-        pairs, skipped = scored(clones, "sealed")
+        pairs, skipped = scored(clones, "sealed", keep)
         plain, masked = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if len(plain) > 1:
             told = {"real": bugs_json(plain, skipped), "real_masked": bugs_json(masked, skipped)}
@@ -113,7 +113,12 @@ def figures(clones: Path | None) -> dict[str, Any]:
             for name, row in told.items():
                 print(f"{len(plain)} real bugs{', names masked' if name != 'real' else ''}")
                 print_rates(row)
-                for level, key, k in (("file", "files", 1), ("function", "functions", 5)):
+                for level, key, k in (
+                    ("file", "files", 1),
+                    ("file_five", "files", 5),
+                    ("function", "functions", 1),
+                    ("function_five", "functions", 5),
+                ):
                     ahead = row["leads"][f"{key} bm25 @{k}"]
                     best = row["leads"][f"{key} bm25 best @{k}"]
                     out |= {
