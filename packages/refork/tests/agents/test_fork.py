@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,20 @@ def test_a_program_that_takes_too_long_is_ended_and_a_crash_is_an_outcome(record
         ("limit", None),
     ]
     assert [*base.values(), *other.values()] == [0.0, 0.0]
+
+
+def test_draws_are_graded_by_the_outcome_that_is_asked_for_now(recorded):
+    tree, run, provider, settings = recorded
+    change = ProgramChange("answer", "no")
+    for pattern, graded in (("answer", 1.0), ("nothing like it", 0.0)):
+        arms = fork_run(tree, run, 1, change, 2, settings=settings, outcome=Outcome(succeeds=pattern))
+        assert [arm.values() for arm in arms] == [[graded, graded], [graded, graded]]
+    assert len(provider.asked) == 4
+    # Draws of another version of the program are another arm's.
+    file = Path(run.folder, "agent.py")
+    file.write_text(file.read_text() + "# the same, in another version\n")
+    again = fork_run(tree, run, 1, change, 1, settings=settings)[1]
+    assert again.record.id != arms[1].record.id
 
 
 def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path):

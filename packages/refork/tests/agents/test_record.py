@@ -347,6 +347,9 @@ def test_keys_of_the_environment_and_of_a_command_are_not_kept(tmp_path, monkeyp
         tape = Tape(tree, ["agent", "--api-key", KEY], tmp_path)
         assert "OPENAI_API_KEY" in tape.run.environment
         tape.end(1, f"the key {KEY} was refused\n")
+        # Without it the program would be another.
+        with pytest.raises(BadInput, match="held a secret"):
+            agents.replay(tree, agents.find_run(tree, None))
     assert KEY.encode() not in (tmp_path / "tape.db").read_bytes()
     assert variables("http://x", {"OPENAI_API_KEY": KEY})["OPENAI_BASE_URL"] == "http://x/openai"
     assert "OPENAI_API_KEY" not in variables("http://x", {"OPENAI_API_KEY": KEY})

@@ -20,7 +20,7 @@ from refork.agents.dialects import answer_with, dialect_of
 from refork.agents.endpoint import HttpReply, Upstream
 from refork.agents.program import TIMED_OUT, command_of, folder_of, run_program
 from refork.agents.replay import FromTape, give
-from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, events_of
+from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, events_of, sources_of
 from refork.errors import BadChange, BadInput
 from refork.forking.arm import Fork
 from refork.forking.recorded import recorded_arm
@@ -232,7 +232,9 @@ def fork_run(
     records = []
     for one in (None, change):
         told = None if one is None else one.to_json()
-        body = [IDENTITY, run.id, event, how.to, change.keeps_answer, told]
+        # The files of the command are part of it: another version of the program is another arm.
+        drawn = [how.to, how.folder, how.limit_s, sources_of(command, place)]
+        body = [IDENTITY, run.id, event, change.keeps_answer, told, drawn]
         records.append(
             tree.begin_fork(
                 ForkRecord(
@@ -267,8 +269,6 @@ def fork_run(
             leaf = tape.last
             took[record.id][0] += tape.tokens
             took[record.id][1] += ended.seconds or 0.0
-            if error is None:
-                tree.add_scores([Score(leaf, "success", grading.grade(status, output), grading.producer.id)])
             tree.finish_draws([DrawRecord(record.id, number, leaf, end, error)])
 
     progress("runs of the program", 0, len(missing))
@@ -281,11 +281,28 @@ def fork_run(
         finally:
             # After an error or Ctrl-C: what runs ends, what waits does not begin.
             pool.shutdown(cancel_futures=True)
+    _grade(tree, [record.id for record in records], grading)
     control, changed = (
-        replace(recorded_arm(tree, record.id), tokens=int(took[record.id][0]), seconds=took[record.id][1])
+        replace(
+            recorded_arm(tree, record.id),
+            tokens=int(took[record.id][0]),
+            seconds=took[record.id][1],
+            judge=(grading.producer.id, "success"),
+        )
         for record in records
     )
     return control, changed
+
+
+def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
+    """Grade all draws by what the tape holds of their ends, those of earlier calls, too."""
+    leaves = [draw.leaf for arm in arms for draw in tree.draws(arm) if draw.end != "error"]
+    known = tree.score_map("success", leaves, outcome.producer.id)
+    ends = tree.nodes(leaf for leaf in leaves if leaf not in known)
+    tree.add_scores(
+        Score(node.id, "success", outcome.grade(node.extra["run"]["exit"], node.text), outcome.producer.id)
+        for node in ends
+    )
 
 
 def _check_event(run: ProgramRun, events: Sequence[TapeEvent], event: int) -> None:

@@ -120,6 +120,12 @@ def command_of(command: Sequence[str], folder: Path) -> list[str]:
     """
     if not command:
         raise BadInput("no command was given", hint="refork agent record -- python my_agent.py")
+    if any("[redacted:" in part for part in command):
+        raise BadInput(
+            "the recorded command held a secret, which is not on the tape",
+            where=" ".join(command),
+            hint="give the whole command after --, or record it with the secret in a variable",
+        )
     found = shutil.which(command[0]) or shutil.which(str(folder / command[0]))
     if found is None:
         raise BadInput(f"there is no program {command[0]!r}", hint="give a command as in a shell, after --")
