@@ -52,6 +52,7 @@ def test_recorded_listed_and_replayed(tmp_path, program):
         assert "--rerun-tools" in refused.exception.hint
         again = ran("replay", tape, "--rerun-tools", "--run", first["run"][:6], "--json")
         assert again.exit_code == 0, again.output
+        assert f"runs in {tmp_path}" in again.stderr
         assert json.loads(again.stdout)["identical"] is True
         assert len(provider.asked) == 2
         (tmp_path / "my_agent.py").write_text(AGENT.replace('"hi"', '"hello"'))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +46,11 @@ def _allowed(rerun_tools: bool) -> None:
             "the program would run its own tools once more, and their effects with them",
             hint="--rerun-tools where that does no harm; else in a container, or in a copy of its folder",
         )
+
+
+def _announce(command: Sequence[str], folder: str) -> None:
+    """Say what is run: the tape may be a stranger's."""
+    typer.echo(f"runs in {visible(folder)}: {visible(shlex.join(command))}", err=True)
 
 
 @app.command()
@@ -114,9 +121,9 @@ def replay(
 
     _allowed(rerun_tools)
     with Tree.open(existing(tape), "r") as tree:
-        told = agents.replay(
-            tree, agents.find_run(tree, run), command=command, folder=folder, quiet=quiet or as_json
-        )
+        found = agents.find_run(tree, run)
+        _announce(command or found.command, str(folder or found.folder))
+        told = agents.replay(tree, found, command=command, folder=folder, quiet=quiet or as_json)
     if as_json:
         print_json(told.to_json())
     else:
@@ -172,6 +179,7 @@ def fork(
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
         cost = agents.cost_of(tree, found, step, draws)
+        _announce(found.command, found.folder)
         tokens = "" if cost.tokens is None else f", about {cost.tokens:,} tokens"
         typer.echo(f"run {found.id}: up to {cost.calls:,} calls{tokens} as the recorded run asked", err=True)
         with LiveProgress() as live:
