@@ -60,7 +60,8 @@ READ = (
     "tree verify {db}", "tree verify {spoiled}", "tree verify {spoiled} --json", "tree export {db}",
     "tree export {db} - --format openai-chat", "tree import new.db {jsonl}",
     "tree import new.db {jsonl} --json", "tree merge all.db {db}", "compare --tree {db}",
-    "compare --tree {db} --json", "train export --tree {db} --out rows.jsonl", "credit report {db}",
+    "tree compare --tree {db} --json", "agent list {db}",
+    "train export --tree {db} --out rows.jsonl", "credit report {db}",
     "credit graph {db}", "credit advantages {db}", "credit compare {db}", "judge compare {db}",
     "view {db} --export page.html", "run list",
 )  # fmt: skip

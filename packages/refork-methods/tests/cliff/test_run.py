@@ -222,6 +222,8 @@ def test_refusals(run, tree, tmp_path):
         choose_traces(tree, "odd")
     with pytest.raises(BadInput, match="holds no run"):
         load_recipe(tmp_path / "elsewhere")
+    # A folder that holds nothing else is one whose run was refused before it began.
+    (tmp_path / "traces.jsonl").write_text("")
     with pytest.raises(Mismatch, match="another recipe"):
         open_folder(tmp_path, run.recipe.model_copy(update={"draws": 48}))
     with pytest.raises(BadInput, match="nobody can say"):

@@ -121,7 +121,7 @@ def test_merge(folders):
     assert shown["method"] == "ties"
     assert LocalPolicy.load(str(out)).card.weights
     with pytest.raises(BadInput, match="merge method"):
-        run("merge", *pair, "--out", folders / "x", "--method", "emr")
+        run("merge", *pair, "--out", folders / "x", "--method", "odd")
 
 
 def test_bad_usage(chats, folders):

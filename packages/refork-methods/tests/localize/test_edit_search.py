@@ -76,7 +76,7 @@ def test_controls_are_marked_and_fit_the_gold(found: list[Investigated]) -> None
             refuse_gold(right)
         assert one.run is not None
         # The settings and the model are part of who found it, as a digest.
-        assert one.run.producer.startswith("investigate 2 ")
+        assert one.run.producer.startswith("investigate 3 ")
 
 
 def test_forks_share_their_seed_and_report(found: list[Investigated]) -> None:

@@ -232,7 +232,12 @@ def test_bad_sources_are_refused(tmp_path):
     file = tmp_path / "data.jsonl"
     with pytest.raises(BadInput, match="cannot be read"):
         json_lines(file)
-    for text, what in (("", "empty"), ("{", "not JSON"), ("[1]", "not a JSON object")):
+    for text, what in (
+        ("", "empty"),
+        ("{", "one JSON document"),
+        ("{x", "not JSON"),
+        ("[1]", "not a JSON object"),
+    ):
         file.write_text(text)
         with pytest.raises(BadInput, match=what):
             json_lines(file)

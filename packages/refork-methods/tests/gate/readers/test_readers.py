@@ -124,7 +124,7 @@ class TestJsonl:
 
     def test_what_is_no_text(self, tmp_path):
         (tmp_path / "r.jsonl").write_bytes(b"\xff\xfe")
-        with pytest.raises(BadInput, match="cannot be read"):
+        with pytest.raises(BadInput, match="no text in UTF-8"):
             read_jsonl(tmp_path / "r.jsonl")
 
     def test_no_instance_no_records_and_a_candidate_twice(self, tmp_path):
