@@ -1,7 +1,7 @@
 """Real bugs of known projects: who names the files and functions of the fix, without a model and a test run.
 
-156 fixes of 12 projects that nothing was chosen on. ``parts/localize_bugs.py`` lists them, and says how to make
-the folder of clones that ``--clones`` or REFORK_CLONES names. It takes half an hour to an hour on one core.
+156 fixes of 12 projects that nothing was chosen on. ``parts/localize_bugs.py`` lists them, and says how to
+make the folder of clones that ``--clones`` or REFORK_CLONES names. It takes half an hour to an hour.
 """
 
 from __future__ import annotations
