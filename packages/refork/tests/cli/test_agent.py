@@ -46,6 +46,16 @@ def test_recorded_listed_and_replayed(tmp_path, program):
         assert listed.stdout.count("my_agent.py") == 2
         first, last = json.loads(ran("list", tape, "--json").stdout)
         assert (first["run"], first["exit"], last["exit"]) == (told["run"], 4, 0)
+        shown = ran("show", tape)
+        assert [word in shown.stdout for word in ("step", "hi", "answer 2")] == [True, True, True]
+        (row,) = json.loads(ran("show", tape, "--run", told["run"], "--json").stdout)["exchanges"]
+        assert (row["step"], row["asked"], row["said"], row["calls"], row["error"]) == (
+            0,
+            "hi",
+            "answer 1",
+            [],
+            None,
+        )
         # What cannot be undone is not done unasked.
         refused = ran("replay", tape)
         assert isinstance(refused.exception, BadInput)

@@ -6,7 +6,7 @@ Source of the design: docs/agents.md.
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
 from refork.agents.program import record, replay
 from refork.agents.replay import ReplayDivergence, Replayed
-from refork.agents.tape import ProgramRun, counts, find_run, runs_of
+from refork.agents.tape import ProgramRun, counts, exchanges, find_run, runs_of
 
 __all__ = [
     "Outcome",
@@ -17,6 +17,7 @@ __all__ = [
     "Replayed",
     "cost_of",
     "counts",
+    "exchanges",
     "find_run",
     "fork_run",
     "record",

@@ -533,6 +533,24 @@ def events_of(tree: Tree, run: ProgramRun) -> list[TapeEvent]:
     return found
 
 
+def exchanges(tree: Tree, run: ProgramRun) -> list[Json]:
+    """Of each exchange of a run its number, what was new in the request, what was said, and calls."""
+    answers = [node for node in tree.walk(run.node) if node.kind == "action" and _of(node, run.id)]
+    answers.sort(key=lambda node: int(node.extra["exchange"]["event"]))
+    found = []
+    for node in answers:
+        facts, calls = node.extra["exchange"], (node.message or {}).get("tool_calls") or []
+        found.append(
+            {
+                "step": facts["event"], "conversation": facts["conversation"], "model": node.policy,
+                "asked": tree.node(node.parent or run.node).text, "said": node.text,
+                "calls": [call["function"]["name"] for call in calls], "error": node.error,
+                "tokens_in": node.cost.tokens_in, "tokens_out": node.cost.tokens_out, "node": node.id,
+            }
+        )  # fmt: skip
+    return found
+
+
 def _of(node: Node, run: str) -> bool:
     facts = node.extra.get("exchange")
     return isinstance(facts, dict) and facts.get("run") == run

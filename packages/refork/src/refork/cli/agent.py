@@ -242,3 +242,36 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
         numbers = (str(count["exchanges"]), str(count["conversations"]))
         table.add_row(run.id, when, ended, *numbers, Text(visible(" ".join(run.command))))
     open_console().print(table)
+
+
+@app.command()
+def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
+    """Show the exchanges of a run by their numbers: what was new in each request, and what the model said.
+
+    The numbers are those that `refork agent fork --step` takes.
+
+    Example: `refork agent show tape.db`
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from refork import agents
+    from refork.cli.screen import open_console
+    from refork.tree import Tree
+
+    with Tree.open(existing(tape), "r") as tree:
+        found = agents.find_run(tree, run)
+        rows = agents.exchanges(tree, found)
+    if as_json:
+        print_json({"run": found.id, "command": list(found.command), "exit": found.exit, "exchanges": rows})
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("step", "conversation", "model"):
+        table.add_column(name, no_wrap=True)
+    for name in ("asked", "said"):
+        table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        said = row["error"] or " ".join([row["said"], *(f"{name}(...)" for name in row["calls"])]).strip()
+        texts = (Text(visible(" ".join(text.split()))) for text in (row["asked"], said))
+        table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
+    open_console().print(table)
