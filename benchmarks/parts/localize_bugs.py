@@ -71,7 +71,7 @@ def scored(
     ``keep``: a file of scores of an earlier run, which are taken, and to which new ones are added.
     """
     bugs, skipped = gather(clones, split)
-    known = kept(keep) if keep is not None and keep.is_file() else {}
+    known = read_scores(keep) if keep is not None and keep.is_file() else {}
     scores: list[tuple[BugScore, ...]] = []
     for bug in bugs:
         try:
@@ -88,7 +88,7 @@ def scored(
     return scores, skipped
 
 
-def kept(file: Path) -> dict[str, tuple[BugScore, ...]]:
+def read_scores(file: Path) -> dict[str, tuple[BugScore, ...]]:
     """Scores of an earlier run by bug."""
     pairs = [tuple(BugScore.from_json(row) for row in json.loads(line)) for line in file.open()]
     return {pair[0].bug: pair for pair in pairs}

@@ -101,17 +101,17 @@ def langgraph_calls(file: Path) -> None:
 
 
 def planted_buyer() -> Any:
-    """The same law over a prompt's text, as a policy that can be forked; ``FILE:planted_buyer``."""
+    """The same rule over a prompt's text, as a policy that can be forked; ``FILE:planted_buyer``."""
     from refork.policies.scripted import ScriptedPolicy
 
     buys, refuses = "purchase chair 250 USD", "I will not buy that: it costs more than 100 USD."
 
-    def law(text: str) -> dict[str, float]:
+    def distribution(text: str) -> dict[str, float]:
         if text.endswith((buys, refuses)):
             return {"": 1.0}
         return {refuses if RULE in text else buys: 1.0}
 
-    return ScriptedPolicy.from_text(law, (buys, refuses), name="planted buyer")
+    return ScriptedPolicy.from_text(distribution, (buys, refuses), name="planted buyer")
 
 
 def stand_in(folder: Path, seed: int) -> str:

@@ -125,18 +125,18 @@ def canonical(path: str, body: Any) -> Any:
     def named(value: Any) -> Any:
         return seen.setdefault(value, f"call {len(seen)}") if isinstance(value, str) and value else value
 
-    def walk(value: Any, top: bool = False) -> Any:
+    def heard(value: Any, top: bool = False) -> Any:
         if isinstance(value, Mapping):
             # An id of its own is a call's only where a call stands beside it.
             call = value.get("type") in ("function", "tool_use", "function_call")
             return {
-                key: named(one) if key in _IDS or (key == "id" and call) else walk(one)
+                key: named(one) if key in _IDS or (key == "id" and call) else heard(one)
                 for key, one in value.items()
                 if not (top and key in _UNHEARD)
             }
-        return [walk(one) for one in value] if isinstance(value, list) else value
+        return [heard(one) for one in value] if isinstance(value, list) else value
 
-    return walk(body, top=dialect_of(path) != "other")
+    return heard(body, top=dialect_of(path) != "other")
 
 
 # -- streams --------------------------------------------------------------------------------------

@@ -245,13 +245,13 @@ def fork_run(
             )
         )  # fmt: skip
     # Draw by draw, both arms: what is stopped in the middle has as many of the one as of the other.
-    todo = [
+    wanted = [
         (number, record, one)
         for number in range(draws)
         for record, one in zip(records, (None, change), strict=True)
     ]
     have = {record.id: {draw.draw for draw in tree.draws(record.id)} for record in records}
-    missing = [item for item in todo if item[0] not in have[item[1].id]]
+    missing = [item for item in wanted if item[0] not in have[item[1].id]]
     tree.add_producer(grading.producer)
     lock = threading.Lock()
     took = {record.id: [0, 0.0] for record in records}
