@@ -29,7 +29,7 @@ TURNS = (
 
 
 def buyer(messages: list[dict[str, Any]]) -> Any:
-    """The planted law: a rule in view is obeyed; a summary lists what was ordered."""
+    """The planted behaviour: a rule in view is obeyed; a summary lists what was ordered."""
     from refork.tool_calls import ToolCall, openai_call
 
     texts = [str(m["content"]) for m in messages]

@@ -157,6 +157,31 @@ def test_draws_are_graded_by_the_outcome_that_is_asked_for_now(recorded):
     assert again.record.id != arms[1].record.id
 
 
+def test_of_equal_requests_the_one_that_is_named_is_the_point(tmp_path):
+    """Draws of one prompt, as best-of-n agents ask for them: the first stays what it was."""
+    ask = AGENT[AGENT.index("import") : AGENT.index("talk =")] + "talk = []\ntools = []\n"
+    same = AGENT[AGENT.index("for turn") : AGENT.index("print")].replace('"turn %d" % turn', '"say it"')
+    program = (
+        ask
+        + "found = []\n"
+        + same.replace(
+            '    talk.append({"role": "assistant", "content": said})',
+            "    talk.clear()\n    found.append(said)",
+        )
+    )
+    (tmp_path / "agent.py").write_text(program + "print(found)\n")
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving() as (_, address):
+        run = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
+        assert run.output == "['answer 1', 'answer 2', 'answer 3']\n"
+        assert len({event.wire.digest for event in events_of(tree, run)}) == 1
+        settings = ProgramForkSettings(to=address)
+        base, other = fork_run(tree, run, 1, ProgramChange("answer", "no"), 1, settings=settings)
+        ends = [path[-1] for arm in (base, other) for path in texts(arm)]
+        assert ends == [
+            "['answer 1', 'answer 2', 'answer 4']\n", "['answer 1', 'no', 'answer 5']\n"
+        ]  # fmt: skip
+
+
 def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path):
     (tmp_path / "agent.py").write_text(AGENT)
     with Tree.open(tmp_path / "tape.db") as tree:

@@ -211,6 +211,8 @@ class Tape:
                 )
             one = known[event.conversation]
             one.asked = whole
+            # Asked once more, it stands at the beginning of this run.
+            one.begun = _Begun(request.messages, "observation", self.run.node, whole)
             one.history = (*whole, *_digests([reply.message])) if reply.message is not None else ()
         self._conversations = list(known.values())
 
