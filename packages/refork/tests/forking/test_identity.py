@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refork.forking import Ban, Remove, SwapPolicy, fork, fork_both, sweep
+from refork.forking import Ban, Insert, Remove, Replace, SwapPolicy, fork, fork_both, sweep
 from refork.forking.arm import IDENTITY, _Limits, _Start, fork_id, prepare, recorded_settings, run_jobs
 from refork.growing import UUCB, Independent, RandomNode, Speculation, grow, grow_trees
 from refork.growing.allocator import AdaptiveBudgetAllocator
@@ -335,6 +335,20 @@ def test_recorded_settings_and_the_same_given_are_one_arm():
         one, two = fork(point, AGENT, 8, world=WORLD), fork(point, AGENT, 8, settings=sampling, world=WORLD)
         assert one.record == two.record
         assert two.tokens == 0
+
+
+def test_two_changes_that_come_to_the_same_are_two_arms():
+    with Tree.memory() as tree:
+        point = Given(tree).turn
+        (before,) = point.node.tokens[:1].tolist()
+        changes = (Insert(text="l"), Replace(1, ids=(before, *AGENT.encode("l").tolist())))
+        one, two = (fork(point, AGENT, 4, change=change, world=WORLD) for change in changes)
+        # The same draws, told of in other words: the second arm is not the first one's record.
+        whole = [["".join(step.text for step in path) for path in arm.leaves()] for arm in (one, two)]
+        assert whole[0] == whole[1]
+        assert one.record.id != two.record.id
+        assert [arm.diff.what for arm in (one, two)] == ["insert", "replace 1 token(s)"]
+        assert [arm.record.change["kind"] for arm in (one, two)] == ["insert", "replace"]
 
 
 def card_of(policy, **changes):
