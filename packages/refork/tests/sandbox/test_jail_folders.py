@@ -69,3 +69,21 @@ def test_one_file_or_folder_of_a_folder_is_removed(tmp_path, outside):
     (tmp_path / "link").symlink_to(outside)
     with pytest.raises(OSError, match="link"):
         jail.discard("file", str(tmp_path / "link"))
+
+
+def test_neighbours_are_removed_at_the_same_time(tmp_path, monkeypatch):
+    """What is moved up stays within the folder that is removed: nobody else takes its name there."""
+    for name in "ab":
+        (tmp_path / name / "x/y/z").mkdir(parents=True)
+    real, seen = os.rename, []
+
+    def and_the_other(*args, **named):
+        real(*args, **named)
+        seen.append(sorted(one.name for one in tmp_path.iterdir()))
+        if len(seen) == 1:  # in the middle of the first, all of the second
+            jail.gone(str(tmp_path / "b"))
+
+    monkeypatch.setattr(os, "rename", and_the_other)
+    jail.gone(str(tmp_path / "a"))
+    assert [*tmp_path.iterdir()] == []
+    assert {name for names in seen for name in names} == {"a", "b"}

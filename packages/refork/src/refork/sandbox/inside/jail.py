@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,18 @@ def discard(name: str, folder: str) -> None:
     """
     top = os.open(folder, FOLDER)
     try:
-        remove([name], top)
+        try:
+            os.unlink(name, dir_fd=top)
+            return
+        # Of a folder Linux says EISDIR, and other systems EPERM.
+        except (IsADirectoryError, PermissionError):
+            place = _taken(name, top)
+        try:
+            # Within itself: others may be removing its neighbours, and would take the same names.
+            remove(os.listdir(place), place)  # noqa: PTH208
+        finally:
+            os.close(place)
+        os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
 
@@ -147,7 +159,6 @@ def remove(names: list[str], top: int) -> None:
         try:
             os.unlink(name, dir_fd=top)
             continue
-        # Of a folder Linux says EISDIR, and other systems EPERM.
         except (IsADirectoryError, PermissionError):
             place = _taken(name, top)
         try:
@@ -300,13 +311,18 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
     call("mount", *told, ctypes.c_ulong(flags), data.encode() or None)
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def call(name: str, *arguments: Any) -> None:
     """A function of the C library that tells failure by what is not 0.
 
     Raises:
         RefusedError: it failed.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = _libc()
     # These functions read whole registers; ctypes passes a plain int as 32 bits of one.
     plain = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in arguments]
     if name == "prctl":
