@@ -1,0 +1,231 @@
+"""Tools of known packages, shown to the run's endpoint without a change to the program.
+
+Each package has one place through which calls of its tools go. It is wrapped when the package is imported, or
+at once where it is. The standard library alone, as in :mod:`refork.agents.program_side`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from refork.agents.program_side import VARIABLE, athrough, intercepted, through
+
+#: Modules of which it was said that their place is gone.
+_TOLD: set[str] = set()
+
+
+def patch() -> tuple[str, ...]:
+    """Let the tools of known packages be on the tape, whether they are imported already or later.
+
+    These are langchain-core (and so LangGraph), openai-agents, pydantic-ai, smolagents and the Python client
+    of MCP. Without a run of Refork around the program it does nothing. Gives the packages that it knows.
+    """
+    if os.environ.get(VARIABLE):
+        if not any(isinstance(one, _Finder) for one in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+        for name in PATCHES:
+            if name in sys.modules:
+                _apply(name)
+    return tuple(package for package, _ in PATCHES.values())
+
+
+def _apply(name: str) -> None:
+    package, wrap = PATCHES[name]
+    try:
+        wrap(sys.modules[name])
+    except (AttributeError, ImportError) as error:
+        if name not in _TOLD:
+            _TOLD.add(name)
+            sys.stderr.write(
+                f"refork: tools of this {package} are not on the tape, their place is gone: {error}\n"
+            )
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Wraps a package's place as soon as it is imported."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module's own spec, with a loader that wraps behind it."""
+        if name not in PATCHES:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: importlib.machinery.ModuleSpec | None = find(name, path, target) if find else None
+            if spec is not None:
+                load: Callable[[ModuleType], None] | None = getattr(spec.loader, "exec_module", None)
+                if load is not None:
+                    spec.loader.exec_module = functools.partial(_loaded, load)  # type: ignore[union-attr,method-assign]
+                return spec
+        return None
+
+
+def _loaded(load: Callable[[ModuleType], None], module: ModuleType) -> None:
+    load(module)
+    _apply(module.__name__)
+
+
+def _swap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put a wrapper in the place of a function, once."""
+    old = inspect.getattr_static(owner, name)
+    if not getattr(old, "of_refork", False):
+        made: Any = functools.wraps(old)(make(old))
+        made.of_refork = True
+        setattr(owner, name, made)
+
+
+# -- the places -----------------------------------------------------------------------------------
+
+
+def _langchain(module: Any) -> None:
+    """``BaseTool.run`` and ``arun``: what ``invoke`` and LangGraph's ToolNode call."""
+
+    def call_of(tool: Any, given: Any, more: Any) -> dict[str, Any]:
+        call = more.get("tool_call_id")
+        told = tool._filter_injected_args(given) if isinstance(given, dict) else given
+        keep, give = _as_message(module.ToolMessage, call) if call is not None else (None, None)
+        return {"name": tool.name, "arguments": told, "by": "langchain", "keep": keep, "give": give}
+
+    def run(old: Any) -> Any:
+        def runs(tool: Any, tool_input: Any, *args: Any, **more: Any) -> Any:
+            call = functools.partial(old, tool, tool_input, *args, **more)
+            return through(run=call, **call_of(tool, tool_input, more)) if intercepted() else call()
+
+        return runs
+
+    def arun(old: Any) -> Any:
+        async def waits(tool: Any, tool_input: Any, *args: Any, **more: Any) -> Any:
+            call = functools.partial(old, tool, tool_input, *args, **more)
+            if not intercepted():
+                return await call()
+            return await athrough(run=call, **call_of(tool, tool_input, more))
+
+        return waits
+
+    _swap(module.BaseTool, "run", run)
+    _swap(module.BaseTool, "arun", arun)
+
+
+def _as_message(kind: Any, call: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """How a message of a tool is kept, and made again for the call with an id."""
+
+    def keep(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(f"a {type(value).__name__} is no message")
+        return {name: getattr(value, name) for name in ("content", "artifact", "status", "name")}
+
+    return keep, lambda kept: kind(tool_call_id=call, **kept)
+
+
+def _openai_agents(module: Any) -> None:
+    """What the runner calls every function tool through. An agent as a tool asks models, and runs."""
+    name = "_invoke_function_tool_with_metadata"
+    result = module._FunctionToolInvocationResult
+
+    def make(old: Any) -> Any:
+        async def waits(*, function_tool: Any, context: Any, arguments: str) -> Any:
+            run = functools.partial(old, function_tool=function_tool, context=context, arguments=arguments)
+            if not intercepted() or getattr(function_tool, "_is_agent_tool", False):
+                return await run()
+            return await athrough(
+                function_tool.name, _read(arguments), run, by="openai-agents",
+                keep=lambda got: {"output": got.output, "made": got.is_sdk_generated_error},
+                give=lambda kept: result(kept["output"], is_sdk_generated_error=kept["made"]),
+            )  # fmt: skip
+
+        return waits
+
+    _swap(module, name, make)
+    # Where the runner was imported before us, it holds the function by a name of its own.
+    runner = sys.modules.get("agents.run_internal.tool_execution")
+    if runner is not None and hasattr(runner, name):
+        setattr(runner, name, getattr(module, name))
+
+
+def _read(arguments: str) -> Any:
+    try:
+        return json.loads(arguments) if arguments else {}
+    except ValueError:
+        return arguments
+
+
+def _pydantic_ai(module: Any) -> None:
+    """``FunctionToolset.call_tool``: tools of an agent, and of toolsets made of functions."""
+
+    def make(old: Any) -> Any:
+        async def waits(self: Any, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+            if not intercepted():
+                return await old(self, name, tool_args, ctx, tool)
+            return await athrough(
+                name, tool_args, lambda: old(self, name, tool_args, ctx, tool), by="pydantic-ai"
+            )
+
+        return waits
+
+    _swap(module.FunctionToolset, "call_tool", make)
+
+
+def _smolagents(module: Any) -> None:
+    """``Tool.__call__``: what agents of both kinds call."""
+
+    def make(old: Any) -> Any:
+        def runs(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **named: Any) -> Any:
+            clean = sanitize_inputs_outputs
+            run = functools.partial(old, tool, *args, sanitize_inputs_outputs=clean, **named)
+            if not intercepted():
+                return run()
+            # One dictionary is the named arguments, as the tool itself reads it.
+            one = len(args) == 1 and not named and isinstance(args[0], dict)
+            told = args[0] if one else {**dict(zip(tool.inputs, args, strict=False)), **named}
+            return through(
+                tool.name, told, run, by="smolagents",
+                keep=lambda value: str(value) if isinstance(value, str) else value,
+                give=lambda kept: module.handle_agent_output_types(kept, tool.output_type) if clean else kept,
+            )  # fmt: skip
+
+        return runs
+
+    _swap(module.Tool, "__call__", make)
+
+
+def _mcp(module: Any) -> None:
+    """``ClientSession.call_tool`` of MCP's Python package."""
+    from mcp.types import CallToolResult
+
+    def keep(value: Any) -> Any:
+        if not isinstance(value, CallToolResult):
+            raise ValueError(f"a {type(value).__name__} is no result yet")
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def make(old: Any) -> Any:
+        async def waits(self: Any, name: str, arguments: Any = None, *args: Any, **more: Any) -> Any:
+            if not intercepted():
+                return await old(self, name, arguments, *args, **more)
+            return await athrough(
+                name, arguments or {}, lambda: old(self, name, arguments, *args, **more),
+                by="mcp-client", keep=keep, give=CallToolResult.model_validate,
+            )  # fmt: skip
+
+        return waits
+
+    _swap(module.ClientSession, "call_tool", make)
+
+
+#: By the module that holds it: the package, and what wraps its place.
+PATCHES: Final[dict[str, tuple[str, Callable[[Any], None]]]] = {
+    "langchain_core.tools.base": ("langchain-core", _langchain),
+    "agents.tool": ("openai-agents", _openai_agents),
+    "pydantic_ai.toolsets.function": ("pydantic-ai", _pydantic_ai),
+    "smolagents.tools": ("smolagents", _smolagents),
+    "mcp.client.session": ("mcp", _mcp),
+}
