@@ -1,0 +1,344 @@
+"""Are programs of real agent packages recorded, replayed and forked as they are?
+
+Each program is written as its package's own pages write one: a tool, a task, and no word of Refork
+(benchmarks/parts/programs); besides, command lines for coding from npm. The provider is a script that
+answers in the real dialects, whole and in streams, with several calls at once, refusals for a while and
+streams that break off (parts/agents_provider.py): a model of this machine's size does not call tools. Each
+of its answers holds a number of chance, so that an answer which was asked for once more cannot look like
+the recorded one.
+
+A run is recorded. Then folder and home are laid anew, and it is replayed. At last one run of each package
+is forked at the exchange before the last, with the answer drawn again. Counted are requests that come to
+the provider during a replay, and in a fork those of before the point. In-process tools do run again in a
+replay; the mark that each visit leaves counts how often.
+
+A package that is not installed is left out, and said to be. Full form: 400 runs and more; ``--each`` sets
+how many runs there are of every program and way of asking.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parts.agents_provider import Provider, serving
+from refork import agents
+from refork.agents.tape import events_of
+from refork.errors import ReforkError
+from refork.tree import Tree
+from refork.types import Json
+
+PROGRAMS = Path(__file__).resolve().parent / "parts" / "programs"
+#: Variables that would change what a program asks, or whom.
+_FOREIGN = re.compile(
+    r"OPENAI|ANTHROPIC|CLAUDE|GEMINI|GOOGLE|AZURE|OLLAMA|CODEX|QWEN|OPENCODE|LANGSMITH|LITELLM|^VISITS$"
+)
+ERRAND = "Errand {}: visit north and south, then the cellar."
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A package, what uses it, the ways in which that is run, and how often each in the full form.
+
+    ``ways``: words for the program, of which those with # are for the provider. ``settings``: variables
+    that it needs here. ``home``: files that it needs in its home.
+    """
+
+    name: str
+    package: str
+    ways: tuple[str, ...] = ("",)
+    full: int = 12
+    settings: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    home: Mapping[str, str] = field(default_factory=dict)
+    remark: str = ""
+
+
+#: There is no network but packages' here: what is fetched or told at the start only takes time.
+_OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+_ALL = ("", "stream", "#flaky", "stream #flaky")
+FRAMEWORKS = (
+    Framework(
+        "openai_sdk", "openai",
+        (*_ALL, "responses", "responses stream", "stream #broken", "stream leave"), 16,
+    ),
+    Framework("anthropic_sdk", "anthropic", _ALL, 16),
+    Framework("google_genai", "google-genai", ("", "stream")),
+    Framework("langgraph_agent", "langgraph", (*_ALL, "anthropic", "anthropic stream")),
+    Framework(
+        "openai_agents", "openai-agents", ("", "stream", "chat", "chat stream", "#flaky"),
+        settings={"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+        remark="its traces go to OpenAI past the endpoint; `OPENAI_AGENTS_DISABLE_TRACING=1` stops them",
+    ),
+    Framework("pydantic_ai_agent", "pydantic-ai-slim", ("", "stream", "anthropic", "anthropic stream")),
+    Framework("smolagents_agent", "smolagents", ("", "stream"), remark="takes its key as an argument"),
+    Framework("autogen_agent", "autogen-agentchat", ("", "stream")),
+    Framework(
+        "agent_framework_agent", "agent-framework-core", ("", "stream", "chat", "chat stream"),
+        remark="names the answer before in place of sending the conversation",
+    ),
+    Framework("dspy_agent", "dspy", full=4, settings=_OFFLINE, remark="with its cache off"),
+    Framework(
+        "crewai_agent", "crewai", ("", "stream"), full=4,
+        settings={"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"},
+    ),
+    Framework(
+        "mini", "mini-swe-agent", full=4,
+        settings={**_OFFLINE, "MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
+        command='mini -m openai/m -y --exit-immediately -t "$0"',
+    ),
+    Framework(
+        "codex", "npm:@openai/codex", full=4,
+        command="CODEX_API_KEY=$OPENAI_API_KEY codex exec --skip-git-repo-check "
+        "--sandbox danger-full-access -m m "
+        '-c openai_base_url="\\"$OPENAI_BASE_URL\\"" "$0"',
+        remark="needs `-c openai_base_url` and its key in `CODEX_API_KEY`",
+    ),
+    Framework(
+        "claude", "npm:@anthropic-ai/claude-code", full=4, settings={"IS_SANDBOX": "1"},
+        command='claude --dangerously-skip-permissions -p "$0"',
+    ),
+    Framework(
+        "qwen", "npm:@qwen-code/qwen-code", full=4, command='qwen --auth-type openai -m m -y -p "$0"',
+        remark="puts a listing of its folder into its prompt: replay in the folder as it was",
+    ),
+    Framework("opencode", "npm:opencode-ai", full=4, command='opencode run -m openai/gpt-4o "$0"'),
+    Framework(
+        "gemini", "npm:@google/gemini-cli", full=4, settings={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        command='gemini -m m -y -p "$0"',
+        home={".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'},
+        remark="needs `security.auth.selectedType` in its settings",
+    ),
+)  # fmt: skip
+
+
+@dataclass
+class Counted:
+    """What was seen of one package."""
+
+    runs: int = 0
+    identical: int = 0
+    same_output: int = 0
+    exchanges: int = 0
+    byte_equal: int = 0
+    asked_again: int = 0
+    visits: int = 0
+    visits_again: int = 0
+    draws: int = 0
+    lost: int = 0
+    before_point: int = 0
+    why: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all went as it should: each run ended well and came back, and both arms were drawn."""
+        wrong = self.runs - self.identical + self.asked_again + self.before_point + self.lost
+        return self.runs > 0 and self.draws > 0 and wrong == 0 and not self.why
+
+
+def versions(python: str, npm: Path | None) -> dict[str, str]:
+    """The version of each package that is there."""
+    names = [one.package for one in FRAMEWORKS if not one.package.startswith("npm:")]
+    code = "import sys, json, importlib.metadata as m\nfound = {}\nfor name in sys.argv[1:]:\n"
+    code += "  try: found[name] = m.version(name)\n  except m.PackageNotFoundError: pass\n"
+    code += "print(json.dumps(found))"
+    told = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(told.stdout)
+    for one in FRAMEWORKS:
+        if one.package.startswith("npm:") and npm is not None:
+            file = npm / "node_modules" / one.package.removeprefix("npm:") / "package.json"
+            if file.is_file():
+                found[one.package] = json.loads(file.read_text())["version"]
+    return found
+
+
+def lay(place: Path, one: Framework) -> None:
+    """Folder and home as they are before a run."""
+    for name in ("work", "home"):
+        shutil.rmtree(place / name, ignore_errors=True)
+        (place / name).mkdir(parents=True)
+    for name, text in one.home.items():
+        file = place / "home" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def marks(place: Path) -> int:
+    """Visits since the last count."""
+    file = place / "visits.txt"
+    count = len(file.read_text().splitlines()) if file.is_file() else 0
+    file.unlink(missing_ok=True)
+    return count
+
+
+def command(one: Framework, python: str, way: str, number: int) -> list[str]:
+    """What is run, as in a shell."""
+    words = way.split()
+    errand = " ".join([ERRAND.format(number), *(word for word in words if word.startswith("#"))])
+    if one.command:
+        return ["sh", "-c", one.command, errand]
+    rest = [word for word in words if not word.startswith("#")]
+    return [python, str(PROGRAMS / f"{one.name}.py"), errand, *rest]
+
+
+def run(
+    one: Framework, way: str, number: int, python: str, world: tuple[Provider, str, Path], seen: Counted
+) -> str:
+    """Record and replay one run: the tape's file, empty where it was not recorded whole."""
+    provider, address, place = world
+    lay(place, one)
+    tape = place / f"{one.name}-{number}.db"
+    with Tree.open(tape) as tree:
+        try:
+            recorded = agents.record(
+                tree, command(one, python, way, number), folder=place / "work", to=address, quiet=True
+            )
+        except ReforkError as error:
+            seen.runs, seen.why = seen.runs + 1, str(error)
+            return ""
+        visits, asked = marks(place), len(provider.asked)
+        seen.runs += 1
+        seen.visits += visits
+        if f"errand {number} is done" not in (recorded.output or "") or recorded.exit or visits < 3:
+            seen.why = f"exit status {recorded.exit}, {visits} visits: {(recorded.output or '')[-300:]}"
+            return ""
+        lay(place, one)
+        told = agents.replay(tree, recorded, quiet=True)
+    seen.visits_again += marks(place)
+    seen.asked_again += len(provider.asked) - asked
+    seen.exchanges += told.recorded
+    seen.byte_equal += told.byte_equal
+    seen.identical += told.identical
+    seen.same_output += bool(told.output_equal)
+    if not told.identical:
+        seen.why = told.sentence
+    return str(tape)
+
+
+def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Counted) -> None:
+    """Fork a run at the exchange before its last of the errand, with the answer drawn again."""
+    provider, address, place = world
+    lay(place, one)
+    with Tree.open(tape) as tree:
+        recorded = agents.find_run(tree, None)
+        # Titles and counts are no part of the errand.
+        on_errand = [
+            event.number for event in events_of(tree, recorded)
+            if b"Errand" in event.wire.body and b"cellar" in event.wire.answer
+        ]  # fmt: skip
+        asked = len(provider.asked)
+        try:
+            arms = agents.fork_run(
+                tree, recorded, on_errand[-1], agents.ProgramChange("again"), 1,
+                outcome=agents.Outcome(succeeds=r"errand \d+ is done"),
+                settings=agents.ProgramForkSettings(address, limit_s=300.0),
+            )  # fmt: skip
+        except ReforkError as error:
+            seen.why = str(error)
+            return
+    draws = [draw for arm in arms for draw in arm.draws]
+    seen.draws += len(draws)
+    errors = [draw.error for draw in draws if draw.error]
+    seen.lost += len(errors)
+    # At the point north and south were seen.
+    seen.before_point += sum(not {"north", "south"} <= new.seen for new in provider.asked[asked:])
+    if errors:
+        seen.why = errors[0]
+    marks(place)
+
+
+def row(one: Framework, version: str, seen: Counted) -> str:
+    """A row of the table of docs/agents.md."""
+    ways = ", ".join(way.replace("#", "") or "plain" for way in one.ways)
+    what = f"`{one.name}.py`: {ways}"
+    if one.command:
+        what = "`" + one.command.removesuffix(' "$0"') + "`"
+    came = f"{seen.identical} of {seen.runs}"
+    drawn = f"{seen.draws - seen.lost} of {seen.draws}"
+    remark = seen.why.replace("|", "/").replace("\n", " ")[:300] or one.remark
+    cells = (one.package.removeprefix("npm:"), version, what, seen.runs, came, drawn, remark)
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    """Run all, print the table, and the figures as the last line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one run of every program and way of asking")
+    parser.add_argument("--each", type=int, help="runs of every program and way of asking")
+    parser.add_argument("--only", action="append", help="a program of parts/programs or a command, by name")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the packages")
+    parser.add_argument("--npm", type=Path, help="the folder whose node_modules has the command lines")
+    options = parser.parse_args()
+    for name in [name for name in os.environ if _FOREIGN.search(name)]:
+        del os.environ[name]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # packages would be compiled at every start
+    found = versions(options.python, options.npm)
+    paths = [
+        str(Path(options.python).parent),
+        *([str(options.npm / "node_modules/.bin")] if options.npm else []),
+    ]
+    os.environ["PATH"] = os.pathsep.join([*paths, os.environ["PATH"]])
+    known = {one.name: one for one in FRAMEWORKS}
+    wanted = [known[name] for name in options.only or known]
+    started, number = time.monotonic(), 0
+    all_seen: dict[str, Counted] = {}
+    print("| package | version | what ran | recorded | replayed the same | draws of a fork | remarks |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, serving() as (provider, url):
+        place = Path(folder)
+        for one in wanted:
+            if one.package not in found:
+                continue
+            seen = all_seen.setdefault(one.name, Counted())
+            own = {**one.settings, "HOME": str(place / "home"), "VISITS": str(place / "visits.txt")}
+            before = {name: os.environ.get(name) for name in own}
+            os.environ.update(own)
+            world, forked = (provider, f"{url}/v1", place), False
+            for way in one.ways:
+                for _ in range(options.each or (1 if options.quick else one.full)):
+                    number += 1
+                    tape = run(one, way, number, options.python, world, seen)
+                    if tape and not forked:
+                        fork(one, tape, world, seen)
+                        forked = True
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+            print(row(one, found[one.package], seen), flush=True)
+    total = {
+        key: sum(getattr(seen, key) for seen in all_seen.values())
+        for key in Counted.__annotations__
+        if key != "why"
+    }
+    good = [one for one in wanted if one.name in all_seen and all_seen[one.name].whole]
+    figures: Json = {
+        "frameworks_unmodified": len(good),
+        "coding_clis": sum(one.package.startswith("npm:") for one in good),
+        "recorded_runs": total["runs"],
+        "replay_identical": round(total["identical"] / max(1, total["runs"]), 4),
+        "exchanges": total["exchanges"],
+        "byte_equal": total["byte_equal"],
+        "models_asked_in_replay": total["asked_again"],
+        "models_asked_before_point": total["before_point"],
+        "draws": total["draws"],
+        "draws_lost": total["lost"],
+        "tools_recorded": total["visits"],
+        "tools_run_again_in_replay": total["visits_again"],
+        "not_installed": [one.package for one in wanted if one.package not in found],
+        "not_whole": [one.name for one in wanted if one.name in all_seen and one not in good],
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
