@@ -10,7 +10,7 @@ import pytest
 
 from agents import provider as fake
 from refork import agents, compare
-from refork.agents.dialects import answer_with, read_answer
+from refork.agents.dialects import answer_edited, answer_with, read_answer
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
 from refork.agents.tape import events_of
 from refork.errors import BadChange, BadInput, CannotDo
@@ -280,3 +280,45 @@ def test_replaced_answers_are_read_by_the_packages_of_their_providers(stream):
             response = client.responses.create(model="m", input="hi").output_text
             message = other.messages.create(model="m", max_tokens=9, messages=talk).content[0].text
     assert [chat, response, message] == ["no, wait"] * 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("chat", fake.chat), ("messages", fake.messages), ("responses", fake.responses),
+        ("gemini", fake.gemini), ("ollama", fake.ollama),
+    ],
+)  # fmt: skip
+def test_a_part_of_an_answer_is_changed_and_all_else_stays(name, make, stream):
+    whole, pieces = make("look at the red door now", fake.CALL)
+    kind = "application/json"
+    if stream:
+        kind = "application/x-ndjson" if name == "ollama" else "text/event-stream"
+    body = b"".join(pieces) if stream else json.dumps(whole).encode()
+    before = read_answer(name, kind, body)
+    # A text that comes in several pieces of a stream, and an argument of a call.
+    one = b"".join(answer_edited(kind, body, "the red door", "a wall"))
+    two = read_answer(name, kind, b"".join(answer_edited(kind, one, "door", "window")))
+    assert two.text == "look at a wall now"
+    (call,) = two.message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"at": "window"}
+    assert (two.finish, two.tokens_in, two.tokens_out) == (before.finish, before.tokens_in, before.tokens_out)
+    assert call["function"]["name"] == "look"
+    # As many events as were recorded, each still by itself.
+    if stream:
+        again = answer_edited(kind, body, "now", "then")
+        assert [piece.count(b"{") > 0 for piece in again].count(True) == sum(b"{" in p for p in pieces)
+    with pytest.raises(BadChange, match="changes nothing"):
+        answer_edited(kind, body, "tool_use", "x")  # no name or mark of the format is what was said
+    with pytest.raises(CannotDo, match="cannot be changed"):
+        answer_edited("text/plain", b"hello", "hello", "x")
+
+
+def test_a_changed_part_goes_to_the_program(recorded):
+    tree, run, _, settings = recorded
+    change = ProgramChange.parse("part:answer 2=>")
+    base, other = fork_run(tree, run, 1, change, 1, settings=settings, outcome=Outcome(succeeds="answer"))
+    assert [texts(arm)[0][5] for arm in (base, other)] == ["answer 2", ""]
+    with pytest.raises(BadChange, match="changes nothing"):
+        fork_run(tree, run, 1, ProgramChange.parse("part:purple=>x"), 1, settings=settings)

@@ -95,6 +95,7 @@ def test_what_the_model_does_not_hear_is_no_difference():
         ("a.py\nb.py\nc.py", "c.py\na.py\nb.py", "the order of a listing"),
         ("{'x', 'y'}", "{'y', 'x'}", "the order of a set"),
         ("took 3.1 s", "took 2.9 s", "another number"),
+        ("a.py\nb.py", "a.py\nb.py\nout.txt", "what an earlier run left"),
         ("go north", "go south", "another text"),
     ],
 )

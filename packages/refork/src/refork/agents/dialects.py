@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.errors import CannotDo
+from refork.errors import BadChange, CannotDo
 from refork.formats.conversation import count_of, mapping, tool_call
 from refork.types import Json, Message
 
@@ -35,6 +35,18 @@ _UNHEARD: Final = frozenset({
     "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store",
     "stream_options", "service_tier", "keep_alive", "labels", "client_metadata",
 })  # fmt: skip
+#: The same of the parts of a conversation: turns of a program, which no model reads.
+_UNHEARD_INSIDE: Final = frozenset({"internal_chat_message_metadata_passthrough"})
+#: What command lines write into results of their shells that is another each time: ids, seconds, processes.
+_MEASURED: Final = re.compile(
+    r"(?<=^Chunk ID: )[0-9a-f]+(?=\n)|(?<=^Wall time: )[\d.]+(?= seconds$)|(?<=^Process Group PGID: )\d+$",
+    re.M,
+)
+#: What a tool's result is called, in the dialects that name it by its type.
+_RESULTS: Final = frozenset({
+    "tool_result", "function_call_output", "custom_tool_call_output", "local_shell_call_output",
+    "shell_call_output",
+})  # fmt: skip
 #: Fields under which programs put a tool call's id; each id counts by when it was first seen.
 _IDS: Final = frozenset({"tool_call_id", "tool_use_id", "call_id"})
 _FINISH: Final = {
@@ -48,13 +60,17 @@ _FINISH: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request as a model hears it. ``messages`` None: it is no conversation, or none that we can read."""
+    """A request as a model hears it. ``messages`` None: it is no conversation, or none that we can read.
+
+    ``after``: the answer's id from which it goes on; the server holds what was said up to there.
+    """
 
     dialect: Name
     model: str = ""
     messages: tuple[Message, ...] | None = None
     tools: tuple[Json, ...] = ()
     settings: Json = field(default_factory=dict)
+    after: str = ""
 
 
 @final
@@ -67,6 +83,7 @@ class ModelAnswer:
     finish: Literal["stop", "length"] | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    id: str = ""
 
 
 def dialect_of(path: str) -> Name:
@@ -95,6 +112,7 @@ def read_request(path: str, body: Any) -> ModelRequest:
         None if messages is None else tuple(messages),
         tuple(tools),
         settings,
+        str(body.get("previous_response_id") or "") if name == "responses" else "",
     )
 
 
@@ -121,22 +139,32 @@ def canonical(path: str, body: Any) -> Any:
     Two requests of one canonical form ask for the same; it is what replay compares.
     """
     seen: dict[str, str] = {}
+    name = dialect_of(path)
+    # What a conversation is made of has names there, and programs make up those of their own messages.
+    items = body.get("input") if name == "responses" and isinstance(body, Mapping) else None
+    own = {id(item) for item in items} if isinstance(items, list) else set()
 
     def named(value: Any) -> Any:
         return seen.setdefault(value, f"call {len(seen)}") if isinstance(value, str) and value else value
 
-    def heard(value: Any, top: bool = False) -> Any:
+    def heard(value: Any, top: bool = False, result: bool = False) -> Any:
+        if isinstance(value, str):
+            return _MEASURED.sub("_", value) if result else value
         if isinstance(value, Mapping):
+            result = result or value.get("role") == "tool" or value.get("type") in _RESULTS
             # An id of its own is a call's only where a call stands beside it.
-            call = value.get("type") in ("function", "tool_use", "function_call")
+            call = id(value) in own or value.get("type") in ("function", "tool_use", "function_call")
+            call = call or (name == "gemini" and "name" in value and ("args" in value or "response" in value))
             return {
-                key: named(one) if key in _IDS or (key == "id" and call) else heard(one)
+                key: named(one)
+                if key in _IDS or (key == "id" and call)
+                else heard(one, result=result or key == "functionResponse")
                 for key, one in value.items()
-                if not (top and key in _UNHEARD)
+                if key not in (_UNHEARD if top else _UNHEARD_INSIDE)
             }
-        return [heard(one) for one in value] if isinstance(value, list) else value
+        return [heard(one, result=result) for one in value] if isinstance(value, list) else value
 
-    return heard(body, top=dialect_of(path) != "other")
+    return heard(body, top=name != "other")
 
 
 # -- streams --------------------------------------------------------------------------------------
@@ -277,7 +305,7 @@ def _request_completions(body: Mapping[str, Any]) -> tuple[list[Message] | None,
 
 
 def _request_responses(body: Mapping[str, Any]) -> tuple[list[Message] | None, list[Json]]:
-    if body.get("previous_response_id") or body.get("conversation"):
+    if body.get("conversation"):
         return None, []  # the server holds what came before
     messages: list[Message] = []
     if body.get("instructions"):
@@ -447,7 +475,7 @@ def _answer_responses(whole: Json) -> ModelAnswer:
     usage = mapping(whole.get("usage"))
     return ModelAnswer(
         text, _message(text, tool_calls=calls, reasoning_content=thought), _finish(whole.get("status")),
-        count_of(usage, "input_tokens"), count_of(usage, "output_tokens"),
+        count_of(usage, "input_tokens"), count_of(usage, "output_tokens"), str(whole.get("id") or ""),
     )  # fmt: skip
 
 
@@ -537,6 +565,87 @@ def answer_with(name: Name, kind: str, body: bytes, text: str) -> tuple[bytes, .
         (f"event: {event['type']}\n" if named else "") + f"data: {json.dumps(event)}\n\n" for event in events
     ]
     return tuple(piece.encode() for piece in [*pieces, *(["data: [DONE]\n\n"] if name in _DONE else [])])
+
+
+def answer_edited(kind: str, body: bytes, old: str, new: str) -> tuple[bytes, ...]:
+    """A recorded answer with ``new`` for ``old`` in what was said and in arguments of calls; all else stays.
+
+    In a stream a text comes in pieces. The changed one goes out whole with the first piece, and the others
+    are empty.
+
+    Raises:
+        BadChange: ``old`` does not stand there.
+        CannotDo: the recorded answer is no JSON.
+    """
+    lines, parts = _parsed(kind, body)
+    texts: dict[tuple[object, ...], list[tuple[Any, Any]]] = {}
+    for part in parts.values():
+        for key, holder, name in _spoken(part, (part.get("type") if isinstance(part, dict) else None,)):
+            texts.setdefault(key, []).append((holder, name))
+    changed = False
+    for places in texts.values():
+        whole = "".join(holder[name] for holder, name in places)
+        if old in whole:
+            changed = True
+            written = [whole.replace(old, new), *[""] * (len(places) - 1)]
+            for (holder, name), text in zip(places, written, strict=True):
+                holder[name] = text
+    if not changed:
+        raise BadChange(
+            "part changes nothing in this answer",
+            where=repr(old),
+            hint="refork agent show --json has its text",
+        )
+    streamed = "event-stream" in kind
+    for at, part in parts.items():
+        lines[at] = ("data: " if streamed else "") + json.dumps(part)
+    if streamed:
+        # An event ends with an empty line, and goes out by itself as it came.
+        return tuple(f"{event}\n\n".encode() for event in "\n".join(lines).split("\n\n") if event.strip())
+    return tuple(f"{line}\n".encode() for line in lines) if len(lines) > 1 else (lines[0].encode(),)
+
+
+def _parsed(kind: str, body: bytes) -> tuple[list[str], dict[int, Any]]:
+    """The lines of an answer, and the JSON of those that have some; a whole answer is one line."""
+    try:
+        lines = body.decode().replace("\r\n", "\n").split("\n")
+        if "event-stream" in kind:
+            told = [(at, line[5:].strip()) for at, line in enumerate(lines) if line.startswith("data:")]
+            return lines, {at: json.loads(text) for at, text in told if text != "[DONE]"}
+        try:
+            return [""], {0: json.loads(body)}
+        except ValueError:
+            lines = [line for line in lines if line.strip()]
+            return lines, {at: json.loads(line) for at, line in enumerate(lines)}
+    except ValueError as error:
+        raise CannotDo(
+            f"this answer cannot be changed: {error}", hint="draw it again (again), or change what is asked"
+        ) from error
+
+
+#: Fields that hold what a model said, and what tells texts of one event's kind apart.
+_SPOKEN: Final = frozenset({
+    "content", "text", "thinking", "reasoning_content", "reasoning", "refusal", "response", "delta",
+    "arguments", "partial_json",
+})  # fmt: skip
+_APART: Final = ("index", "output_index", "content_index", "item_id")
+#: Fields below which every text is an argument of a call.
+_GIVEN: Final = frozenset({"input", "args", "arguments"})
+
+
+def _spoken(
+    value: Any, key: tuple[object, ...], given: bool = False
+) -> Iterator[tuple[tuple[object, ...], Any, Any]]:
+    """Every text that was said in an event: what tells it apart, and the object and name that hold it."""
+    if isinstance(value, dict):
+        key = (*key, *((name, value[name]) for name in _APART if isinstance(value.get(name), (int, str))))
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in list(items):
+        if isinstance(one, str):
+            if given or name in _SPOKEN:
+                yield (*key, name), value, name
+        else:
+            yield from _spoken(one, (*key, name), given or name in _GIVEN)
 
 
 #: Dialects whose streams end with a line of their own.

@@ -7,20 +7,24 @@ refused as by every server of ours, and who does not know the path gets nothing.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, Protocol, final
 from urllib.parse import parse_qsl, urlencode
 
 from refork.agents.tape import Tape, Wire
 from refork.errors import MissingExtra
+from refork.json_guard import parse_json
 from refork.serve.gate import Gate
 from refork.serve.local import http_server, running
 from refork.serve.refusal import Refused
+from refork.types import Json
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -98,6 +102,18 @@ class Answering(Protocol):
         ...
 
 
+class AnsweringTools(Protocol):
+    """Who answers a program that shows a call of a tool, before it runs, or tells what came of it."""
+
+    async def answer(self, path: str, message: Any) -> Json:
+        """Answer ``call`` or ``result``."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is shown any more."""
+        ...
+
+
 @final
 class HttpReply:
     """The answer while it is sent. ``gone`` once the client has left."""
@@ -129,10 +145,13 @@ class HttpReply:
 
 @final
 class ProgramEndpoint:
-    """An ASGI application: ``/SECRET/PROVIDER/...`` goes to who answers, all else is refused."""
+    """An ASGI application: ``/SECRET/PROVIDER/...`` goes to who answers, all else is refused.
 
-    def __init__(self, answering: Answering) -> None:
-        self._answering, self._gate = answering, Gate()
+    ``/SECRET/tools/...`` goes to who answers calls of tools.
+    """
+
+    def __init__(self, answering: Answering, tools: AnsweringTools | None = None) -> None:
+        self._answering, self._tools, self._gate = answering, tools, Gate()
         self.secret = secrets.token_urlsafe(16)
         self.requests = 0
         self.broken: BaseException | None = None
@@ -143,6 +162,8 @@ class ProgramEndpoint:
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
             await self._answering.close()
+            if self._tools is not None:
+                await self._tools.close()
             await send({"type": "lifespan.shutdown.complete"})
             return
         await self._asked(scope, receive, HttpReply(send))
@@ -159,19 +180,33 @@ class ProgramEndpoint:
         if not secrets.compare_digest(secret.encode(), self.secret.encode()):
             await reply.whole(404, {"content-type": "text/plain"}, b"there is nothing here")
             return
-        self.requests += 1
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if headers.get("upgrade", "").lower() == "websocket":
+            # With this status programs ask by HTTP at once; any other makes them try again and again.
+            told = b"web sockets are not recorded; ask over HTTP"
+            await reply.whole(426, {"content-type": "text/plain"}, told)
+            return
+        of_tools = rest.startswith("tools/")
+        # What is only looked at (is the server there? which models has it?) asks no model.
+        self.requests += scope["method"] == "POST" and not of_tools
         body = await _body(receive)
         if body is None:
             return
         if len(body) > LARGEST:
             await reply.whole(413, {"content-type": "text/plain"}, b"this request is too large to record")
             return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        if of_tools and self._tools is not None:
+            await self._tool_asked(self._tools, rest.removeprefix("tools/"), body, reply)
+            return
         query = scope.get("query_string", b"").decode("latin-1")
         wire = Wire(scope["method"], rest, query, body, began=time.time())
+        await self._model_asked(wire, headers, receive, reply)
 
+    async def _model_asked(
+        self, wire: Wire, headers: Mapping[str, str], receive: Any, reply: HttpReply
+    ) -> None:
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -190,6 +225,17 @@ class ProgramEndpoint:
         finally:
             watching.cancel()
 
+    async def _tool_asked(self, tools: AnsweringTools, path: str, body: bytes, reply: HttpReply) -> None:
+        try:
+            told = json.dumps(await tools.answer(path, parse_json(body, "a tool call")))
+        except Exception as error:
+            self.broken = error
+            await reply.whole(
+                500, {"content-type": "text/plain"}, f"refork could not answer: {error}".encode()
+            )
+            raise
+        await reply.whole(200, {"content-type": "application/json"}, told.encode())
+
 
 async def _body(receive: Any) -> bytes | None:
     """A request's body, not much beyond what is taken; None: the client went away."""
@@ -206,14 +252,16 @@ async def _body(receive: Any) -> bytes | None:
 
 
 @contextmanager
-def listening(answering: Answering) -> Iterator[tuple[str, ProgramEndpoint]]:
+def listening(
+    answering: Answering, tools: AnsweringTools | None = None
+) -> Iterator[tuple[str, ProgramEndpoint]]:
     """Serve an endpoint from a thread while inside; gives the address that programs are told.
 
     Raises:
         CannotDo: no address can be had.
         MissingExtra: uvicorn is not installed (extra ``serve``).
     """
-    app = ProgramEndpoint(answering)
+    app = ProgramEndpoint(answering, tools)
     server = http_server(lambda: app, head_s=60.0, connections=512, drain_s=5, level="critical")
     with running(server, "127.0.0.1", 0, f"/{app.secret}") as address:
         yield address, app
@@ -260,7 +308,9 @@ class Upstream:
             server = to if to is None or provider.name == "openai" else to.rstrip("/").removesuffix("/v1")
             self._bases[provider.name] = (server or own).rstrip("/")
         self._new: Callable[[], Any] = lambda: httpx.AsyncClient(
-            timeout=httpx.Timeout(30.0, read=SILENT_S, write=SILENT_S), follow_redirects=False
+            verify=_trusted(),
+            timeout=httpx.Timeout(30.0, read=SILENT_S, write=SILENT_S),
+            follow_redirects=False,
         )
         self._client: Any = None
         self._failures = (httpx.HTTPError, httpx.InvalidURL)
@@ -323,6 +373,14 @@ class Upstream:
         event = await asyncio.to_thread(self._tape.add, wire)
         if self._then is not None:
             self._then(event.number + 1)
+
+
+@cache
+def _trusted() -> Any:
+    """Whom we believe to be a provider. Read once: a fork has a client for each draw."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def _variable(name: str) -> str:

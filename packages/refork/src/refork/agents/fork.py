@@ -11,16 +11,28 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.agents.dialects import answer_with, dialect_of
+from refork.agents.dialects import answer_edited, answer_with, dialect_of
 from refork.agents.endpoint import HttpReply, Upstream
-from refork.agents.program import TIMED_OUT, command_of, folder_of, run_program
+from refork.agents.program import TIMED_OUT, ContainedRun, command_of, folder_of, run_program, unless_none
 from refork.agents.replay import FromTape, give
+from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, events_of, sources_of
+from refork.agents.tool_calls import (
+    ToolCalls,
+    ToolsRule,
+    before_point,
+    check_replayable,
+    tool_events,
+    tool_modes,
+)
 from refork.errors import BadChange, BadInput
 from refork.forking.arm import Fork
 from refork.forking.recorded import recorded_arm
@@ -31,7 +43,7 @@ from refork.types import Json
 
 #: Version of what an arm's identity holds.
 IDENTITY: Final = 1
-Kind: TypeAlias = Literal["answer", "again", "text", "set", "model", "forbid"]
+Kind: TypeAlias = Literal["answer", "part", "again", "text", "set", "model", "forbid"]
 
 
 @final
@@ -39,9 +51,10 @@ Kind: TypeAlias = Literal["answer", "again", "text", "set", "model", "forbid"]
 class ProgramChange:
     """One thing that differs from the exchange on.
 
-    ``answer``: the model says ``new`` there. ``again``: it is asked anew. With both the control keeps the
-    recorded answer. ``text``: in every request from there on, ``old`` is ``new``. ``set``: the setting
-    ``old`` is ``new``, as JSON. ``model``: its name is ``new``. ``forbid``: the tool ``new`` is not offered.
+    ``answer``: the model says ``new`` there. ``part``: in its recorded answer ``old`` is ``new``, in the text
+    and in arguments of calls. ``again``: it is asked anew. With these the control keeps the recorded answer.
+    ``text``: in every request from there on, ``old`` is ``new``. ``set``: the setting ``old`` is ``new``, as
+    JSON. ``model``: its name is ``new``. ``forbid``: the tool ``new`` is not offered.
     With these the control asks anew, too.
     """
 
@@ -61,21 +74,21 @@ class ProgramChange:
             return cls("again")
         if kind in ("answer", "model", "forbid") and rest:
             return cls(kind, rest)  # type: ignore[arg-type]  # one of the three
-        if kind == "text" and "=>" in rest and not rest.startswith("=>"):
+        if kind in ("text", "part") and "=>" in rest and not rest.startswith("=>"):
             old, _, new = rest.partition("=>")
-            return cls("text", new, old)
+            return cls(kind, new, old)  # type: ignore[arg-type]  # one of the two
         if kind == "set" and re.match(r"\w+=.", rest):
             old, _, new = rest.partition("=")
             return cls("set", new, old)
         raise BadChange(
             f"{text!r} is no change of a program's run",
-            hint="answer:TEXT, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME or forbid:TOOL",
+            hint="answer:TEXT, part:OLD=>NEW, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME, forbid:TOOL",
         )
 
     @property
     def keeps_answer(self) -> bool:
         """Whether the control keeps the recorded answer."""
-        return self.kind in ("answer", "again")
+        return self.kind in ("answer", "part", "again")
 
     def to_json(self) -> Json:
         """Plain fields, with a text as the tree's other changes have it."""
@@ -163,13 +176,36 @@ class Outcome:
 class ProgramForkSettings:
     """How draws are run. ``to``: a server in place of the providers. ``folder``: not the recorded one.
 
-    ``limit_s``: seconds until a draw is ended. ``jobs``: programs that run at the same time.
+    ``limit_s``: seconds until a draw is ended. ``jobs``: programs that run at the same time. ``contained``:
+    each draw changes no folder but a layer of its own, above the folder as it was when the run began, where
+    that was kept; ``network``: it may reach other machines all the same. ``tools``: what becomes of
+    intercepted calls of tools behind the point. The tape answers equal ones and others are refused, or they
+    run (``live``). Before the point they are the tape's always. ``in_order``: before the point, a request
+    that equals no recorded one gets the next recorded answer, and the first one behind those is the point:
+    for a program that was changed since.
     """
 
     to: str | None = None
     folder: str | None = None
     limit_s: float = 600.0
     jobs: int = 1
+    contained: bool = False
+    network: bool = False
+    tools: ToolsRule = "tape"
+    in_order: bool = False
+
+    def container(
+        self, tree: Tree, run: ProgramRun, folder: Path
+    ) -> AbstractContextManager[ContainedRun | None]:
+        """Where the programs run; None: in the folder itself."""
+        if not self.contained:
+            return nullcontext()
+        return ContainedRun(tree, run, folder=folder, network=self.network)
+
+    @property
+    def kept_apart(self) -> list[Json]:
+        """What of this an arm's identity holds beside what every arm's does."""
+        return [{"contained": True, "network": self.network}] if self.contained else []
 
 
 @final
@@ -192,6 +228,168 @@ def cost_of(tree: Tree, run: ProgramRun, event: int, draws: int) -> ProgramCost:
     return ProgramCost(2 * draws * len(later), 2 * draws * sum(tokens) if len(tokens) == len(known) else None)
 
 
+@final
+class ProgramPoints:
+    """Exchanges of one recorded run at which arms leave the tape, and how their draws are run and graded.
+
+    Raises:
+        BadInput: no such program or folder; the run cannot be read.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        run: ProgramRun,
+        *,
+        outcome: Outcome | None = None,
+        settings: ProgramForkSettings | None = None,
+    ) -> None:
+        self.tree, self.run = tree, run
+        self._how, self._outcome = settings or ProgramForkSettings(), outcome or Outcome()
+        self._place = folder_of(self._how.folder or run.folder)
+        self._command = command_of(run.command, self._place)
+        self.events, self._called = events_of(tree, run), tool_events(tree, run)
+        self._lock = threading.Lock()
+        self._took: dict[str, _Took] = {}
+        #: Requests that went to providers, and runs of the program, of all draws until now.
+        self.calls = self.runs = 0
+
+    def arm(
+        self, event: int, change: ProgramChange | None = None, *, keeps: bool = False, seed: int = 0
+    ) -> ProgramArm:
+        """The arm that leaves the tape at an exchange. ``keeps``: it has the recorded answer there.
+
+        Arms of another ``seed`` are draws of their own of the same.
+
+        Raises:
+            BadInput: no such exchange.
+            BadChange: a change that changes nothing there.
+            CannotDo: the recorded answer cannot be replaced, or what a tool returned before it was not kept.
+        """
+        _check_event(self.run, self.events, event)
+        if change is not None:
+            _check(change, self.events[event])
+        check_replayable(self.run, list(filter(before_point(self.events[event]), self._called)))
+        above = self.tree.node(self.tree.node(self.events[event].node).parent or self.run.node)
+        told, how = None if change is None else change.to_json(), self._how
+        # The files of the command are part of it: another version of the program is another arm.
+        drawn = [how.to, how.folder, how.limit_s, sources_of(self._command, self._place), *how.kept_apart]
+        drawn += [how.tools] if self._called else []
+        body = [IDENTITY, self.run.id, event, keeps, told, drawn, *([seed] if seed or how.in_order else [])]
+        body += ["in order"] if how.in_order else []
+        card: Json = {
+            "kind": "program",
+            "name": " ".join(self.run.command),
+            "capabilities": [],
+            "extra": {"to": how.to},
+        }
+        record = self.tree.begin_fork(
+            ForkRecord(
+                hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest(),
+                above.parent or self.run.node, None, told, card, {}, None, seed, event,
+                {"program": self.run.id, "event": event, "keeps": keeps}
+                | ({"tools": how.tools} if self._called else {}),
+            )
+        )  # fmt: skip
+        self._took.setdefault(record.id, _Took())
+        return ProgramArm(record, event, change, keeps)
+
+    def draw(self, arms: Mapping[ProgramArm, int], progress: Progress = silent) -> list[Fork]:
+        """The arms with draws 0 to as many as named; those that the tree holds are not drawn again.
+
+        Raises:
+            BadInput: less than one.
+        """
+        if any(draws < 1 for draws in arms.values()):
+            raise BadInput(f"{min(arms.values())} draws are none", where="--draws")
+        have = {arm.record.id: {draw.draw for draw in self.tree.draws(arm.record.id)} for arm in arms}
+        # Draw by draw, all arms: what is stopped in the middle has as many of the one as of the other.
+        missing = [
+            (number, arm)
+            for number in range(max(arms.values()))
+            for arm, draws in arms.items()
+            if number < draws and number not in have[arm.record.id]
+        ]
+        self.tree.add_producer(self._outcome.producer)
+        progress("runs of the program", 0, len(missing))
+        with ExitStack() as stack:
+            place = self._how.container(self.tree, self.run, self._place) if missing else nullcontext()
+            contained = stack.enter_context(place)
+            pool = stack.enter_context(ThreadPoolExecutor(self._how.jobs))
+            waiting = [pool.submit(self._draw, *item, contained) for item in missing]
+            try:
+                for count, ended in enumerate(as_completed(waiting), start=1):
+                    ended.result()
+                    progress("runs of the program", count, len(missing))
+            finally:
+                # After an error or Ctrl-C: what runs ends, what waits does not begin.
+                pool.shutdown(cancel_futures=True)
+        _grade(self.tree, [arm.record.id for arm in arms], self._outcome)
+        return [self._drawn(arm.record.id) for arm in arms]
+
+    def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
+        record, how, lock = arm.record, self._how, self._lock
+        tape = Tape(
+            self.tree,
+            self._command,
+            self._place,
+            draw=(record.node, f"draw/{record.id}/{number}"),
+            lock=lock,
+        )
+        tape.goes_on(self.events[: arm.event])
+        with unless_none(contained, self.tree, lock) as (view, check):
+            way = _Branch(
+                self.events, arm, tape, Upstream(tape, to=how.to), in_order=how.in_order, observed=check
+            )
+            tools = ToolCalls(
+                tape,
+                self._called,
+                source=way.before,
+                rule=how.tools,
+                reached=lambda: way.reached,
+                before=before_point(self.events[arm.event]),
+            )
+            status, output, _ = run_program(
+                way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
+                patch=self.run.patched,
+            )  # fmt: skip
+        ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
+        error = way.error or (None if way.reached else "the program ended before the point was reached")
+        end = "error" if error else "limit" if status == TIMED_OUT else "done"
+        with lock:
+            took = self._took[record.id]
+            took.tokens += tape.tokens
+            took.seconds += ended.seconds or 0.0
+            self.calls += way.asked
+            self.runs += 1
+            self.tree.finish_draws([DrawRecord(record.id, number, tape.last, end, error)])
+
+    def _drawn(self, arm: str) -> Fork:
+        took = self._took[arm]
+        judge = (self._outcome.producer.id, "success")
+        return replace(recorded_arm(self.tree, arm), tokens=took.tokens, seconds=took.seconds, judge=judge)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ProgramArm:
+    """One arm of a program's fork. ``keeps``: at the point it has the recorded answer, or a changed one."""
+
+    record: ForkRecord
+    event: int
+    change: ProgramChange | None
+    keeps: bool
+
+    def __hash__(self) -> int:
+        return hash(self.record.id)
+
+
+@dataclass(slots=True)
+class _Took:
+    tokens: int = 0
+    seconds: float = 0.0
+
+
 def fork_run(
     tree: Tree,
     run: ProgramRun,
@@ -199,6 +397,7 @@ def fork_run(
     change: ProgramChange,
     draws: int = 16,
     *,
+    seed: int = 0,
     outcome: Outcome | None = None,
     settings: ProgramForkSettings | None = None,
     progress: Progress = silent,
@@ -206,92 +405,31 @@ def fork_run(
     """Run a recorded program on from one exchange, ``draws`` times with a change and as often without.
 
     Up to exchange ``event`` every answer is the tape's, and no model is asked. From there on requests go to
-    the providers. The program's own tools run again, before the point, too. Draws that are on the tree are
-    not drawn again. Arms share no noise. The pair of arms, control first, is what ``compare`` takes.
+    the providers. Calls of tools that were intercepted are the tape's up to there, and behind it as
+    ``settings.tools`` says; all else that the program does it does again, in a folder of each draw's own
+    where it is contained. Draws that are on the tree are not drawn again; those of another ``seed`` are
+    draws of their own. Arms share no noise. The pair of arms, control first, is what ``compare`` takes.
 
     Raises:
         BadInput: no such exchange, no such program or folder.
         BadChange: a change that changes nothing there.
-        CannotDo: the recorded answer cannot be replaced.
+        CannotDo: the recorded answer cannot be replaced, what a tool returned before it could not be kept, or
+            programs cannot be contained here.
     """
-    how, grading = settings or ProgramForkSettings(), outcome or Outcome()
-    place = folder_of(how.folder or run.folder)
-    command = command_of(run.command, place)
-    events = events_of(tree, run)
-    _check_event(run, events, event)
+    points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
     if draws < 1:
         raise BadInput(f"{draws} draws are none", where="--draws")
-    _check(change, events[event])
-    point = tree.node(tree.node(events[event].node).parent or run.node)
-    card: Json = {
-        "kind": "program",
-        "name": " ".join(run.command),
-        "capabilities": [],
-        "extra": {"to": how.to},
-    }
-    records = []
-    for one in (None, change):
-        told = None if one is None else one.to_json()
-        # The files of the command are part of it: another version of the program is another arm.
-        drawn = [how.to, how.folder, how.limit_s, sources_of(command, place)]
-        body = [IDENTITY, run.id, event, change.keeps_answer, told, drawn]
-        records.append(
-            tree.begin_fork(
-                ForkRecord(
-                    hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest(),
-                    point.parent or run.node, None, told, card, {}, None, 0, event,
-                    {"program": run.id, "event": event, "keeps": change.keeps_answer},
-                )
-            )
-        )  # fmt: skip
-    # Draw by draw, both arms: what is stopped in the middle has as many of the one as of the other.
-    wanted = [
-        (number, record, one)
-        for number in range(draws)
-        for record, one in zip(records, (None, change), strict=True)
-    ]
-    have = {record.id: {draw.draw for draw in tree.draws(record.id)} for record in records}
-    missing = [item for item in wanted if item[0] not in have[item[1].id]]
-    tree.add_producer(grading.producer)
-    lock = threading.Lock()
-    took = {record.id: [0, 0.0] for record in records}
+    changed = points.arm(event, change, keeps=change.keeps_answer, seed=seed)
+    control = points.arm(event, keeps=change.keeps_answer, seed=seed)
+    base, other = points.draw({control: draws, changed: draws}, progress)
+    return base, other
 
-    def draw(item: tuple[int, ForkRecord, ProgramChange | None]) -> None:
-        number, record, one = item
-        tape = Tape(tree, command, place, draw=(record.node, f"draw/{record.id}/{number}"), lock=lock)
-        way = _Branch(events, event, one, change.keeps_answer, tape, Upstream(tape, to=how.to))
-        tape.goes_on(events[:event])
-        status, output, _ = run_program(way, command, place, quiet=True, limit_s=how.limit_s)
-        ended = tape.end(status, output)
-        error = way.error or (None if way.reached else "the program ended before the point was reached")
-        end = "error" if error else "limit" if status == TIMED_OUT else "done"
-        with lock:
-            leaf = tape.last
-            took[record.id][0] += tape.tokens
-            took[record.id][1] += ended.seconds or 0.0
-            tree.finish_draws([DrawRecord(record.id, number, leaf, end, error)])
 
-    progress("runs of the program", 0, len(missing))
-    with ThreadPoolExecutor(how.jobs) as pool:
-        waiting = [pool.submit(draw, item) for item in missing]
-        try:
-            for count, ended in enumerate(as_completed(waiting), start=1):
-                ended.result()
-                progress("runs of the program", count, len(missing))
-        finally:
-            # After an error or Ctrl-C: what runs ends, what waits does not begin.
-            pool.shutdown(cancel_futures=True)
-    _grade(tree, [record.id for record in records], grading)
-    control, changed = (
-        replace(
-            recorded_arm(tree, record.id),
-            tokens=int(took[record.id][0]),
-            seconds=took[record.id][1],
-            judge=(grading.producer.id, "success"),
-        )
-        for record in records
-    )
-    return control, changed
+def other_files(tree: Tree, *arms: Fork) -> list[str]:
+    """Of the draws whose folder was not the recorded one by the point, where that showed first."""
+    ends = [tree.node(draw.leaf) for arm in arms for draw in arm.draws if draw.leaf is not None]
+    told = (node.extra.get("run", {}).get("differs") for node in ends)
+    return [str(FolderDivergence(**one)) for one in told if one]
 
 
 def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
@@ -305,6 +443,16 @@ def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
     )
 
 
+def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:
+    """How the tools behind the point came to their results in all draws of arms: calls by mode."""
+    found: Counter[str] = Counter()
+    leaves = [draw.leaf for arm in arms for draw in arm.draws if draw.error is None]
+    for path in tree.paths(leaves):
+        begun = next(step.node for step in reversed(path.steps[:-1]) if "run" in step.node.extra)
+        found += tool_modes(tree, begun.extra["run"]["id"], begun.id)
+    return dict(sorted(found.items()))
+
+
 def _check_event(run: ProgramRun, events: Sequence[TapeEvent], event: int) -> None:
     if not 0 <= event < len(events):
         raise BadInput(f"run {run.id} has no exchange {event}", hint=f"it has 0 to {len(events) - 1}")
@@ -315,6 +463,8 @@ def _check(change: ProgramChange, at: TapeEvent) -> None:
     body = at.wire.json
     if change.kind == "answer":
         answer_with(dialect_of(at.wire.path), at.wire.kind, at.wire.answer, change.new)
+    elif change.kind == "part":
+        answer_edited(at.wire.kind, at.wire.answer, change.old, change.new)
     elif change.kind != "again" and change.edit(at.wire.path, body) == body:
         raise BadChange(
             f"{change.kind} changes nothing in the request of exchange {at.number}",
@@ -327,40 +477,51 @@ def _check(change: ProgramChange, at: TapeEvent) -> None:
 class _Branch:
     """Answers one draw: from the tape up to the point, there what the arm says, behind it live.
 
-    ``error``: the program went another way before the point, so that this is no draw of this arm.
+    ``error``: the program went another way before the point, so that this is no draw of this arm. ``asked``:
+    how many requests went to a provider.
     """
 
     def __init__(
         self,
         events: Sequence[TapeEvent],
-        event: int,
-        change: ProgramChange | None,
-        keeps_answer: bool,
+        arm: ProgramArm,
         tape: Tape,
         upstream: Upstream,
+        *,
+        in_order: bool = False,
+        observed: Callable[[int, str | None], None] | None = None,
     ) -> None:
-        self._at, self._change, self._keeps = events[event], change, keeps_answer
+        self._observed = observed
+        event = arm.event
+        self._at, self._change, self._keeps = events[event], arm.change, arm.keeps
         # All but the point: a conversation beside it may be ahead of where it was when it was recorded.
-        self._before = FromTape([one for one in events if one.number != event])
+        self._in_order = in_order
+        self.before = FromTape(
+            [one for one in events if (one.number < event if in_order else one.number != event)],
+            observed,
+            in_order=in_order,
+        )
         self._tape, self._upstream = tape, upstream
-        self.reached = False
+        self.reached, self.asked = False, 0
 
     @property
     def error(self) -> str | None:
         """Why this is no draw; None: it is one."""
-        found = self._before.divergence
+        found = self.before.divergence
         return None if found is None else f"it left the tape before the point: {found}"
 
     async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
         """Answer a request of the program."""
         if not self.reached and self._is_point(wire):
             self.reached = True
+            if self._observed is not None:
+                await asyncio.to_thread(self._observed, self._at.number, self._at.files)
             await self._at_the_point(wire, headers, reply)
         elif not self.reached:
-            await self._before.answer(wire, headers, reply)
-        elif self._before.takes(wire, self._at.number):
+            await self.before.answer(wire, headers, reply)
+        elif self.before.takes(wire, self._at.number):
             # Of another conversation, which was behind: it has not come to the point yet.
-            await self._before.answer(wire, headers, reply)
+            await self.before.answer(wire, headers, reply)
         else:
             await self._live(wire, headers, reply)
 
@@ -369,8 +530,10 @@ class _Branch:
         await self._upstream.close()
 
     def _is_point(self, wire: Wire) -> bool:
-        # Equal requests before it are the tape's.
-        return wire.digest == self._at.wire.digest and not self._before.takes(wire, self._at.number)
+        # Equal requests before it are the tape's. What left the tape does not come back to it.
+        kin = self._in_order and wire.path == self._at.wire.path
+        found = self.before.divergence is None and (kin or wire.digest == self._at.wire.digest)
+        return found and not self.before.takes(wire, self._at.number)
 
     async def _at_the_point(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
         if not self._keeps or (self._change is not None and self._change.kind == "again"):
@@ -378,8 +541,13 @@ class _Branch:
             return
         given = replace(self._at.wire, body=wire.body)
         if self._change is not None:
-            name = dialect_of(wire.path)
-            given = replace(given, chunks=answer_with(name, given.kind, given.answer, self._change.new))
+            one = self._change
+            chunks = (
+                answer_edited(given.kind, given.answer, one.old, one.new)
+                if one.kind == "part"
+                else answer_with(dialect_of(wire.path), given.kind, given.answer, one.new)
+            )
+            given = replace(given, chunks=chunks)
         await asyncio.to_thread(self._tape.add, given, sampled=False)
         await give(given, reply)
 
@@ -388,4 +556,5 @@ class _Branch:
             body = self._change.edit(wire.path, wire.json)
             if body is not None:
                 wire = replace(wire, body=json.dumps(body).encode())
+        self.asked += 1
         await self._upstream.answer(wire, headers, reply)

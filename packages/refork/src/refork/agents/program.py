@@ -7,13 +7,20 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, TypeAlias, final
+from urllib.parse import urlsplit
 
-from refork.agents.endpoint import Answering, Upstream, listening, variables
+from refork.agents.endpoint import PROVIDERS, Answering, AnsweringTools, Upstream, listening, variables
+from refork.agents.folders import ContainedFolder, ContainedView, LayerKeeper, refused
+from refork.agents.hook import hooked
+from refork.agents.program_side import VARIABLE
 from refork.agents.replay import FromTape, Replayed
+from refork.agents.snapshots import FolderCheck, FolderWatch, lay_start, start_of
 from refork.agents.tape import ProgramRun, Tape, as_kept, events_of, sources_of
+from refork.agents.tool_calls import ToolCalls, check_replayable, of_tools, tool_events
 from refork.errors import BadInput, CannotDo
 from refork.tree.tree import Tree
 
@@ -21,6 +28,7 @@ from refork.tree.tree import Tree
 TIMED_OUT: Final = 124
 #: Exit status of shells for a program that a signal ended, less the signal.
 _SIGNALLED: Final = 128
+Inside: TypeAlias = tuple[ContainedView | None, FolderCheck | None]
 
 
 def record(
@@ -31,17 +39,21 @@ def record(
     to: str | None = None,
     quiet: bool = False,
     then: Callable[[int], None] | None = None,
+    snapshots: bool = False,
+    patch: bool = False,
 ) -> ProgramRun:
     """Run a program, and put all that it asks of models on a tape: the run as it was recorded.
 
     The program finds our address in the variables in which the packages of providers look for one. Requests
     go on to the provider that the environment names, or all to ``to``, the address of an OpenAI-compatible
     server. What the program prints is passed on unless ``quiet``. ``then`` is told the number of exchanges
-    after each.
+    after each. ``snapshots``: the folder as it is now is kept, and of each exchange which files had changed.
+    Calls of tools that are shown to us are put on the tape, too; with ``patch`` a Python program shows those
+    of the packages that :func:`refork.agents.patch` knows.
 
     Raises:
         BadInput: no such program, or no address.
-        CannotDo: the program ended without asking any model.
+        CannotDo: the program ended without asking any model, or its folder is too large to keep.
         MissingExtra: the extra ``serve`` is not installed.
         TreeError: the tree cannot be written.
     """
@@ -49,16 +61,28 @@ def record(
     whole = command_of(command, place)
     if to is not None and not to.startswith(("http://", "https://")):
         raise BadInput(f"{to!r} is no address", where="--to", hint="for example http://127.0.0.1:8000/v1")
-    tape = Tape(tree, command, place)
-    status, output, seen = run_program(Upstream(tape, to=to, then=then), whole, place, quiet=quiet)
+    watch = FolderWatch(tree, place, files_of(tree)) if snapshots else None
+    tape = Tape(
+        tree,
+        command,
+        place,
+        start=watch and watch.blob,
+        changes=None if watch is None else watch.changes,
+        patched=patch,
+    )
+    status, output, seen = run_program(
+        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=patch
+    )
     ended = tape.end(status, output)
     if not seen:
+        said = [line.strip() for line in (ended.output or "").splitlines() if line.strip()]
+        last = f"; it last said {said[-1][:200]!r}" if status and said else ""
         raise CannotDo(
-            f"the program ended with exit status {status} and asked no model that we could see",
+            f"the program ended with exit status {status} and asked no model that we could see{last}",
             where=" ".join(command),
-            hint="it must take its model's address from a variable ("
-            + ", ".join(variables("", {}).keys() - {"NO_PROXY", "no_proxy"})
-            + "); where it sets one itself, let it read the variable",
+            hint="it must take its model's address from one of "
+            + ", ".join(name for provider in PROVIDERS for name in provider.variables)
+            + "; where it has a setting for it, give it that: sh -c 'agent --base-url \"$OPENAI_BASE_URL\"'",
         )
     return ended
 
@@ -70,21 +94,30 @@ def replay(
     command: Sequence[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     quiet: bool = False,
+    contained: ContainedRun | None = None,
 ) -> Replayed:
     """Run a recorded program again, with every answer from the tape and no model asked.
 
-    Its own tools run again: what they do outside the program they do once more. Without ``command`` it is the
-    recorded one, in its folder.
+    Calls of tools that were intercepted do not run: the tape has what they returned or raised. All else that
+    the program does outside itself it does once more, unless it is ``contained``. Without ``command`` it is
+    the recorded one, in its folder.
 
     Raises:
         BadInput: no such program or folder; the run cannot be read.
+        CannotDo: what an intercepted tool returned could not be kept.
         MissingExtra: the extra ``serve`` is not installed.
     """
     place = folder_of(folder or run.folder)
     told = list(command or run.command)
     events = events_of(tree, run)
-    answering = FromTape(events)
-    status, output, _ = run_program(answering, command_of(told, place), place, quiet=quiet)
+    called = tool_events(tree, run)
+    check_replayable(run, called)
+    with unless_none(contained, tree) as (view, check):
+        answering = FromTape(events, check)
+        tools = ToolCalls(None, called, source=answering)
+        status, output, _ = run_program(
+            answering, command_of(told, place), place, quiet=quiet, view=view, tools=tools, patch=run.patched
+        )
     known = sources_of(told, place) if command is None else {}
     changed = tuple(name for name, digest in run.sources.items() if known.get(name, digest) != digest)
     return Replayed(
@@ -97,7 +130,77 @@ def replay(
         run.exit,
         None if run.output is None else as_kept(output) == run.output,
         changed,
+        None if check is None else check.difference,
+        len(of_tools(called)),
+        tools.given,
     )
+
+
+@final
+class ContainedRun:
+    """Where a recorded run is run again without a change to its folder; use as a context.
+
+    The program sees the folder as it was when the run began, where that was kept, else as it is now.
+    ``restored``: how many paths differ from how they are now; None: it was not kept.
+
+    Raises:
+        BadInput: there is no such folder, or what was kept cannot be read.
+        CannotDo: the system does not grant it.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        run: ProgramRun,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        network: bool = False,
+    ) -> None:
+        place = folder_of(folder or run.folder)
+        self.start = None if run.files is None else start_of(tree, run.files)
+        self.restored: int | None = None
+        self.folder = ContainedFolder(place, network=network)
+        self._layers = LayerKeeper(self.folder.base)
+        try:
+            if self.start is not None:
+                layer = Path(self._layers.folder, "start")
+                layer.mkdir()
+                self.restored = lay_start(tree, self.start, place, layer, files_of(tree))
+                self.folder.layers = (layer,)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> ContainedRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what was laid out."""
+        self._layers.close()
+
+    @contextmanager
+    def view(self, tree: Tree, lock: AbstractContextManager[Any] | None = None) -> Iterator[Inside]:
+        """A view for one program, and what compares its files with the recorded ones."""
+        with self.folder.view() as view:
+            check = None
+            if self.start is not None:
+                check = FolderCheck(tree, self.start, self.folder.folder, view.upper, lock)
+            yield view, check
+
+
+def unless_none(
+    contained: ContainedRun | None, tree: Tree, lock: AbstractContextManager[Any] | None = None
+) -> AbstractContextManager[Inside]:
+    """A view of a contained run; without one, none."""
+    return nullcontext((None, None)) if contained is None else contained.view(tree, lock)
+
+
+def files_of(tree: Tree) -> list[Path]:
+    """The files of a tree, should it lie in a program's folder."""
+    return [Path(f"{tree.uri}{end}") for end in ("", "-wal", "-shm", "-journal")] if tree.uri else []
 
 
 def folder_of(given: str | os.PathLike[str] | None) -> Path:
@@ -139,19 +242,37 @@ def run_program(
     *,
     quiet: bool,
     limit_s: float | None = None,
+    view: ContainedView | None = None,
+    tools: AnsweringTools | None = None,
+    patch: bool = False,
 ) -> tuple[int, str, int]:
     """Exit status and output of a program whose requests are answered so, and how many it made.
 
+    ``tools`` answers the calls of tools that it shows; with ``patch`` a Python program shows those of known
+    packages.
     After ``limit_s`` seconds it is ended with all that it started; the status is then :data:`TIMED_OUT`.
+    With a ``view`` it runs in that.
+
+    Raises:
+        BadInput: it cannot be run.
+        CannotDo: it cannot be contained.
     """
-    with listening(answering) as (address, endpoint):
-        environment = {**os.environ, **variables(address, os.environ)}
+    with listening(answering, tools) as (address, endpoint), hooked(os.environ, patch) as more:
+        # Some programs believe PWD, which is where we were started.
+        environment = {**os.environ, "PWD": str(folder), **variables(address, os.environ), **more}
+        # Of a run around us it would be another run's.
+        environment.pop(VARIABLE, None)
+        if tools is not None:
+            environment[VARIABLE] = f"{address}/tools"
         try:
-            status, output = _watched(command, folder, environment, quiet, limit_s)
+            before = () if view is None else view.prefix(urlsplit(address).port)
+            status, output = _watched([*before, *command], folder, environment, quiet, limit_s)
         except OSError as error:
             raise BadInput(f"{command[0]} cannot be run: {error}", where=str(folder)) from error
     if endpoint.broken is not None:
         raise endpoint.broken
+    if view is not None:
+        refused(status, output, folder)
     return status, output, endpoint.requests
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 from refork.agents.dialects import canonical
 from refork.agents.endpoint import HttpReply
+from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import TapeEvent, Wire
 from refork.types import Json
 
@@ -63,7 +64,9 @@ class Replayed:
 
     ``answered`` of ``recorded`` exchanges were asked for again, ``byte_equal`` of them with the very bytes of
     the recorded request. ``identical``: all of them, no other, and the program ended as it did.
-    ``changed``: files of the command that are others than when it was recorded.
+    ``changed``: files of the command that are others than when it was recorded. ``files``: where the folder
+    first differed from the recorded one, which makes it no identical replay. Of ``tools_recorded``
+    intercepted calls of tools the tape answered ``tools_given``; one within another is a part of it.
     """
 
     run: str
@@ -75,12 +78,16 @@ class Replayed:
     recorded_exit: int | None
     output_equal: bool | None
     changed: tuple[str, ...] = ()
+    files: FolderDivergence | None = None
+    tools_recorded: int = 0
+    tools_given: int = 0
 
     @property
     def identical(self) -> bool:
         """Whether the program did the same."""
         same_end = self.recorded_exit is None or self.exit == self.recorded_exit
-        return self.divergence is None and self.answered == self.recorded and same_end
+        same = self.divergence is None and self.files is None
+        return same and self.answered == self.recorded and same_end
 
     def to_json(self) -> Json:
         """Plain fields."""
@@ -89,9 +96,12 @@ class Replayed:
     @property
     def sentence(self) -> str:
         """What came of it, in words."""
+        if self.files is not None and self.divergence is None:
+            return f"the program's tools did something else: {self.files}"
         if self.divergence is not None:
             more = f"; {', '.join(self.changed)} changed since" if self.changed else ""
-            return f"the program went another way: {self.divergence}{more}"
+            before = "" if self.files is None else f"; {self.files}"
+            return f"the program went another way: {self.divergence}{more}{before}"
         if self.answered < self.recorded:
             return (
                 f"the program asked {self.answered} of the {self.recorded} recorded requests and no others, "
@@ -105,6 +115,7 @@ class Replayed:
         output = {None: "", True: ", with the same output", False: ", with another output"}[self.output_equal]
         return (
             f"identical: {self.answered} requests, {self.byte_equal} of them byte by byte, "
+            f"{f'{self.tools_given} tool calls from the tape, ' if self.tools_recorded else ''}"
             f"exit status {self.exit}{output}"
         )
 
@@ -114,11 +125,19 @@ class FromTape:
     """Answers from recorded exchanges. Equal requests get their answers in recorded order, whenever that is.
 
     After the first request that is not on the tape every other one is refused, too: what the program does
-    from there on is no replay.
+    from there on is no replay. ``observed`` is told of each exchange and its ``files`` before it is answered.
+    ``in_order``: a request that equals no recorded one gets the next answer to one of its kind. So another
+    version of the program, with another prompt, is given the same answers.
     """
 
-    def __init__(self, events: Sequence[TapeEvent]) -> None:
-        self._events = list(events)
+    def __init__(
+        self,
+        events: Sequence[TapeEvent],
+        observed: Callable[[int, str | None], None] | None = None,
+        *,
+        in_order: bool = False,
+    ) -> None:
+        self._events, self._observed, self._in_order = list(events), observed, in_order
         self._waiting: dict[str, deque[TapeEvent]] = defaultdict(deque)
         for event in events:
             self._waiting[event.wire.digest].append(event)
@@ -128,7 +147,7 @@ class FromTape:
 
     async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
         """Give the recorded answer, piece by piece, or refuse."""
-        waiting = self._waiting.get(wire.digest)
+        waiting = self._fitting(wire)
         if self.divergence is not None or not waiting:
             if self.divergence is None:
                 self.divergence = self._diverged(wire)
@@ -142,13 +161,22 @@ class FromTape:
             return
         event = waiting.popleft()
         self.answered.append(event)
+        if self._observed is not None:
+            await asyncio.to_thread(self._observed, event.number, event.files)
         self.byte_equal += event.wire.body == wire.body
         await give(event.wire, reply)
 
     def takes(self, wire: Wire, before: int) -> bool:
         """Whether a recorded exchange with a number below ``before`` is left for a request."""
-        waiting = self._waiting.get(wire.digest)
+        waiting = self._fitting(wire)
         return waiting is not None and len(waiting) > 0 and waiting[0].number < before
+
+    def _fitting(self, wire: Wire) -> deque[TapeEvent] | None:
+        waiting = self._waiting.get(wire.digest)
+        if waiting or not self._in_order:
+            return waiting
+        kin = [left for left in self._waiting.values() if left and left[0].wire.path == wire.path]
+        return min(kin, key=lambda left: left[0].number, default=None)
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -234,6 +262,8 @@ def _cause(before: Any, now: Any) -> str:
     lines = (sorted(before.splitlines()), sorted(now.splitlines()))
     if lines[0] == lines[1] and len(lines[0]) > 1:
         return "probably the order of a listing"
+    if len(lines[0]) > 1 and (Counter(lines[0]) < Counter(lines[1]) or Counter(lines[1]) < Counter(lines[0])):
+        return "lines came or went: perhaps what an earlier run left in the folder, or a listing of it"
     if sorted(re.findall(r"\w+", before)) == sorted(re.findall(r"\w+", now)):
         return "probably the order of a set or a dictionary"
     numbers = re.compile(r"-?\d+(?:\.\d+)?")

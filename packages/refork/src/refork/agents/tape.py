@@ -18,7 +18,7 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -92,12 +92,16 @@ class Wire:
 @final
 @dataclass(frozen=True, slots=True)
 class TapeEvent:
-    """The ``number``-th exchange of a run (from 0), the node of its answer, and its ``conversation``."""
+    """The ``number``-th exchange of a run (from 0), the node of its answer, and its ``conversation``.
+
+    ``files``: the blob of what the run had changed in its folder by then; None: that was not looked at.
+    """
 
     number: int
     node: str
     conversation: int
     wire: Wire
+    files: str | None = None
 
 
 @final
@@ -106,7 +110,8 @@ class ProgramRun:
     """One execution of a program, as recorded. ``exit``, ``output`` and ``seconds`` None: it never ended.
 
     ``environment`` are names of variables, never values. ``sources`` are digests of the files that the
-    command names.
+    command names. ``files``: the blob of how the folder was at the start, where that was kept. ``patched``:
+    known packages were made to show the calls of their tools.
     """
 
     id: str
@@ -119,13 +124,16 @@ class ProgramRun:
     exit: int | None = None
     output: str | None = None
     seconds: float | None = None
+    files: str | None = None
+    patched: bool = False
 
 
 class Tape:
     """Writes the exchanges of one run to a tree; safe in threads.
 
     ``draw`` is of a run that goes on from a recorded one: the node below which it stands, and its key there.
-    ``lock``: of all that write this tree.
+    ``lock``: of all that write this tree. ``start``: the blob of how the folder is, and ``changes`` what the
+    program changed in it since.
 
     Raises:
         TreeError: the tree cannot be written.
@@ -139,12 +147,18 @@ class Tape:
         *,
         draw: tuple[str, str] | None = None,
         lock: threading.Lock | None = None,
+        start: str | None = None,
+        changes: Callable[[], Json] | None = None,
+        patched: bool = False,
     ) -> None:
         self._tree, self._lock = tree, lock or threading.Lock()
-        self._began = time.time()
+        self._began, self._changes = time.time(), changes
         self._conversations: list[_Conversation] = []
         self._bodies: dict[int, bytes] = {}
+        #: All that was said up to an answer, by its id: requests may name it in place of saying it again.
+        self._said: dict[str, tuple[Message, ...]] = {}
         self.events, self.tokens, self._draw = 0, 0, draw is not None
+        self._tools, self._asking = 0, dict[str, str]()
         run = ProgramRun(
             secrets.token_hex(8),
             "",
@@ -153,10 +167,14 @@ class Tape:
             tuple(sorted(os.environ)),
             sources_of(command, folder),
             self._began,
+            files=start,
+            patched=patched,
         )
         facts = {
             "version": VERSION, "id": run.id, "command": list(run.command), "folder": run.folder,
             "environment": list(run.environment), "sources": dict(run.sources), "began": run.began,
+            **({} if start is None else {"files": start}),
+            "patched": run.patched,
         }  # fmt: skip
         begun = NewNode(kind="task", key=f"run/{run.id}", text=" ".join(run.command), extra={"run": facts})
         if draw is not None:
@@ -169,9 +187,11 @@ class Tape:
 
     def add(self, wire: Wire, *, sampled: bool = True) -> TapeEvent:
         """Put an exchange on the tape, durably. ``sampled``: a model answered it now."""
+        # The program waits for this answer, so that its folder stands still.
+        changed = None if self._changes is None else zlib.compress(json.dumps(self._changes()).encode())
         with self._lock:
             number, self.events = self.events, self.events + 1
-            request = read_request(wire.path, wire.json)
+            request = self._whole(read_request(wire.path, wire.json))
             reply = (
                 read_answer(request.dialect, wire.kind, wire.answer)
                 if 200 <= wire.status < 300
@@ -183,7 +203,9 @@ class Tape:
                 _packed(wire, base, self._bodies.get(-1 if base is None else base, b""))
             )
             above = node_id(prompt.parent, prompt.keep, prompt.kind, str(prompt.key))
-            facts = {"event": number, "conversation": talk.number, "wire": blob}
+            facts: Json = {"event": number, "conversation": talk.number, "wire": blob}
+            if changed is not None:
+                facts["files"] = self._tree.put_blob(changed)
             answer = self._answer(wire, request, reply, above, facts)
             stored = self._tree.append([prompt, answer])
             self.last = stored[-1].id
@@ -194,13 +216,29 @@ class Tape:
             if request.messages is not None and reply.message is not None:
                 talk.history = (*_digests(request.messages), *_digests([reply.message]))
                 talk.leaf = stored[-1].id
-            return TapeEvent(number, stored[-1].id, talk.number, wire)
+            for call in (reply.message or {}).get("tool_calls") or []:
+                self._asking[call["function"]["name"]] = stored[-1].id
+            self._says(request, reply)
+            return TapeEvent(number, stored[-1].id, talk.number, wire, facts.get("files"))
+
+    def add_tool(self, name: str, made: NewNode, data: bytes) -> None:
+        """Put a call of a tool on the tape, durably: below the last answer that asked for it, if any did."""
+        with self._lock:
+            number, self._tools = self._tools, self._tools + 1
+            facts = {"run": self.run.id, "number": number, "after": self.events}
+            node = replace(
+                made,
+                parent=self._asking.get(name, self.run.node),
+                key=f"run/{self.run.id}/tool/{number}",
+                extra={"tool": made.extra["tool"] | facts | {"data": self._tree.put_blob(data)}},
+            )
+            self._tree.append([node])
 
     def goes_on(self, events: Sequence[TapeEvent]) -> None:
         """What was said before this run began to be recorded, so that its requests add only what is new."""
         known: dict[int, _Conversation] = {}
         for event in events:
-            request = read_request(event.wire.path, event.wire.json)
+            request = self._whole(read_request(event.wire.path, event.wire.json))
             if request.messages is None or not 200 <= event.wire.status < 300:
                 continue
             reply = read_answer(request.dialect, event.wire.kind, event.wire.answer)
@@ -214,12 +252,15 @@ class Tape:
             # Asked once more, it stands at the beginning of this run.
             one.begun = _Begun(request.messages, "observation", self.run.node, whole)
             one.history = (*whole, *_digests([reply.message])) if reply.message is not None else ()
+            self._says(request, reply)
         self._conversations = list(known.values())
 
-    def end(self, exit_code: int, output: str) -> ProgramRun:
-        """Say how the program ended."""
+    def end(self, exit_code: int, output: str, *, differs: Json | None = None) -> ProgramRun:
+        """Say how the program ended; ``differs``: where its folder first differed from the recorded one."""
         seconds, text = time.time() - self._began, as_kept(output)
         facts = {"version": VERSION, "id": self.run.id, "exit": exit_code, "seconds": seconds}
+        if differs is not None:
+            facts["differs"] = differs
         # Of a draw below its last answer: what it ends with is the end of that path.
         under = self.last if self._draw else self.run.node
         ended = NewNode(
@@ -230,6 +271,17 @@ class Tape:
             (node,) = self._tree.append([ended])
         self.last = node.id
         return replace(self.run, exit=exit_code, output=text, seconds=seconds)
+
+    def _whole(self, request: ModelRequest) -> ModelRequest:
+        """A request with what the server holds of its conversation, as far as we have heard it."""
+        if not request.after or request.messages is None:
+            return request
+        before = self._said.get(request.after)
+        return replace(request, messages=None if before is None else (*before, *request.messages))
+
+    def _says(self, request: ModelRequest, reply: ModelAnswer) -> None:
+        if reply.id and request.messages is not None and reply.message is not None:
+            self._said[reply.id] = (*request.messages, reply.message)
 
     def _position(self, request: ModelRequest, number: int) -> tuple[_Conversation, NewNode]:
         """The conversation that a request belongs to, and the node of what it adds."""
@@ -412,10 +464,24 @@ def _command_as_kept(command: Sequence[str]) -> tuple[str, ...]:
 
 def _without_variables(text: str) -> str:
     """A text without what secret variables of the environment hold: errors quote them, and programs print."""
-    for name, value in os.environ.items():
-        if _SECRET.search(name) and len(value) >= _SHORTEST and value in text:
-            text = text.replace(value, f"[redacted:{name}]")
+    for name, value in secrets_of():
+        text = text.replace(value, f"[redacted:{name}]")
     return text
+
+
+def secrets_of() -> list[tuple[str, str]]:
+    """Names and values of the environment's variables that are named like keys."""
+    named = ((name, value) for name, value in os.environ.items() if _SECRET.search(name))
+    return [(name, value) for name, value in named if len(value) >= _SHORTEST]
+
+
+def without_variables(value: Any) -> Any:
+    """JSON without what secret variables of the environment hold."""
+    if isinstance(value, str):
+        return _without_variables(value)
+    if isinstance(value, dict):
+        return {without_variables(key): without_variables(one) for key, one in value.items()}
+    return [without_variables(one) for one in value] if isinstance(value, list) else value
 
 
 # -- the bytes ------------------------------------------------------------------------------------
@@ -531,7 +597,7 @@ def events_of(tree: Tree, run: ProgramRun) -> list[TapeEvent]:
         where = f"run {run.id}, exchange {facts['event']}"
         wire = _unpacked(tree.blob(facts["wire"]), bodies, where)
         bodies[facts["event"]] = wire.body
-        found.append(TapeEvent(facts["event"], node.id, facts["conversation"], wire))
+        found.append(TapeEvent(facts["event"], node.id, facts["conversation"], wire, facts.get("files")))
     return found
 
 
@@ -572,6 +638,8 @@ def _run(tree: Tree, root: Node) -> ProgramRun:
         None if end is None else end.extra["run"]["exit"],
         None if end is None else end.text,
         None if end is None else end.extra["run"]["seconds"],
+        facts.get("files"),
+        facts.get("patched", False),
     )  # fmt: skip
 
 

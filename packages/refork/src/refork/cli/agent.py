@@ -5,14 +5,21 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refork.cli.common import AsJson, existing, print_json
 from refork.errors import BadInput
 from refork.visible import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from refork.agents import ContainedRun
+    from refork.types import Json
 
 app = typer.Typer(
     help="Record a program that asks models, without a change to it, and run it again from its tape.",
@@ -34,18 +41,54 @@ RerunTools = Annotated[
         "--rerun-tools", help="The program's own tools may run once more: files, commands, other servers."
     ),
 ]
+Contained = Annotated[
+    bool,
+    typer.Option(
+        "--contained",
+        help="Its tools change copies of its folder, the home folder and temporary files, and find no "
+        "network; with --rerun-tools they do.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Keep what the program prints, and do not show it.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Beginning of a run's id; default: the last run.")]
+Succeeds = Annotated[
+    str | None,
+    typer.Option("--succeeds", help="Regular expression that the output has; default: exit status 0."),
+]
+Fails = Annotated[
+    str | None, typer.Option("--fails", help="Regular expression that the output must not have.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Programs that run at the same time.")]
+Limit = Annotated[float, typer.Option("--limit", help="Seconds until a run is ended.")]
 Tape = Annotated[Path, typer.Argument(metavar="TAPE", help="The tree file that holds the run.")]
 
 
-def _allowed(rerun_tools: bool) -> None:
-    """Refuse to run a program again where nobody said that its own tools may."""
-    if not rerun_tools:
+def _allowed(rerun_tools: bool, contained: bool, covered: bool = False) -> None:
+    """Refuse to run a program again whose tools are not on the tape, where nobody said that they may."""
+    if not (rerun_tools or contained or covered):
         raise BadInput(
             "the program would run its own tools once more, and their effects with them",
-            hint="--rerun-tools where that does no harm; else in a container, or in a copy of its folder",
+            hint="--contained, and they change copies of files; --rerun-tools where they do no harm; "
+            "or record with the tools on the tape (--patch, mcp-wrap)",
         )
+
+
+def _say_where(inside: ContainedRun) -> None:
+    """Say which folder a contained program sees."""
+    start, restored = inside.start, inside.restored
+    told = "as it is now (record with --snapshots, and it is as it was when the run began)"
+    if start is not None:
+        told = f"as it was when the run began ({restored or 'no'} paths are others now)"
+        if start.left:
+            told += f"; as they are now: {visible(_some(start.left))}"
+    typer.echo(f"contained; the folder {told}", err=True)
+    if inside.folder.read_only:
+        typer.echo(f"read-only here: {visible(_some(inside.folder.read_only))}", err=True)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
 
 
 def _announce(command: Sequence[str], folder: str) -> None:
@@ -66,15 +109,30 @@ def record(
         ),
     ] = None,
     folder: Folder = None,
+    snapshots: Annotated[
+        bool,
+        typer.Option("--snapshots", help="Keep the folder as it is now, and which files change when."),
+    ] = False,
+    patch: Annotated[
+        bool,
+        typer.Option(
+            "--patch", help="Let tools of known packages be on the tape, too, where the program is Python."
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a program and put on a tape all that it asks of models. Its exit status is ours.
 
     It finds our address in the variables in which the packages of OpenAI, Anthropic, Gemini, Azure and Ollama
-    look for one. Keys go to the provider and never to the tape.
+    look for one. Keys go to the provider and never to the tape. With --patch the calls of its tools are
+    on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them.
 
     Example: `refork agent record -- python my_agent.py --task 3`
+
+    Example: `refork agent record --snapshots -- python my_coding_agent.py`
+
+    Example: `refork agent record --patch -- python my_graph.py`
 
     Example: `refork agent record --out runs/tape.db --to http://127.0.0.1:8000/v1 -- node agent.js`
     """
@@ -82,14 +140,43 @@ def record(
     from refork.tree import Tree
 
     with Tree.open(out) as tree:
-        run = agents.record(tree, command or [], folder=folder, to=to, quiet=quiet or as_json)
+        run = agents.record(
+            tree,
+            command or [],
+            folder=folder,
+            to=to,
+            quiet=quiet or as_json,
+            snapshots=snapshots,
+            patch=patch,
+        )
         counted = agents.counts(tree, run)
+        start = None if run.files is None else agents.start_of(tree, run.files)
+        called = agents.of_tools(agents.tool_events(tree, run))
+    kept = {} if start is None else {"files": start.files, "bytes": start.size, "left": list(start.left)}
+    told = {"run": run.id, "tape": str(out), "exit": run.exit, **counted, **kept}
     if as_json:
-        print_json({"run": run.id, "tape": str(out), "exit": run.exit, **counted})
+        print_json(
+            told
+            | {
+                "tool_calls": len(called),
+                "unkept": sorted({one.name for one in called if not one.replayable}),
+            }
+        )
     else:
+        if start is not None:
+            left = f"; not kept: {visible(_some(start.left))}" if start.left else ""
+            typer.echo(f"kept of the folder: {start.files:,} files, {start.size:,} bytes{left}", err=True)
+        if patch and not called:
+            typer.echo(
+                "no call of a tool was seen: none of the packages that --patch knows made one", err=True
+            )
+        for name in sorted({one.name for one in called if not one.replayable}):
+            told_why = next(one.result["unkept"] for one in called if one.name == name and not one.replayable)
+            typer.echo(f"this run cannot be replayed: {visible(name)}: {visible(told_why)}", err=True)
+        tools = f", {len(called)} tool calls" if called else ""
         typer.echo(
             f"run {run.id} on {out}: {counted['exchanges']} exchanges in {counted['conversations']} "
-            f"conversations, exit status {run.exit}",
+            f"conversations{tools}, exit status {run.exit}",
             err=True,
         )
     if run.exit:
@@ -100,6 +187,7 @@ def record(
 def replay(
     tape: Tape,
     command: Command = None,
+    contained: Contained = False,
     rerun_tools: RerunTools = False,
     run: RunName = None,
     folder: Folder = None,
@@ -110,20 +198,26 @@ def replay(
 
     No model is asked. The first request that is not on the tape is named: which recorded one it is like,
     where in it the two differ, and the likely cause. Only what goes to models comes from the tape. What else
-    the program does, it does once more, so that has to be allowed.
+    the program does, it does once more: to copies of its files with --contained, else it has to be allowed.
 
-    Example: `refork agent replay tape.db --rerun-tools`
+    Example: `refork agent replay tape.db --contained`
 
     Example: `refork agent replay tape.db --rerun-tools -- python my_agent_v2.py --task 3`
     """
     from refork import agents
     from refork.tree import Tree
 
-    _allowed(rerun_tools)
-    with Tree.open(existing(tape), "r") as tree:
+    with Tree.open(existing(tape), "r") as tree, ExitStack() as stack:
         found = agents.find_run(tree, run)
+        _allowed(rerun_tools, contained, agents.covered(tree, found))
         _announce(command or found.command, str(folder or found.folder))
-        told = agents.replay(tree, found, command=command, folder=folder, quiet=quiet or as_json)
+        inside = None
+        if contained:
+            inside = stack.enter_context(agents.ContainedRun(tree, found, folder=folder, network=rerun_tools))
+            _say_where(inside)
+        told = agents.replay(
+            tree, found, command=command, folder=folder, quiet=quiet or as_json, contained=inside
+        )
     if as_json:
         print_json(told.to_json())
     else:
@@ -142,20 +236,24 @@ def fork(
         str,
         typer.Option(
             "--change",
-            help="answer:TEXT, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME or forbid:TOOL.",
+            help="answer:TEXT, part:OLD=>NEW, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME, forbid:TOOL.",
         ),
     ],
     draws: Annotated[int, typer.Option("--draws", help="Runs of the program per arm.")] = 16,
-    succeeds: Annotated[
-        str | None,
-        typer.Option("--succeeds", help="Regular expression that the output has; default: exit status 0."),
-    ] = None,
-    fails: Annotated[
-        str | None, typer.Option("--fails", help="Regular expression that the output must not have.")
-    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Draws of another seed are draws of their own.")] = 0,
+    succeeds: Succeeds = None,
+    fails: Fails = None,
     to: ToServer = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Programs that run at the same time.")] = 1,
-    limit: Annotated[float, typer.Option("--limit", help="Seconds until a run is ended.")] = 600.0,
+    jobs: Jobs = 1,
+    limit: Limit = 600.0,
+    tools: Annotated[
+        str,
+        typer.Option(
+            "--tools",
+            help="Recorded tools behind the point: tape (equal calls from it, others refused) or live.",
+        ),
+    ] = "tape",
+    contained: Contained = False,
     rerun_tools: RerunTools = False,
     run: RunName = None,
     as_json: AsJson = False,
@@ -163,10 +261,10 @@ def fork(
     """Run a recorded program on from one exchange, with one change and without, and compare how it ends.
 
     Before the point every answer is the tape's. The change is made there and, where it is one of what is
-    asked, in every request behind it. With answer and again the control keeps the recorded answer, else it
-    asks anew. What was drawn is on the tape, and is not drawn again.
+    asked, in every request behind it. With answer, part and again the control keeps the recorded answer,
+    else it asks anew. What was drawn is on the tape, and is not drawn again.
 
-    Example: `refork agent fork tape.db --step 4 --change again --draws 16 --fails 'could not' --rerun-tools`
+    Example: `refork agent fork tape.db --step 4 --change again --draws 16 --fails 'could not' --contained`
     """
     from refork import agents
     from refork.cli.cards import effect_card
@@ -175,9 +273,11 @@ def fork(
     from refork.forking import compare
     from refork.tree import Tree
 
-    _allowed(rerun_tools)
+    if tools not in ("tape", "live"):
+        raise BadInput(f"{tools!r} is no rule for tools", where="--tools", hint="tape or live")
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
+        _allowed(rerun_tools, contained, agents.covered(tree, found))
         cost = agents.cost_of(tree, found, step, draws)
         _announce(found.command, found.folder)
         tokens = "" if cost.tokens is None else f", about {cost.tokens:,} tokens"
@@ -189,8 +289,16 @@ def fork(
                 step,
                 agents.ProgramChange.parse(change),
                 draws,
+                seed=seed,
                 outcome=agents.Outcome(succeeds, fails),
-                settings=agents.ProgramForkSettings(to, limit_s=limit, jobs=jobs),
+                settings=agents.ProgramForkSettings(
+                    to,
+                    limit_s=limit,
+                    jobs=jobs,
+                    contained=contained,
+                    network=rerun_tools,
+                    tools=tools,  # type: ignore[arg-type]
+                ),
                 progress=live,
             )
         left = [draw.error for arm in (base, other) for draw in arm.draws if draw.error]
@@ -198,11 +306,97 @@ def fork(
             typer.echo(
                 f"{len(left)} of {2 * draws} draws are no draws of their arm: {visible(left[0])}", err=True
             )
+        if others := agents.other_files(tree, base, other):
+            typer.echo(
+                f"{len(others)} of {2 * draws} draws had other files by the point: {visible(others[0])}",
+                err=True,
+            )
         told = compare(base, other).to_json()
+        used = agents.tools_of(tree, (base, other))
+    if used and not as_json:
+        ways = ", ".join(f"{count} {mode}" for mode, count in used.items())
+        typer.echo(f"tool calls behind the point: {ways}", err=True)
     if as_json:
-        print_json(told)
+        print_json(told | {"tools": {"rule": tools, "calls": used}})
     else:
         open_console().print(effect_card(told))
+
+
+@app.command()
+def why(
+    tape: Tape,
+    succeeds: Succeeds = None,
+    fails: Fails = None,
+    draws: Annotated[int, typer.Option("--draws", help="Most runs of the program per arm.")] = 32,
+    smallest: Annotated[
+        float, typer.Option("--smallest", help="The smallest loss of success that is looked for.")
+    ] = 0.2,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Requests to models after which it ends.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the case file; default: case-RUN.")
+    ] = None,
+    to: ToServer = None,
+    jobs: Jobs = 1,
+    limit: Limit = 600.0,
+    contained: Contained = False,
+    rerun_tools: RerunTools = False,
+    run: RunName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the answer that lost a run, and write a case file; exit status 1 where none is shown to have.
+
+    The program runs on from several exchanges until it is clear where its chance of success falls. What is
+    found is tested on draws of its own, with the recorded answer as the control. What was drawn is on the
+    tape: a search that was stopped goes on from there.
+
+    Example: `refork agent why tape.db --fails 'could not' --budget 500 --contained`
+    """
+    from refork import agents
+    from refork.cli.cards import effect_card
+    from refork.cli.live import LiveProgress
+    from refork.cli.screen import open_console
+    from refork.tree import Tree
+
+    settings = agents.ProgramForkSettings(
+        to,
+        limit_s=limit,
+        jobs=jobs,
+        contained=contained,
+        network=rerun_tools,
+        # Where tools may run they do: a program whose calls are refused succeeds less often for that.
+        tools="live" if rerun_tools or contained else "tape",
+    )
+    search = agents.WhySettings(draws=draws, smallest=smallest, budget=budget)
+    with Tree.open(existing(tape)) as tree:
+        found = agents.find_run(tree, run)
+        _allowed(rerun_tools, contained, agents.covered(tree, found))
+        _announce(found.command, found.folder)
+        with LiveProgress() as live:
+            told = agents.why(
+                tree,
+                found,
+                outcome=agents.Outcome(succeeds, fails),
+                settings=settings,
+                search=search,
+                progress=live,
+            )
+        rows = agents.exchanges(tree, found)
+    folder = out or Path(f"case-{found.id}")
+    files = agents.write_case(folder, str(tape), found, told, settings, rows)
+    if as_json:
+        print_json(told.to_json() | {"files": [str(file) for file in files]})
+    else:
+        console = open_console()
+        for lost in told.confirmed:
+            console.print(effect_card(lost.effect.to_json()))
+        console.print(visible(f"{told.sentence}."), markup=False, highlight=False)
+        typer.echo(
+            f"{told.calls:,} requests in {told.runs:,} runs; case file: {folder / 'case.md'}", err=True
+        )
+    if not told.confirmed:
+        raise typer.Exit(1)
 
 
 @app.command("list")
@@ -262,8 +456,18 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
     with Tree.open(existing(tape), "r") as tree:
         found = agents.find_run(tree, run)
         rows = agents.exchanges(tree, found)
+        called = agents.of_tools(agents.tool_events(tree, found))
+        calls = [
+            {
+                "after": one.after, "name": one.name, "by": one.by, "mode": one.mode,
+                "replayable": one.replayable,
+                "text": tree.node(one.node).text, "node": one.node,
+            }
+            for one in called
+        ]  # fmt: skip
     if as_json:
-        print_json({"run": found.id, "command": list(found.command), "exit": found.exit, "exchanges": rows})
+        told = {"run": found.id, "command": list(found.command), "exit": found.exit}
+        print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False)
     for name in ("step", "conversation", "model"):
@@ -271,7 +475,35 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
     for name in ("asked", "said"):
         table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
     for row in rows:
+        for call in calls[:]:
+            if call["after"] <= row["step"]:
+                _tool_row(table, calls.pop(0))
         said = row["error"] or " ".join([row["said"], *(f"{name}(...)" for name in row["calls"])]).strip()
         texts = (Text(visible(" ".join(text.split()))) for text in (row["asked"], said))
         table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
+    for call in calls:
+        _tool_row(table, call)
     open_console().print(table)
+
+
+def _tool_row(table: Table, call: Json) -> None:
+    """A call of a tool between the exchanges; it is no step."""
+    from rich.text import Text
+
+    asked, _, came = str(call["text"]).partition(" -> ")
+    texts = (Text(visible(" ".join(text.split()))) for text in (asked, came))
+    table.add_row("", "", Text("tool"), *texts)
+
+
+@app.command("mcp-wrap")
+def mcp_wrap_command(command: Command = None) -> None:
+    """Put an MCP server's calls on the tape: write this before its command in the program's configuration.
+
+    Under record all passes through, byte for byte. Under replay, and under fork before the point, the tape
+    answers and the server is not started. Without a run around it the server runs as if we were not there.
+
+    Example: `refork agent mcp-wrap -- npx some-mcp-server`
+    """
+    from refork.agents.mcp_wrap import wrap
+
+    raise typer.Exit(wrap(command or []))

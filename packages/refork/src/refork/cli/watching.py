@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Verbs that leave a record of their run, by command; "" for those without one.
 LONG: Final = {
     "": ("fork", "sweep", "why", "grow", "demo"),
-    "agent": ("fork",),
+    "agent": ("fork", "why"),
     "cliff": ("scan", "verify", "pairs", "train"),
     "crosscoder": ("cache", "train", "steer"),
     "evolve": ("run", "resume"),

@@ -91,7 +91,7 @@ class Effect:
     @property
     def sentence(self) -> str:
         """The effect in words."""
-        span = f"{100 * self.level:g} % interval {self.low:+.3f} to {self.high:+.3f}"
+        span = f"{100 * self.level:.4g} % interval {self.low:+.3f} to {self.high:+.3f}"
         if self.points > 1:
             span += f", {self.points} points of {self.tasks} tasks"
         caution = f"; {self.caution}" if self.caution else ""

@@ -88,7 +88,7 @@ def p_value(value: float | None, bare: bool = False) -> str:
 
 def level(value: float) -> str:
     """``0.95`` as "95 %"."""
-    return f"{100 * value:g}{NBSP}%"
+    return f"{100 * value:.4g}{NBSP}%"
 
 
 def count(value: int | None) -> str:

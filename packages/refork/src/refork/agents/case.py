@@ -1,0 +1,328 @@
+"""The case file of a diagnosis: a page, the same as JSON, and a test that fails until the agent is mended."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from refork import stats
+from refork.agents.diagnosis import CONFIRM, Diagnosis, LostStep, Rescue, RunValue
+from refork.agents.fork import Outcome, ProgramForkSettings
+from refork.agents.tape import ProgramRun
+from refork.report.words import p_value
+from refork.types import Json
+from refork.visible import visible
+
+#: Characters of a bar, and of a text on the page.
+_BAR: Final = 20
+_SHOWN: Final = 2_000
+#: A test of a mended agent: the chance that an agent which is none passes, the rate that a mended one has,
+#: the chance with which it passes, and the most runs that a test may take.
+_PASSES: Final = 0.05
+_MENDED: Final = 0.97
+_POWER: Final = 0.8
+_MOST: Final = 60
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RegressionPlan:
+    """How a mended agent is told from this one: at least ``needed`` of ``runs`` runs succeed.
+
+    An agent that succeeds with chance ``before`` passes with chance ``_PASSES`` at the most.
+    """
+
+    runs: int
+    needed: int
+    before: float
+
+
+def plan_of(value: RunValue) -> RegressionPlan | None:
+    """The shortest test that tells an agent which nearly always succeeds from one with this value.
+
+    None: the agent succeeds so often already that no short test could.
+    """
+    from scipy.stats import binom
+
+    before = stats.clopper_pearson(value.successes, value.draws, 0.9).high
+    for runs in range(2, _MOST + 1):
+        needed = int(binom.isf(_PASSES, runs, before)) + 1
+        if needed <= runs and binom.sf(needed - 1, runs, _MENDED) >= _POWER:
+            return RegressionPlan(runs, needed, before)
+    return None
+
+
+def reproduced_by(
+    tape: str, run: ProgramRun, lost: LostStep, outcome: Outcome, settings: ProgramForkSettings
+) -> str:
+    """The command that shows the effect again, from the draws on the tape; nobody is asked."""
+    parts = ["refork", "agent", "fork", tape, "--run", run.id, "--step", str(lost.step), "--change", "again"]
+    parts += ["--draws", str(lost.effect.draws + lost.effect.ungraded), "--seed", str(CONFIRM)]
+    for option, value in (
+        ("--succeeds", outcome.succeeds),
+        ("--fails", outcome.fails),
+        ("--to", settings.to),
+    ):
+        parts += [option, value] if value is not None else []
+    parts += ["--limit", f"{settings.limit_s:g}"] if settings.limit_s != ProgramForkSettings().limit_s else []
+    parts += ["--tools", settings.tools] if settings.tools != ProgramForkSettings().tools else []
+    parts += ["--contained"] if settings.contained else []
+    return shlex.join([*parts, *(["--rerun-tools"] if settings.network or not settings.contained else [])])
+
+
+def write_case(
+    folder: Path,
+    tape: str,
+    run: ProgramRun,
+    diagnosis: Diagnosis,
+    settings: ProgramForkSettings,
+    asked: Sequence[Json],
+) -> list[Path]:
+    """Write ``case.md``, ``case.json`` and, where one can be made, ``test_case.py`` into a folder.
+
+    ``asked``: the exchanges of the run, as :func:`refork.agents.exchanges` gives them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = [reproduced_by(tape, run, one, diagnosis.outcome, settings) for one in diagnosis.findings]
+    plan, survives = plan_of(diagnosis.start), None
+    if diagnosis.confirmed:
+        survives = plan_of(
+            next(one for one in diagnosis.values if one.step == diagnosis.confirmed[0].step + 1)
+        )
+    told = diagnosis.to_json() | {
+        "command": list(run.command),
+        "folder": run.folder,
+        "tape": tape,
+        "reproduce": commands,
+        "test": {
+            name: None if one is None else asdict(one)
+            for name, one in (("survives the answer", survives), ("from the start", plan))
+        },
+    }
+    written = [folder / "case.md", folder / "case.json"]
+    written[0].write_text(page(tape, run, diagnosis, commands, plan, survives, asked))
+    written[1].write_text(json.dumps(told, indent=2) + "\n")
+    test = folder / "test_case.py"
+    test.unlink(missing_ok=True)  # of an earlier diagnosis
+    if plan is not None or survives is not None:
+        test.write_text(regression_test(tape, run, diagnosis, plan, survives, settings))
+        written.append(test)
+    return written
+
+
+def page(
+    tape: str,
+    run: ProgramRun,
+    diagnosis: Diagnosis,
+    commands: Sequence[str],
+    plan: RegressionPlan | None,
+    survives: RegressionPlan | None,
+    asked: Sequence[Json],
+) -> str:
+    """The page, in Markdown."""
+    level = 1 - diagnosis.settings.error
+    lines = [
+        f"# Run {run.id}: {_TITLES[diagnosis.verdict]}",
+        "",
+        f"{diagnosis.sentence[0].upper()}{diagnosis.sentence[1:]}.",
+        "",
+        f"Program: {_code(shlex.join(run.command))}, recorded with {diagnosis.steps} exchanges on "
+        f"{_code(tape)}; it ended with exit status {run.exit}. A run succeeds where "
+        f"{_wanted(diagnosis.outcome)}.",
+        "",
+    ]
+    for lost, command in zip(diagnosis.findings, commands, strict=True):
+        effect = lost.effect
+        heading = "lost the run" if lost.confirmed else "looked at, and not confirmed"
+        row = asked[lost.step]
+        said = row["said"] or ", ".join(f"{name}(...)" for name in row["calls"]) or "nothing"
+        lines += [
+            f"## Step {lost.step}: {heading}", "",
+            "What was new in the request:", "", *quoted(row["asked"]), "",
+            "What the model answered:", "", *quoted(said), "",
+            "| arm | succeeds | of draws | interval |", "|---|---|---|---|",
+            f"| control: the recorded answer kept | {effect.base.rate:.0%} | {effect.draws} "
+            f"| {effect.base.low:.0%} to {effect.base.high:.0%} |",
+            f"| the answer drawn anew | {effect.other.rate:.0%} | {effect.draws} "
+            f"| {effect.other.low:.0%} to {effect.other.high:.0%} |",
+            f"| difference | {effect.difference:+.0%} | | {effect.low:+.0%} to {effect.high:+.0%} |", "",
+            f"Drawn for this test alone, arms without shared noise. Intervals at {effect.level:.1%}, and "
+            f"exact one-sided {p_value(lost.p)} where {1 - effect.level:.4f} is the most: so all looks of "
+            f"all tests that a search may make hold together at {level:.0%}.",
+            "", "Shown again from the tape, without asking a model:", "",
+            "```console", f"$ {command}", "```", "",
+        ]  # fmt: skip
+    if diagnosis.rescue is not None:
+        lines += _rescue(diagnosis.confirmed[0].step, diagnosis.rescue)
+    lines += [
+        "## The chance of success along the run", "",
+        "| before step | | succeeds | of draws | at most, at least |", "|---|---|---|---|---|",
+        *(_value_row(one, diagnosis.steps) for one in diagnosis.values), "",
+        "Before a step every answer is the recorded one, from there on it is drawn anew. The bounds hold for "
+        f"all rows together at {level:.0%}, whenever the search stopped.", "",
+        "## What was ruled out", "",
+    ]  # fmt: skip
+    if diagnosis.bounds:
+        lines += ["| steps | their answers together lose at most |", "|---|---|"]
+        lines += [
+            f"| {first} to {last} | {most:.0%} |" if first < last else f"| {first} | {most:.0%} |"
+            for first, last, most in diagnosis.bounds
+        ]
+        lines += ["", "A loss that a later gain of the same steps makes good is not seen here."]
+    else:
+        lines += ["Nothing: every step was tested."]
+    lines += [
+        "", "## Cost", "",
+        f"{diagnosis.calls:,} requests to providers in {diagnosis.runs:,} runs of the program"
+        + (" (what an earlier search had drawn was not drawn again)." if not diagnosis.runs else "."),
+        "", "## Until it is mended", "",
+    ]  # fmt: skip
+    if plan is None and survives is None:
+        lines.append(
+            f"The program succeeds so often already that no test of up to {_MOST} runs would tell a better "
+            "one."
+        )
+    else:
+        lines.append(
+            "`test_case.py` fails until the program is mended (pytest). It passes where one of these holds:"
+        )
+        lines.append("")
+        if survives is not None:
+            lines.append(
+                f"- given the recorded answers up to step {diagnosis.confirmed[0].step} and that one, too, "
+                f"{survives.needed} of {survives.runs} runs succeed (now {survives.before:.0%} at most);"
+            )
+        if plan is not None:
+            lines.append(
+                f"- with every answer drawn anew, {plan.needed} of {plan.runs} runs succeed "
+                f"(now {plan.before:.0%} at most)."
+            )
+        lines += [
+            "",
+            f"Each happens to the program as it is in at most {_PASSES:.0%} of tries, and to one that "
+            f"succeeds in {_MENDED:.0%} of its runs in {_POWER:.0%} or more. A prompt may be changed: before "
+            "the step a request that is not the recorded one gets the next recorded answer.",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _rescue(step: int, rescue: Rescue) -> list[str]:
+    effect = rescue.effect
+    heading = "What rescues it" if rescue.confirmed else "What was tried, and is not shown to rescue it"
+    return [
+        f"## {heading}", "",
+        f"Left out of the answer at step {step}, all else kept:", "", *quoted(rescue.part), "",
+        f"Then {effect.other.rate:.0%} of {effect.draws} runs succeed, with the whole answer "
+        f"{effect.base.rate:.0%}: {effect.difference:+.0%} ({effect.low:+.0%} to {effect.high:+.0%} at "
+        f"{effect.level:.0%}, exact one-sided {p_value(rescue.p)}). The part was chosen on other draws.", "",
+    ]  # fmt: skip
+
+
+#: Settings that a test of a case has, too.
+_HELD: Final = ("to", "folder", "limit_s", "contained", "network", "tools")
+_TITLES: Final = {
+    "answer": "where it was lost",
+    "chance": "it fails by chance",
+    "always": "it never succeeds",
+    "none": "no answer lost it",
+    "budget": "not found within the budget",
+}
+
+
+def _wanted(outcome: Outcome) -> str:
+    parts = [
+        *([f"its output has {_code(outcome.succeeds)}"] if outcome.succeeds is not None else []),
+        *([f"its output has no {_code(outcome.fails)}"] if outcome.fails is not None else []),
+    ]
+    return " and ".join(parts) or "its exit status is 0"
+
+
+def _value_row(one: RunValue, steps: int) -> str:
+    filled = round(one.mean * _BAR)
+    bar = "█" * filled + "░" * (_BAR - filled)
+    where = str(one.step) if one.step < steps else "end"
+    return f"| {where} | {bar} | {one.mean:.0%} | {one.draws} | {one.low:.0%} to {one.high:.0%} |"
+
+
+def _code(text: str) -> str:
+    ticks = "``" if "`" in text else "`"
+    pad = " " if "`" in text else ""
+    return f"{ticks}{pad}{visible(' '.join(text.split()))}{pad}{ticks}"
+
+
+def quoted(text: str) -> list[str]:
+    """A text that may hold anything, as a block that it cannot leave."""
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}\n... {len(text) - _SHOWN:,} characters more"
+    # A fence is longer than any run of its signs inside.
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [f"{fence}text", *visible(text).splitlines(), fence]
+
+
+def regression_test(
+    tape: str,
+    run: ProgramRun,
+    diagnosis: Diagnosis,
+    plan: RegressionPlan | None,
+    survives: RegressionPlan | None,
+    settings: ProgramForkSettings,
+) -> str:
+    """A test file for pytest. It runs what the command names, as it is then."""
+    first = diagnosis.confirmed[0].step if diagnosis.confirmed else 0
+    facts: list[tuple[str, Any]] = [
+        ("TAPE", str(Path(tape).absolute())),
+        ("RUN", run.id),
+        ("OUTCOME", {"succeeds": diagnosis.outcome.succeeds, "fails": diagnosis.outcome.fails}),
+        ("SETTINGS", {name: getattr(settings, name) for name in _HELD}),
+    ]
+    named = "\n".join(f"{name} = {value!r}" for name, value in facts)
+    parts = []
+    if survives is not None:
+        parts.append(
+            f"    # The recorded answers, that of step {first}, too. Now: {survives.before:.0%} at most.\n"
+            f"    if successes(step={first}, keeps=True, runs={survives.runs}) >= {survives.needed}:\n"
+            "        return\n"
+        )
+    if plan is not None:
+        parts.append(
+            f"    # From the start, every answer drawn anew. Now: {plan.before:.0%} at most.\n"
+            f"    if successes(step=0, keeps=False, runs={plan.runs}) >= {plan.needed}:\n"
+            "        return\n"
+        )
+    return f'''"""The agent of run {run.id} failed. This test fails until the agent is mended.
+
+It passes where the agent gets over the answers that lost the run, or succeeds clearly more often than it did.
+The agent as it was passes in at most {len(parts) * _PASSES:.0%} of tries. It asks its provider each time, and
+runs the agent's tools.
+"""
+
+import random
+import tempfile
+from pathlib import Path
+
+from refork import agents
+from refork.tree import Tree
+
+{named}
+
+
+def successes(step, keeps, runs):
+    with tempfile.TemporaryDirectory() as folder:
+        settings = agents.ProgramForkSettings(in_order=True, **SETTINGS)
+        with Tree.open(Path(folder, "tape.db")) as tree, Tree.open(TAPE, "r") as tape:
+            tree.merge(tape)  # into a copy: the draws of a test are not the case's
+            points = agents.ProgramPoints(
+                tree, agents.find_run(tree, RUN), outcome=agents.Outcome(**OUTCOME), settings=settings
+            )
+            (fork,) = points.draw({{points.arm(step, keeps=keeps, seed=random.getrandbits(31)): runs}})
+            return sum(value or 0 for value in fork.values())
+
+
+def test_the_agent_is_mended():
+{"".join(parts)}    raise AssertionError("the agent fails as it did when run {run.id} was recorded")
+'''

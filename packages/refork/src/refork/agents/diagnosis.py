@@ -1,0 +1,507 @@
+"""Which answer lost a run: its chance of success step by step, and where that falls, on fresh draws, too.
+
+The value of a run before exchange k is the chance that the program succeeds when it is given the recorded
+answers up to there and asks anew from there on. An answer is blamed by what the value loses over it, never by
+comparison with how the run ended. The search looks for a fall with few runs of the program; what it finds is
+a guess, and is tested on draws of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from refork import stats
+from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, ProgramPoints
+from refork.agents.tape import ProgramRun
+from refork.errors import BadChange, BadInput, CannotDo
+from refork.forking.effect import Effect, compare
+from refork.progress import Progress, silent
+from refork.tree.tree import Tree
+from refork.types import Json
+
+#: Seed of the draws on which a fall is tested; the search has seed 0.
+CONFIRM: Final = 1
+#: Runs with which a value is first looked at, with which a fall is first tested, and those of the whole tape.
+_FIRST: Final = 3
+_FEWEST: Final = 8
+_LAST: Final = 16
+#: Chances of a fall between which the search draws on. A wrong turn costs runs; it makes no finding.
+_SURE: Final = 0.95
+_UNSURE: Final = 0.4
+#: Chance of an earlier fall with which one is looked for.
+_WORTH: Final = 0.8
+#: Share of the error that is for the first test; the others are made where it confirmed nothing.
+_FOREMOST: Final = 0.85
+Verdict: TypeAlias = Literal["answer", "chance", "always", "none", "budget"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WhySettings:
+    """How far a search goes.
+
+    ``draws``: most runs of an arm. ``smallest``: the smallest fall that is looked for. ``findings``: how many
+    falls are tested at most; ``error`` is the chance that any of them is confirmed though there is none.
+    ``budget``: requests to providers after which nothing more is begun, None without a limit. ``parts``: into
+    how many parts a blamed answer is cut to find one without which it would not have lost; 0: none.
+    """
+
+    draws: int = 32
+    smallest: float = 0.2
+    findings: int = 3
+    error: float = 0.05
+    budget: int | None = None
+    parts: int = 6
+
+    def __post_init__(self) -> None:
+        if self.draws < _FEWEST:
+            raise BadInput(f"{self.draws} draws show nothing", where="--draws", hint=f"{_FEWEST} or more")
+        if not 0 < self.smallest <= 1 or not 0 < self.error < 1 or self.findings < 1:
+            raise BadInput(f"{self.smallest}, {self.error} and {self.findings} are no settings of a search")
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Draws of an arm at which a test is looked at."""
+        return tuple(sorted({max(_FEWEST, self.draws // 4), max(_FEWEST, self.draws // 2), self.draws}))
+
+    def each(self, failed: int) -> float:
+        """The error of one look of a test, after so many that confirmed nothing.
+
+        What a confirmed fall was allowed passes on to the next, so only failures use it up: all looks of all
+        tests come to ``error``.
+        """
+        share = (
+            1.0 if self.findings == 1 else _FOREMOST if not failed else (1 - _FOREMOST) / (self.findings - 1)
+        )
+        return self.error * share / len(self.looks)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunValue:
+    """The value of a run before an exchange: successes of draws that ask anew from there on.
+
+    ``low`` and ``high`` hold at every look, for all values of one diagnosis together.
+    """
+
+    step: int
+    successes: int
+    draws: int
+    low: float
+    high: float
+
+    @property
+    def mean(self) -> float:
+        """Share of successes."""
+        return self.successes / self.draws
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LostStep:
+    """An answer that was tested: ``effect`` of drawing it anew, with the recorded answer as the control.
+
+    ``p``: exact, one-sided, of this test alone. ``confirmed``: with all tests of the diagnosis counted.
+    """
+
+    step: int
+    answer: str
+    effect: Effect
+    p: float
+    confirmed: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """A part of a blamed answer that was left out: ``effect`` of that; the control has the whole answer.
+
+    ``p``: exact, one-sided. The part was chosen among several on other draws.
+    """
+
+    part: str
+    effect: Effect
+    p: float
+    confirmed: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a run failed, as far as it was found.
+
+    ``values``: along the run, the last one with every recorded answer kept. ``findings``: answers that were
+    tested, confirmed ones first, of those the largest fall first. ``bounds``: (first, last, most) of the
+    steps between two values: together their answers lose ``most`` at the most. ``calls`` went to providers,
+    in ``runs`` runs of the program, in this call; what the tape held was not drawn again.
+
+    ``rescue``: the part of the first confirmed answer without which the program succeeds most often, None
+    where the answer has no parts, or none helped. ``verdict``: ``answer``, an answer lost it; ``chance``,
+    with every recorded answer it still succeeds at times; ``always``, it never succeeded from the start;
+    ``none``, no fall was confirmed; ``budget``, the search ended before it was done.
+    """
+
+    run: str
+    steps: int
+    verdict: Verdict
+    values: tuple[RunValue, ...]
+    findings: tuple[LostStep, ...]
+    bounds: tuple[tuple[int, int, float], ...]
+    settings: WhySettings
+    outcome: Outcome
+    calls: int = 0
+    runs: int = 0
+    rescue: Rescue | None = None
+
+    @property
+    def confirmed(self) -> tuple[LostStep, ...]:
+        """Answers that lost the run."""
+        return tuple(one for one in self.findings if one.confirmed)
+
+    @property
+    def start(self) -> RunValue:
+        """The chance from the start, every answer drawn anew."""
+        return self.values[0]
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in words."""
+        live = (
+            f"from the start it succeeds in {self.start.successes} of {self.start.draws} runs "
+            f"({self.start.low:.0%} to {self.start.high:.0%})"
+        )
+        if self.confirmed:
+            first = self.confirmed[0].effect
+            others = ", ".join(str(one.step) for one in self.confirmed[1:])
+            return (
+                f"the answer at step {self.confirmed[0].step} lost the run: with it the program succeeds in "
+                f"{first.base.rate:.0%} of runs, with the answer drawn anew in {first.other.rate:.0%} "
+                f"(difference {first.low:+.0%} to {first.high:+.0%}); {live}"
+                + (f"; steps {others} lose more" if others else "")
+            )
+        whole = self.values[-1]
+        if self.verdict == "chance":
+            return (
+                f"no answer is shown to have lost it: with every recorded answer the program succeeds in "
+                f"{whole.successes} of {whole.draws} runs all the same, and {live}: it fails by chance"
+            )
+        if self.verdict == "always":
+            return f"no answer lost it: {live}, so there was little to lose"
+        if self.verdict == "budget":
+            return f"the budget ended the search before an answer was found; {live}"
+        return f"no answer that loses {self.settings.smallest:.0%} or more was confirmed; {live}"
+
+    def to_json(self) -> Json:
+        """Plain fields."""
+        return {
+            "run": self.run,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "steps": self.steps,
+            "values": [asdict(one) for one in self.values],
+            "findings": [
+                {"step": one.step, "answer": one.answer, "p": one.p, "confirmed": one.confirmed}
+                | {"effect": one.effect.to_json()}
+                for one in self.findings
+            ],
+            "rescue": None
+            if self.rescue is None
+            else {"part": self.rescue.part, "p": self.rescue.p, "confirmed": self.rescue.confirmed}
+            | {"effect": self.rescue.effect.to_json()},
+            "bounds": [{"first": a, "last": b, "most": most} for a, b, most in self.bounds],
+            "settings": asdict(self.settings),
+            "outcome": asdict(self.outcome),
+            "calls": self.calls,
+            "runs": self.runs,
+        }
+
+
+def why(
+    tree: Tree,
+    run: ProgramRun,
+    *,
+    outcome: Outcome | None = None,
+    settings: ProgramForkSettings | None = None,
+    search: WhySettings | None = None,
+    progress: Progress = silent,
+) -> Diagnosis:
+    """Find the answers that lost a recorded run, and test each on draws of its own.
+
+    The search goes back from the end to the last fall, with as many runs of the program as each turn needs.
+    Draws stay on the tape: a search that was stopped goes on from them.
+
+    Raises:
+        BadInput: the run did not fail, or asked nothing.
+        CannotDo: the program does not repeat what it did up to the point, in most of its draws.
+    """
+    points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
+    grading, how = outcome or Outcome(), search or WhySettings()
+    steps = len(points.events)
+    if not steps:
+        raise BadInput(f"run {run.id} asked no model", hint="refork agent list shows the others")
+    if run.exit is not None and grading.grade(run.exit, run.output or ""):
+        raise BadInput(
+            f"run {run.id} succeeded (exit status {run.exit})",
+            hint="say what failing is: --fails REGEX, --succeeds REGEX; or name a run that failed",
+        )
+    draws = _ProgramDraws(points, how, progress)
+    looking = FallSearch(steps, how, draws.value, draws.test)
+    done = looking.look()
+    found = sorted(draws.tests, key=lambda one: (not one.confirmed, -one.effect.difference))
+    confirmed = {one.step for one in found if one.confirmed}
+    share = how.error / max(len(looking.boundaries), 1)
+    values = []
+    for step in looking.boundaries:
+        successes, drawn = looking.known(step)
+        seen = stats.mean_sequence(np.repeat([1.0, 0.0], [successes, drawn - successes]), share)
+        values.append(RunValue(step, successes, drawn, seen.low, seen.high))
+    bounds = tuple(
+        (one.step, other.step - 1, max(0.0, one.high - other.low))
+        for one, other in pairwise(values)
+        if one.step not in confirmed or other.step - one.step > 1
+    )
+    verdict: Verdict = "none"
+    rescue = None
+    if confirmed:
+        verdict = "answer"
+        rescue = draws.rescue(found[0])
+    elif not done:
+        verdict = "budget"
+    elif values[-1].successes > 0:
+        verdict = "chance"
+    elif values[0].successes == 0:
+        verdict = "always"
+    return Diagnosis(
+        run.id, steps, verdict, tuple(values), tuple(found), bounds, how, grading, points.calls, points.runs,
+        rescue,
+    )  # fmt: skip
+
+
+@final
+class _ProgramDraws:
+    """What a search asks, drawn by running the program. ``tests``: those that were made."""
+
+    def __init__(self, points: ProgramPoints, how: WhySettings, progress: Progress) -> None:
+        self._points, self._how, self._progress = points, how, progress
+        self._steps = len(points.events)
+        self.tests: list[LostStep] = []
+
+    def value(self, step: int, draws: int, have: int) -> tuple[int, int]:
+        """Successes and draws of the program with the recorded answers before a step."""
+        self._afford((draws - have) * (self._steps - step))
+        last = step == self._steps
+        arm = self._points.arm(step - last, keeps=last)
+        (fork,) = self._points.draw({arm: draws}, self._progress)
+        successes, graded = _counts(fork.values()[:draws])
+        if graded * 2 < draws:
+            failed = [draw.error for draw in fork.draws[:draws] if draw.error]
+            raise CannotDo(
+                f"{draws - graded} of {draws} runs of the program did not come to step {step} as the "
+                f"recorded one did: {failed[0] if failed else 'they have no grade'}",
+                where=f"run {self._points.run.id}",
+                hint="refork agent replay names the first difference; what changes by itself (a clock, "
+                "random ids, files that the first run left) must be held still",
+            )
+        return successes, graded
+
+    def test(self, step: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Keep an answer, and draw it anew, on draws of their own."""
+        points = self._points
+        self._afford(draws * (2 * (self._steps - step) - 1))
+        control = points.arm(step, keeps=True, seed=CONFIRM)
+        changed = points.arm(step, ProgramChange("again"), keeps=True, seed=CONFIRM)
+        base, other = points.draw({control: draws, changed: draws}, self._progress)
+        kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
+        p = exact_p(kept, anew)
+        effect = compare(base, other, level=1 - error)
+        said = points.tree.node(points.events[step].node).text
+        self.tests = [one for one in self.tests if one.step != step]
+        self.tests.append(LostStep(step, said, effect, p, p < error))
+        return kept, anew
+
+    def rescue(self, lost: LostStep) -> Rescue | None:
+        """The part of an answer that is best left out, tested on draws of its own; None: no part helps."""
+        points, step = self._points, lost.step
+        best, most = None, 0.0
+        try:
+            for part in parts_of(lost.answer, self._how.parts):
+                self._afford(_FEWEST * (self._steps - step - 1))
+                try:
+                    arm = points.arm(step, ProgramChange("part", "", part), keeps=True)
+                except (BadChange, CannotDo):
+                    continue  # a text that the answer has in another form
+                successes, graded = _counts(points.draw({arm: _FEWEST}, self._progress)[0].values()[:_FEWEST])
+                if graded and successes / graded > most:
+                    best, most = part, successes / graded
+            if best is None:
+                return None
+            draws = min(max(lost.effect.draws, _FEWEST), self._how.draws)
+            self._afford(2 * draws * (self._steps - step - 1))
+            control = points.arm(step, keeps=True, seed=CONFIRM)
+            changed = points.arm(step, ProgramChange("part", "", best), keeps=True, seed=CONFIRM)
+            base, other = points.draw({control: draws, changed: draws}, self._progress)
+        except _Spent:
+            return None
+        p = exact_p(*(_counts(arm.values()[:draws]) for arm in (base, other)))
+        return Rescue(best, compare(base, other, level=1 - self._how.error), p, p < self._how.error)
+
+    def _afford(self, calls: int) -> None:
+        if self._how.budget is not None and self._points.calls + calls > self._how.budget:
+            raise _Spent
+
+
+@final
+class FallSearch:
+    """A search for falls of a value along a run, which is known from draws alone: the last fall first.
+
+    It goes back from the end, where a draw asks little and the value is known without asking: to the last
+    boundary at which more could be won, and between it and the end by halves. ``value`` (step, draws wanted,
+    draws had) gives successes and draws of a boundary, 0 to ``steps``; ``test`` (step, draws, error) judges a
+    fall over one step, and gives successes and draws of its two arms: the answer kept, and drawn anew.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        how: WhySettings,
+        value: Callable[[int, int, int], tuple[int, int]],
+        test: Callable[[int, int, float], tuple[tuple[int, int], tuple[int, int]]],
+    ) -> None:
+        self._steps, self._how, self._draw, self._judge = steps, how, value, test
+        self._searched: dict[int, tuple[int, int]] = {}
+        # Draws of tests say more of the values beside them once the test is made.
+        self._fresh: dict[int, tuple[int, int]] = {}
+        self.tested: list[int] = []
+        self._failed = 0
+
+    @property
+    def boundaries(self) -> list[int]:
+        """Boundaries whose values are known."""
+        return sorted(self._searched)
+
+    def known(self, step: int) -> tuple[int, int]:
+        """Successes and draws of a boundary."""
+        one, other = self._searched.get(step, (0, 0)), self._fresh.get(step, (0, 0))
+        return one[0] + other[0], one[1] + other[1]
+
+    def look(self) -> bool:
+        """Search until nothing is left to find; False: the budget ended it."""
+        end = self._steps
+        try:
+            self._value(0, _FEWEST)
+            # With every answer from the tape nobody is asked.
+            self._value(end, _LAST)
+            while len(self.tested) < self._how.findings:
+                step = self._last_fall(end)
+                if step is None or step in self.tested:
+                    break
+                if self._test(step):
+                    end = step
+                    # The run was lost here. What was lost before has to show in few runs from the start.
+                    if self._chance_of_fall(0, end) <= _WORTH:
+                        break
+        except _Spent:
+            return False
+        return True
+
+    def _value(self, step: int, draws: int) -> None:
+        """Know a value from so many draws, or from more."""
+        have = self._searched.get(step, (0, 0))[1]
+        if have < min(draws, self._how.draws):
+            self._searched[step] = self._draw(step, min(draws, self._how.draws), have)
+
+    def _last_fall(self, end: int) -> int | None:
+        """The last step before a boundary over which the value falls to what it is there; None: none."""
+        after, back = end, max(1, end // 3)
+        while True:
+            before = max(0, end - back)
+            if self._higher(before, end):
+                break
+            if before == 0:
+                return None
+            after, back = before, 2 * back
+        while after - before > 1:
+            middle = (before + after) // 2
+            if self._higher(middle, end):
+                before = middle
+            else:
+                after = middle
+        return before
+
+    def _higher(self, step: int, end: int) -> bool:
+        """Whether more is won from a boundary than from a later one; draws until that is likely or not."""
+        have = self.known(step)[1]
+        while True:
+            self._value(step, max(_FIRST, have))
+            chance = self._chance_of_fall(step, end)
+            if chance > _SURE or chance < _UNSURE:
+                return chance > _SURE
+            now = self._searched[step][1]
+            if now >= self._how.draws or now < have:
+                return False
+            have = now + 1
+
+    def _chance_of_fall(self, step: int, end: int) -> float:
+        return _chance_of_fall(self.known(step), self.known(end), self._how.smallest / 2)
+
+    def _test(self, step: int) -> bool:
+        """Have a fall judged on fresh draws, few at first; whether it was confirmed."""
+        confirmed, error = False, self._how.each(self._failed)
+        for draws in self._how.looks:
+            kept, anew = self._judge(step, draws, error)
+            confirmed = exact_p(kept, anew) < error
+            if confirmed or _chance_of_fall(anew, kept, self._how.smallest / 2) < _UNSURE:
+                break
+        self.tested.append(step)
+        self._failed += not confirmed
+        for at, arm in ((step + 1, kept), (step, anew)):
+            before = self._fresh.get(at, (0, 0))
+            self._fresh[at] = before[0] + arm[0], before[1] + arm[1]
+        return confirmed
+
+
+class _Spent(Exception):
+    """The budget does not allow what would come next."""
+
+
+def _chance_of_fall(before: tuple[int, int], after: tuple[int, int], least: float) -> float:
+    """Posterior chance that the first of two rates is higher by that much, from even priors."""
+    from scipy.stats import beta
+
+    grid = (np.arange(400) + 0.5) / 400
+    higher = beta.sf(grid + least, before[0] + 1, before[1] - before[0] + 1)
+    weights = beta.pdf(grid, after[0] + 1, after[1] - after[0] + 1)
+    return float((higher * weights).sum() / weights.sum())
+
+
+def parts_of(text: str, most: int) -> list[str]:
+    """A text cut at the ends of its lines and sentences into at most so many parts; none: it is one piece."""
+    pieces = re.findall(r".+?(?:[.!?:](?=\s)|\n|$)\s*", text, re.DOTALL)
+    if len(pieces) < 2 or most < 2:
+        return []
+    count = min(most, len(pieces))
+    cuts = [round(i * len(pieces) / count) for i in range(count + 1)]
+    return ["".join(pieces[a:b]) for a, b in pairwise(cuts)]
+
+
+def exact_p(base: tuple[int, int], other: tuple[int, int]) -> float:
+    """One-sided p that the other arm succeeds more often, from successes and draws: Boschloo's exact test."""
+    from scipy.stats import boschloo_exact
+
+    if not base[1] or not other[1]:
+        return 1.0
+    table = [[base[0], other[0]], [base[1] - base[0], other[1] - other[0]]]
+    p = float(boschloo_exact(table, alternative="less").pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+def _counts(values: Sequence[float | None]) -> tuple[int, int]:
+    graded = [value for value in values if value is not None]
+    return int(sum(graded)), len(graded)
