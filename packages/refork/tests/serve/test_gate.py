@@ -292,8 +292,8 @@ def test_a_named_site_may_ask_and_read_and_no_other():
         (r"\bhttp\.server\b|\bsocketserver\b|\bwsgiref\b|\bhypercorn\b|\bFastMCP\b|\bMCPServer\b", set()),
         (r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(", {"refork/serve/local.py"}),
         (r"\bstart_http_server\(|\bmake_server\(", set()),
-        # The arena attacks our own sandbox, and speaks no HTTP; in its network of its own, a contained program
-        # finds the endpoint of its model behind a port that passes bytes on.
+        # The arena attacks our own sandbox, and speaks no HTTP. A contained program has a network of its own:
+        # a port in it passes bytes on to the endpoint of its model.
         (
             r"\.listen\(",
             {
