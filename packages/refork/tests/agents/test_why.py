@@ -14,9 +14,9 @@ from scipy.stats import binom, binomtest
 from typer.testing import CliRunner
 
 from agents import provider as fake
-from refork import agents
+from refork import agents, stats
 from refork.agents.case import plan_of, quoted
-from refork.agents.diagnosis import FallSearch, exact_p, parts_of
+from refork.agents.diagnosis import FallSearch, exact_p, is_confirmed, parts_of
 from refork.agents.fork import Outcome, ProgramForkSettings
 from refork.cli.agent import app
 from refork.errors import BadInput, CannotDo
@@ -56,7 +56,7 @@ class Plant:
         for arm, at in zip(arms, (step + 1, step), strict=True):
             arm += list(self.rng.random(draws - len(arm)) < self.values[at])
         kept, anew = ((int(sum(arm)), draws) for arm in arms)
-        if exact_p(kept, anew) < error:
+        if is_confirmed(kept, anew, error):
             self.confirmed.append(step)
         return kept, anew
 
@@ -76,7 +76,7 @@ def test_a_certain_fall_is_found_wherever_it_is(steps):
 def test_two_falls_are_found_and_a_gain_that_hides_a_loss_is_seen():
     settings, both, hidden = agents.WhySettings(), 0, 0
     for seed in range(20):
-        plant = Plant([1.0] * 3 + [0.5] * 6 + [0.0] * 4, seed, settings)
+        plant = Plant([1.0] * 3 + [0.5] * 6 + [0.0] * 4, seed, agents.WhySettings(findings=2))
         assert plant.search.look()
         assert set(plant.confirmed) <= {2, 8}
         both += len(plant.confirmed) == 2
@@ -103,6 +103,19 @@ def test_the_test_of_a_fall_is_exact():
     assert exact_p((8, 8), (0, 8)) > 0.99  # one-sided: a gain is no fall
     assert exact_p((0, 0), (8, 8)) == 1.0
     assert exact_p((4, 8), (4, 8)) > 0.3
+
+
+def test_what_is_confirmed_has_an_interval_above_nothing():
+    """The exact test and the interval that is shown may differ: the answer counts where both say so."""
+    for error in (0.0142, 0.05):
+        for draws in (8, 16):
+            for kept in range(draws + 1):
+                for anew in range(draws + 1):
+                    counts = (kept, draws), (anew, draws)
+                    low = stats.newcombe(*counts, 1 - 2 * error).interval.low
+                    assert is_confirmed(*counts, error) == (exact_p(*counts) < error and low > 0)
+    assert is_confirmed((0, 8), (4, 8), 0.0142)
+    assert not is_confirmed((0, 8), (3, 8), 0.0142)
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +153,8 @@ def test_the_answer_that_lost_a_run_is_named_with_its_control(recorded, found):
     # The control keeps the recorded answer and never succeeds; fresh draws, not those of the search.
     assert (lost.effect.base.rate, lost.effect.other.rate, lost.effect.low > 0) == (0.0, 1.0, True)
     assert "the answer at step 1 lost the run" in told.sentence
-    assert (told.values[0].mean, told.values[-1].mean) == (1.0, 0.0)
-    assert [(first, last) for first, last, _ in told.bounds] == [(0, 0), (2, 2)]
+    assert [(one.step, one.mean) for one in told.values] == [(1, 1.0), (2, 0.0), (3, 0.0)]
+    assert [(first, last) for first, last, _ in told.bounds] == [(2, 2)]
     assert told.calls == asked > 0
     # Without one of its two sentences the answer would not have lost: the smallest change that rescues.
     assert (told.rescue.part, told.rescue.confirmed) == ("This is bad. ", True)
@@ -155,11 +168,16 @@ def test_the_answer_that_lost_a_run_is_named_with_its_control(recorded, found):
 
 def test_a_budget_ends_a_search_with_what_is_known(recorded):
     tree, run, how, _ = recorded
-    search, bad = agents.WhySettings(budget=26), Outcome(fails="bad")
+    search, bad = agents.WhySettings(budget=12), Outcome(fails="bad")
     found = agents.why(tree, run, outcome=bad, settings=replace(how, limit_s=500.0), search=search)
-    # Eight runs from the start ask 24 times, and what would come next three times more.
-    assert (found.verdict, found.calls) == ("budget", 24)
-    assert [(one.step, one.successes, one.draws) for one in found.values] == [(0, 8, 8), (3, 0, 16)]
+    # Runs from the tape ask nobody. Six from the last exchange ask six times, two from the one before four.
+    # The test would ask 24 times more.
+    assert (found.verdict, found.calls) == ("budget", 10)
+    assert [(one.step, one.successes, one.draws) for one in found.values] == [
+        (1, 2, 2),
+        (2, 0, 6),
+        (3, 0, 32),
+    ]
     assert "budget" in found.sentence
 
 
@@ -200,15 +218,16 @@ def test_a_case_file_says_what_was_found_and_its_test_fails_until_the_agent_is_m
         "| before step |",
         f"--step 1 --change again --draws {draws} --seed 1 --fails bad",
         "## What rescues it",
-        "| 0 | ",  # ruled out
+        "| 2 | ",  # ruled out
         f"{told.calls} requests to providers in {told.runs} runs",
     ):
         assert part in text
     stored = json.loads(files[1].read_text())
     assert (stored["verdict"], stored["findings"][0]["step"]) == ("answer", 1)
     plans = stored["test"]
-    # Of an agent that succeeds from the start in each of eight runs no test could show a better one.
-    assert (plans["from the start"], plans["survives the answer"]["needed"]) == (None, 2)
+    # Of an agent that succeeds without that answer in each of its runs no test could show a better one there.
+    (way,) = plans
+    assert (way["step"], way["keeps"], way["plan"]["needed"]) == (1, True, 2)
     # The test, with the agent as it is, and with one that has another prompt and hears no bad answer.
     scope = {}
     exec(compile(files[2].read_text(), "test_case.py", "exec"), scope)

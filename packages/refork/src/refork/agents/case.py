@@ -57,6 +57,37 @@ def plan_of(value: RunValue) -> RegressionPlan | None:
     return None
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class MendedWay:
+    """One way in which a program shows that it is mended: recorded answers up to a step, then as it goes.
+
+    ``keeps``: the answer at the step is the recorded one, too.
+    """
+
+    what: str
+    step: int
+    keeps: bool
+    plan: RegressionPlan
+
+
+def ways_of(diagnosis: Diagnosis) -> list[MendedWay]:
+    """How a program could show that it is mended, by what is known of it as it is."""
+    values = {one.step: one for one in diagnosis.values}
+    if diagnosis.confirmed:
+        at = diagnosis.confirmed[0].step
+        looked = [
+            (f"given the recorded answers up to step {at} and that one, too", at, True, at + 1),
+            (f"given the recorded answers before step {at}", at, False, at),
+        ]
+    elif 0 in values and not values[diagnosis.steps].successes:
+        looked = [("with every answer drawn anew", 0, False, 0)]
+    else:
+        looked = [("given every recorded answer", diagnosis.steps - 1, True, diagnosis.steps)]
+    plans = [(what, step, keeps, plan_of(values[known])) for what, step, keeps, known in looked]
+    return [MendedWay(what, step, keeps, plan) for what, step, keeps, plan in plans if plan is not None]
+
+
 def reproduced_by(
     tape: str, run: ProgramRun, lost: LostStep, outcome: Outcome, settings: ProgramForkSettings
 ) -> str:
@@ -89,28 +120,21 @@ def write_case(
     """
     folder.mkdir(parents=True, exist_ok=True)
     commands = [reproduced_by(tape, run, one, diagnosis.outcome, settings) for one in diagnosis.findings]
-    plan, survives = plan_of(diagnosis.start), None
-    if diagnosis.confirmed:
-        survives = plan_of(
-            next(one for one in diagnosis.values if one.step == diagnosis.confirmed[0].step + 1)
-        )
+    ways = ways_of(diagnosis)
     told = diagnosis.to_json() | {
         "command": list(run.command),
         "folder": run.folder,
         "tape": tape,
         "reproduce": commands,
-        "test": {
-            name: None if one is None else asdict(one)
-            for name, one in (("survives the answer", survives), ("from the start", plan))
-        },
+        "test": [asdict(one) for one in ways],
     }
     written = [folder / "case.md", folder / "case.json"]
-    written[0].write_text(page(tape, run, diagnosis, commands, plan, survives, asked))
+    written[0].write_text(page(tape, run, diagnosis, commands, ways, asked))
     written[1].write_text(json.dumps(told, indent=2) + "\n")
     test = folder / "test_case.py"
     test.unlink(missing_ok=True)  # of an earlier diagnosis
-    if plan is not None or survives is not None:
-        test.write_text(regression_test(tape, run, diagnosis, plan, survives, settings))
+    if ways:
+        test.write_text(regression_test(tape, run, diagnosis, ways, settings))
         written.append(test)
     return written
 
@@ -120,8 +144,7 @@ def page(
     run: ProgramRun,
     diagnosis: Diagnosis,
     commands: Sequence[str],
-    plan: RegressionPlan | None,
-    survives: RegressionPlan | None,
+    ways: Sequence[MendedWay],
     asked: Sequence[Json],
 ) -> str:
     """The page, in Markdown."""
@@ -140,7 +163,8 @@ def page(
         effect = lost.effect
         heading = "lost the run" if lost.confirmed else "looked at, and not confirmed"
         row = asked[lost.step]
-        said = row["said"] or ", ".join(f"{name}(...)" for name in row["calls"]) or "nothing"
+        called = (f"{name}({told})" for name, told in zip(row["calls"], row["arguments"], strict=True))
+        said = "\n".join([*([row["said"]] if row["said"] else []), *called]) or "nothing"
         lines += [
             f"## Step {lost.step}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
@@ -151,9 +175,10 @@ def page(
             f"| the answer drawn anew | {effect.other.rate:.0%} | {effect.draws} "
             f"| {effect.other.low:.0%} to {effect.other.high:.0%} |",
             f"| difference | {effect.difference:+.0%} | | {effect.low:+.0%} to {effect.high:+.0%} |", "",
-            f"Drawn for this test alone, arms without shared noise. Intervals at {effect.level:.1%}, and "
-            f"exact one-sided {p_value(lost.p)} where {1 - effect.level:.4f} is the most: so all looks of "
-            f"all tests that a search may make hold together at {level:.0%}.",
+            f"Drawn for this test alone, arms without shared noise. Intervals at {effect.level:.1%}, each "
+            f"end alone at {(1 + effect.level) / 2:.1%}; exact one-sided {p_value(lost.p)}, where "
+            f"{(1 - effect.level) / 2:.4f} is the most. So all looks of all tests that a search may make "
+            f"hold together at {level:.0%}.",
             "", "Shown again from the tape, without asking a model:", "",
             "```console", f"$ {command}", "```", "",
         ]  # fmt: skip
@@ -182,7 +207,7 @@ def page(
         + (" (what an earlier search had drawn was not drawn again)." if not diagnosis.runs else "."),
         "", "## Until it is mended", "",
     ]  # fmt: skip
-    if plan is None and survives is None:
+    if not ways:
         lines.append(
             f"The program succeeds so often already that no test of up to {_MOST} runs would tell a better "
             "one."
@@ -192,16 +217,11 @@ def page(
             "`test_case.py` fails until the program is mended (pytest). It passes where one of these holds:"
         )
         lines.append("")
-        if survives is not None:
-            lines.append(
-                f"- given the recorded answers up to step {diagnosis.confirmed[0].step} and that one, too, "
-                f"{survives.needed} of {survives.runs} runs succeed (now {survives.before:.0%} at most);"
-            )
-        if plan is not None:
-            lines.append(
-                f"- with every answer drawn anew, {plan.needed} of {plan.runs} runs succeed "
-                f"(now {plan.before:.0%} at most)."
-            )
+        lines += [
+            f"- {one.what}, {one.plan.needed} of {one.plan.runs} runs succeed "
+            f"(now {one.plan.before:.0%} at most)"
+            for one in ways
+        ]
         lines += [
             "",
             f"Each happens to the program as it is in at most {_PASSES:.0%} of tries, and to one that "
@@ -268,12 +288,10 @@ def regression_test(
     tape: str,
     run: ProgramRun,
     diagnosis: Diagnosis,
-    plan: RegressionPlan | None,
-    survives: RegressionPlan | None,
+    ways: Sequence[MendedWay],
     settings: ProgramForkSettings,
 ) -> str:
     """A test file for pytest. It runs what the command names, as it is then."""
-    first = diagnosis.confirmed[0].step if diagnosis.confirmed else 0
     facts: list[tuple[str, Any]] = [
         ("TAPE", str(Path(tape).absolute())),
         ("RUN", run.id),
@@ -281,24 +299,16 @@ def regression_test(
         ("SETTINGS", {name: getattr(settings, name) for name in _HELD}),
     ]
     named = "\n".join(f"{name} = {value!r}" for name, value in facts)
-    parts = []
-    if survives is not None:
-        parts.append(
-            f"    # The recorded answers, that of step {first}, too. Now: {survives.before:.0%} at most.\n"
-            f"    if successes(step={first}, keeps=True, runs={survives.runs}) >= {survives.needed}:\n"
-            "        return\n"
-        )
-    if plan is not None:
-        parts.append(
-            f"    # From the start, every answer drawn anew. Now: {plan.before:.0%} at most.\n"
-            f"    if successes(step=0, keeps=False, runs={plan.runs}) >= {plan.needed}:\n"
-            "        return\n"
-        )
+    parts = [
+        f"    # {one.what.capitalize()}. Now: {one.plan.before:.0%} at most.\n"
+        f"    if successes(step={one.step}, keeps={one.keeps}, runs={one.plan.runs}) >= {one.plan.needed}:\n"
+        "        return\n"
+        for one in ways
+    ]
     return f'''"""The agent of run {run.id} failed. This test fails until the agent is mended.
 
-It passes where the agent gets over the answers that lost the run, or succeeds clearly more often than it did.
-The agent as it was passes in at most {len(parts) * _PASSES:.0%} of tries. It asks its provider each time, and
-runs the agent's tools.
+It passes where the agent succeeds clearly more often than it did, in one of the ways below. The agent as it
+was passes in at most {len(parts) * _PASSES:.0%} of tries. It asks its provider each time, and runs its tools.
 """
 
 import random

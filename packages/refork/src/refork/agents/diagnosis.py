@@ -28,16 +28,14 @@ from refork.types import Json
 
 #: Seed of the draws on which a fall is tested; the search has seed 0.
 CONFIRM: Final = 1
-#: Runs with which a value is first looked at, with which a fall is first tested, and those of the whole tape.
-_FIRST: Final = 3
+#: Runs with which a value is first looked at, and with which a fall is first tested.
+_FIRST: Final = 2
 _FEWEST: Final = 8
-_LAST: Final = 16
 #: Chances of a fall between which the search draws on. A wrong turn costs runs; it makes no finding.
 _SURE: Final = 0.95
 _UNSURE: Final = 0.4
-#: Chance of an earlier fall with which one is looked for.
-_WORTH: Final = 0.8
-#: Share of the error that is for the first test; the others are made where it confirmed nothing.
+#: Tests that may confirm nothing, and the share of the error that is for the first of them.
+_TESTS: Final = 3
 _FOREMOST: Final = 0.85
 Verdict: TypeAlias = Literal["answer", "chance", "always", "none", "budget"]
 
@@ -47,15 +45,16 @@ Verdict: TypeAlias = Literal["answer", "chance", "always", "none", "budget"]
 class WhySettings:
     """How far a search goes.
 
-    ``draws``: most runs of an arm. ``smallest``: the smallest fall that is looked for. ``findings``: how many
-    falls are tested at most; ``error`` is the chance that any of them is confirmed though there is none.
-    ``budget``: requests to providers after which nothing more is begun, None without a limit. ``parts``: into
-    how many parts a blamed answer is cut to find one without which it would not have lost; 0: none.
+    ``draws``: most runs of an arm. ``smallest``: the smallest fall that is looked for. ``findings``: falls
+    that are looked for, the last one first; ``error`` is the chance that any is confirmed though there is
+    none. ``budget``: requests to providers after which nothing more is begun, None without a limit.
+    ``parts``: into how many parts a blamed answer is cut to find one without which it would not have lost; 0:
+    none.
     """
 
     draws: int = 32
     smallest: float = 0.2
-    findings: int = 3
+    findings: int = 1
     error: float = 0.05
     budget: int | None = None
     parts: int = 6
@@ -77,9 +76,7 @@ class WhySettings:
         What a confirmed fall was allowed passes on to the next, so only failures use it up: all looks of all
         tests come to ``error``.
         """
-        share = (
-            1.0 if self.findings == 1 else _FOREMOST if not failed else (1 - _FOREMOST) / (self.findings - 1)
-        )
+        share = _FOREMOST if not failed else (1 - _FOREMOST) / (_TESTS - 1)
         return self.error * share / len(self.looks)
 
 
@@ -166,15 +163,17 @@ class Diagnosis:
         return tuple(one for one in self.findings if one.confirmed)
 
     @property
-    def start(self) -> RunValue:
-        """The chance from the start, every answer drawn anew."""
-        return self.values[0]
+    def start(self) -> RunValue | None:
+        """The chance from the start, every answer drawn anew; None where it was not needed."""
+        return self.values[0] if self.values and self.values[0].step == 0 else None
 
     @property
     def sentence(self) -> str:
         """What was found, in words."""
         live = (
-            f"from the start it succeeds in {self.start.successes} of {self.start.draws} runs "
+            ""
+            if self.start is None or self.start.draws < _FEWEST
+            else f"; from the start it succeeds in {self.start.successes} of {self.start.draws} runs "
             f"({self.start.low:.0%} to {self.start.high:.0%})"
         )
         if self.confirmed:
@@ -183,20 +182,20 @@ class Diagnosis:
             return (
                 f"the answer at step {self.confirmed[0].step} lost the run: with it the program succeeds in "
                 f"{first.base.rate:.0%} of runs, with the answer drawn anew in {first.other.rate:.0%} "
-                f"(difference {first.low:+.0%} to {first.high:+.0%}); {live}"
+                f"(difference {first.low:+.0%} to {first.high:+.0%}){live}"
                 + (f"; steps {others} lose more" if others else "")
             )
         whole = self.values[-1]
         if self.verdict == "chance":
             return (
-                f"no answer is shown to have lost it: with every recorded answer the program succeeds in "
-                f"{whole.successes} of {whole.draws} runs all the same, and {live}: it fails by chance"
+                f"it fails by chance, and no answer is shown to have lost it: with every recorded answer the "
+                f"program succeeds in {whole.successes} of {whole.draws} runs all the same{live}"
             )
         if self.verdict == "always":
-            return f"no answer lost it: {live}, so there was little to lose"
+            return f"no answer lost it: there was little to lose{live}"
         if self.verdict == "budget":
-            return f"the budget ended the search before an answer was found; {live}"
-        return f"no answer that loses {self.settings.smallest:.0%} or more was confirmed; {live}"
+            return f"the budget ended the search before an answer was found{live}"
+        return f"no answer that loses {self.settings.smallest:.0%} or more was confirmed{live}"
 
     def to_json(self) -> Json:
         """Plain fields."""
@@ -274,9 +273,9 @@ def why(
         rescue = draws.rescue(found[0])
     elif not done:
         verdict = "budget"
-    elif values[-1].successes > 0:
+    elif values[-1].successes:
         verdict = "chance"
-    elif values[0].successes == 0:
+    elif not values[0].successes:
         verdict = "always"
     return Diagnosis(
         run.id, steps, verdict, tuple(values), tuple(found), bounds, how, grading, points.calls, points.runs,
@@ -319,11 +318,11 @@ class _ProgramDraws:
         changed = points.arm(step, ProgramChange("again"), keeps=True, seed=CONFIRM)
         base, other = points.draw({control: draws, changed: draws}, self._progress)
         kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
-        p = exact_p(kept, anew)
-        effect = compare(base, other, level=1 - error)
+        # One side of it is the question, so both ends of the interval have the error of a look.
+        effect = compare(base, other, level=1 - 2 * error)
         said = points.tree.node(points.events[step].node).text
         self.tests = [one for one in self.tests if one.step != step]
-        self.tests.append(LostStep(step, said, effect, p, p < error))
+        self.tests.append(LostStep(step, said, effect, exact_p(kept, anew), is_confirmed(kept, anew, error)))
         return kept, anew
 
     def rescue(self, lost: LostStep) -> Rescue | None:
@@ -349,8 +348,14 @@ class _ProgramDraws:
             base, other = points.draw({control: draws, changed: draws}, self._progress)
         except _Spent:
             return None
-        p = exact_p(*(_counts(arm.values()[:draws]) for arm in (base, other)))
-        return Rescue(best, compare(base, other, level=1 - self._how.error), p, p < self._how.error)
+        kept, without = (_counts(arm.values()[:draws]) for arm in (base, other))
+        error = self._how.error
+        return Rescue(
+            best,
+            compare(base, other, level=1 - 2 * error),
+            exact_p(kept, without),
+            is_confirmed(kept, without, error),
+        )
 
     def _afford(self, calls: int) -> None:
         if self._how.budget is not None and self._points.calls + calls > self._how.budget:
@@ -379,7 +384,7 @@ class FallSearch:
         # Draws of tests say more of the values beside them once the test is made.
         self._fresh: dict[int, tuple[int, int]] = {}
         self.tested: list[int] = []
-        self._failed = 0
+        self._found = 0
 
     @property
     def boundaries(self) -> list[int]:
@@ -393,20 +398,20 @@ class FallSearch:
 
     def look(self) -> bool:
         """Search until nothing is left to find; False: the budget ended it."""
-        end = self._steps
+        end, how = self._steps, self._how
         try:
-            self._value(0, _FEWEST)
-            # With every answer from the tape nobody is asked.
-            self._value(end, _LAST)
-            while len(self.tested) < self._how.findings:
+            # With every answer from the tape nobody is asked: this value costs runs of the program alone.
+            self._value(end, how.draws)
+            while self._found < how.findings and len(self.tested) - self._found < _TESTS:
                 step = self._last_fall(end)
                 if step is None or step in self.tested:
                     break
                 if self._test(step):
+                    self._found += 1
                     end = step
-                    # The run was lost here. What was lost before has to show in few runs from the start.
-                    if self._chance_of_fall(0, end) <= _WORTH:
-                        break
+            # Whether there was anything to lose.
+            if not self._found and not self.known(end)[0]:
+                self._value(0, _FEWEST)
         except _Spent:
             return False
         return True
@@ -453,14 +458,13 @@ class FallSearch:
 
     def _test(self, step: int) -> bool:
         """Have a fall judged on fresh draws, few at first; whether it was confirmed."""
-        confirmed, error = False, self._how.each(self._failed)
+        confirmed, error = False, self._how.each(len(self.tested) - self._found)
         for draws in self._how.looks:
             kept, anew = self._judge(step, draws, error)
-            confirmed = exact_p(kept, anew) < error
+            confirmed = is_confirmed(kept, anew, error)
             if confirmed or _chance_of_fall(anew, kept, self._how.smallest / 2) < _UNSURE:
                 break
         self.tested.append(step)
-        self._failed += not confirmed
         for at, arm in ((step + 1, kept), (step, anew)):
             before = self._fresh.get(at, (0, 0))
             self._fresh[at] = before[0] + arm[0], before[1] + arm[1]
@@ -500,6 +504,11 @@ def exact_p(base: tuple[int, int], other: tuple[int, int]) -> float:
     table = [[base[0], other[0]], [base[1] - base[0], other[1] - other[0]]]
     p = float(boschloo_exact(table, alternative="less").pvalue)
     return 1.0 if math.isnan(p) else p
+
+
+def is_confirmed(base: tuple[int, int], other: tuple[int, int], error: float) -> bool:
+    """Whether the other arm is shown to succeed more often: by the exact test, and by the interval shown."""
+    return exact_p(base, other) < error and stats.newcombe(base, other, 1 - 2 * error).interval.low > 0
 
 
 def _counts(values: Sequence[float | None]) -> tuple[int, int]:

@@ -602,7 +602,7 @@ def events_of(tree: Tree, run: ProgramRun) -> list[TapeEvent]:
 
 
 def exchanges(tree: Tree, run: ProgramRun) -> list[Json]:
-    """Of each exchange of a run its number, what was new in the request, what was said, and calls."""
+    """Of each exchange of a run its number, what was new in the request, what was said, and called."""
     answers = [node for node in tree.walk(run.node) if node.kind == "action" and _of(node, run.id)]
     answers.sort(key=lambda node: int(node.extra["exchange"]["event"]))
     found = []
@@ -612,7 +612,8 @@ def exchanges(tree: Tree, run: ProgramRun) -> list[Json]:
             {
                 "step": facts["event"], "conversation": facts["conversation"], "model": node.policy,
                 "asked": tree.node(node.parent or run.node).text, "said": node.text,
-                "calls": [call["function"]["name"] for call in calls], "error": node.error,
+                "calls": [call["function"]["name"] for call in calls],
+                "arguments": [call["function"]["arguments"] for call in calls], "error": node.error,
                 "tokens_in": node.cost.tokens_in, "tokens_out": node.cost.tokens_out, "node": node.id,
             }
         )  # fmt: skip

@@ -331,6 +331,9 @@ def why(
     smallest: Annotated[
         float, typer.Option("--smallest", help="The smallest loss of success that is looked for.")
     ] = 0.2,
+    findings: Annotated[
+        int, typer.Option("--findings", min=1, help="How many such answers are looked for, the last first.")
+    ] = 1,
     budget: Annotated[
         int | None, typer.Option("--budget", min=1, help="Requests to models after which it ends.")
     ] = None,
@@ -368,7 +371,7 @@ def why(
         # Where tools may run they do: a program whose calls are refused succeeds less often for that.
         tools="live" if rerun_tools or contained else "tape",
     )
-    search = agents.WhySettings(draws=draws, smallest=smallest, budget=budget)
+    search = agents.WhySettings(draws=draws, smallest=smallest, findings=findings, budget=budget)
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
         _allowed(rerun_tools, contained, agents.covered(tree, found))
