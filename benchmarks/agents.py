@@ -12,8 +12,10 @@ is forked at the exchange before the last, with the answer drawn again. Counted 
 the provider during a replay, and in a fork those of before the point. In-process tools do run again in a
 replay; the mark that each visit leaves counts how often.
 
-A package that is not installed is left out, and said to be. Full form: 400 runs and more; ``--each`` sets
-how many runs there are of every program and way of asking.
+A package that is not installed is left out, and said to be. The full form makes 400 runs and more, and first
+installs what is named below, in an environment of its own; ``--each`` sets how many runs there are of every
+program and way of asking. REFORK_PROGRAMS and REFORK_PROGRAMS_NPM name a Python and a folder of npm that have
+the packages already.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.agents_provider import Provider, serving
+from parts.peer_env import peer_commands, peer_python
 from refork import agents
 from refork.agents.tape import events_of
 from refork.errors import ReforkError
@@ -43,6 +46,18 @@ PROGRAMS = Path(__file__).resolve().parent / "parts" / "programs"
 _FOREIGN = re.compile(
     r"OPENAI|ANTHROPIC|CLAUDE|GEMINI|GOOGLE|AZURE|OLLAMA|CODEX|QWEN|OPENCODE|LANGSMITH|LITELLM|^VISITS$"
 )
+#: What was measured, each the newest that fits beside the others.
+PYPI = (
+    "langgraph==1.2.24", "langchain==1.5.2", "langchain-openai==1.7.4", "langchain-anthropic==1.7.10",
+    "openai==2.54.0", "anthropic==2.14.0", "google-genai==2.34.0", "openai-agents==0.24.0",
+    "pydantic-ai-slim==2.68.0", "smolagents[openai]==1.26.0", "autogen-agentchat==0.7.5",
+    "autogen-ext[openai]==0.7.5", "agent-framework-core==1.23.0", "agent-framework-openai==1.17.0",
+    "dspy==3.4.1", "crewai==1.15.30", "mini-swe-agent==2.4.6",
+)  # fmt: skip
+NPM = (
+    "@openai/codex@0.171.0", "@anthropic-ai/claude-code@2.1.197", "@qwen-code/qwen-code@0.15.10",
+    "opencode-ai@1.18.33", "@google/gemini-cli@0.61.0",
+)  # fmt: skip
 ERRAND = "Errand {}: visit north and south, then the cellar."
 
 
@@ -276,16 +291,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one run of every program and way of asking")
     parser.add_argument("--each", type=int, help="runs of every program and way of asking")
     parser.add_argument("--only", action="append", help="a program of parts/programs or a command, by name")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the packages")
-    parser.add_argument("--npm", type=Path, help="the folder whose node_modules has the command lines")
     options = parser.parse_args()
+    python = peer_python(PYPI, "REFORK_PROGRAMS", make=not options.quick) or sys.executable
+    npm = peer_commands(NPM, "REFORK_PROGRAMS_NPM", make=not options.quick)
     for name in [name for name in os.environ if _FOREIGN.search(name)]:
         del os.environ[name]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # packages would be compiled at every start
-    found = versions(options.python, options.npm)
+    found = versions(python, npm)
     paths = [
-        str(Path(options.python).parent),
-        *([str(options.npm / "node_modules/.bin")] if options.npm else []),
+        str(Path(python).parent),
+        *([str(npm / "node_modules/.bin")] if npm else []),
     ]
     os.environ["PATH"] = os.pathsep.join([*paths, os.environ["PATH"]])
     known = {one.name: one for one in FRAMEWORKS}
@@ -307,7 +322,7 @@ def main() -> None:
             for way in one.ways:
                 for _ in range(options.each or (1 if options.quick else one.full)):
                     number += 1
-                    tape = run(one, way, number, options.python, world, seen)
+                    tape = run(one, way, number, python, world, seen)
                     if tape and not forked:
                         fork(one, tape, world, seen)
                         forked = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,34 @@ def peer_python(packages: tuple[str, ...], named: str, *, make: bool, **settings
         return None
     (folder / "ready").touch()
     return str(python)
+
+
+def peer_commands(packages: tuple[str, ...], named: str, *, make: bool) -> Path | None:
+    """A folder whose ``node_modules`` holds packages of npm, named with their versions; None: there is none.
+
+    ``named`` and ``make`` as in :func:`peer_python`.
+    """
+    if os.environ.get(named):
+        return Path(os.environ[named])
+    folder = PLACE / "npm"
+    wanted = json.dumps(packages)
+    ready = folder / "ready"
+    if ready.exists() and ready.read_text() == wanted:
+        return folder
+    if not make or shutil.which("npm") is None:
+        print(f"without {packages[0]}: run without --quick where npm is, or set {named}")
+        return None
+    print(f"installing {packages[0]} and {len(packages) - 1} more in {folder}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--prefix", folder, *packages],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        print(f"{packages[0]} cannot be installed: {done.stderr.decode()[-300:]}", file=sys.stderr)
+        return None
+    ready.write_text(wanted)
+    return folder
 
 
 class Worker:

@@ -210,8 +210,17 @@ def test_a_case_file_says_what_was_found_and_its_test_fails_until_the_agent_is_m
     files = agents.write_case(
         tape_folder / "case", str(tape_folder / "tape.db"), run, told, how, agents.exchanges(tree, run)
     )
-    assert [file.name for file in files] == ["case.md", "case.json", "test_case.py"]
-    text = files[0].read_text()
+    assert [file.name for file in files] == ["case.html", "case.md", "case.json", "test_case.py"]
+    shown = files[0].read_text()
+    for part in (
+        "This is bad. Go on.",
+        "Step 1 lost the run",
+        "What rescues it",
+        "before step 2",
+        "--step 1",
+    ):
+        assert part in shown
+    text = files[1].read_text()
     for part in (
         "## Step 1: lost the run",
         f"| control: the recorded answer kept | 0% | {draws} |",
@@ -222,7 +231,7 @@ def test_a_case_file_says_what_was_found_and_its_test_fails_until_the_agent_is_m
         f"{told.calls} requests to providers in {told.runs} runs",
     ):
         assert part in text
-    stored = json.loads(files[1].read_text())
+    stored = json.loads(files[2].read_text())
     assert (stored["verdict"], stored["findings"][0]["step"]) == ("answer", 1)
     plans = stored["test"]
     # Of an agent that succeeds without that answer in each of its runs no test could show a better one there.
@@ -230,7 +239,7 @@ def test_a_case_file_says_what_was_found_and_its_test_fails_until_the_agent_is_m
     assert (way["step"], way["keeps"], way["plan"]["needed"]) == (1, True, 2)
     # The test, with the agent as it is, and with one that has another prompt and hears no bad answer.
     scope = {}
-    exec(compile(files[2].read_text(), "test_case.py", "exec"), scope)
+    exec(compile(files[3].read_text(), "test_case.py", "exec"), scope)
     assert scope["successes"](step=1, keeps=True, runs=2) == 0
     mended = AGENT.replace("turn %d", "Turn %d").replace('== "assistant"]', '== "assistant"][-1:]')
     (tape_folder / "agent.py").write_text(mended)
@@ -282,7 +291,12 @@ def test_from_the_command_line_a_finding_is_shown_and_its_command_shows_it_again
     status, shown = ran("why", *options, "--rerun-tools", "--out", "one", "--json")
     told = json.loads(shown)
     assert (status, told["calls"], told["verdict"]) == (0, 0, "answer")
-    assert [Path(file).name for file in told["files"]] == ["case.md", "case.json", "test_case.py"]
+    assert [Path(file).name for file in told["files"]] == [
+        "case.html",
+        "case.md",
+        "case.json",
+        "test_case.py",
+    ]
     _, _, *again = shlex.split(json.loads(Path("one/case.json").read_text())["reproduce"][0])
     status, shown = ran(*again, "--json")
     assert (status, json.loads(shown)["difference"]) == (0, 1.0)

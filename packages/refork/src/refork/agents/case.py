@@ -6,17 +6,23 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from refork import stats
 from refork.agents.diagnosis import CONFIRM, Diagnosis, LostStep, Rescue, RunValue
 from refork.agents.fork import Outcome, ProgramForkSettings
 from refork.agents.tape import ProgramRun
-from refork.report.words import p_value
+from refork.errors import MissingExtra
+from refork.forking.effect import Effect
+from refork.report import words
 from refork.types import Json
 from refork.visible import visible
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 #: Characters of a bar, and of a text on the page.
 _BAR: Final = 20
@@ -114,9 +120,10 @@ def write_case(
     settings: ProgramForkSettings,
     asked: Sequence[Json],
 ) -> list[Path]:
-    """Write ``case.md``, ``case.json`` and, where one can be made, ``test_case.py`` into a folder.
+    """Write ``case.html``, ``case.md``, ``case.json`` and, where one can be made, ``test_case.py``.
 
-    ``asked``: the exchanges of the run, as :func:`refork.agents.exchanges` gives them.
+    ``asked``: the exchanges of the run, as :func:`refork.agents.exchanges` gives them. ``case.html`` has
+    pictures: it takes the extra ``report``, and is left out without.
     """
     folder.mkdir(parents=True, exist_ok=True)
     commands = [reproduced_by(tape, run, one, diagnosis.outcome, settings) for one in diagnosis.findings]
@@ -136,6 +143,11 @@ def write_case(
     if ways:
         test.write_text(regression_test(tape, run, diagnosis, ways, settings))
         written.append(test)
+    picture = folder / "case.html"
+    picture.unlink(missing_ok=True)
+    with suppress(MissingExtra):
+        picture.write_text(picture_page(run, diagnosis, told, asked), encoding="utf-8")
+        written.insert(0, picture)
     return written
 
 
@@ -163,22 +175,17 @@ def page(
         effect = lost.effect
         heading = "lost the run" if lost.confirmed else "looked at, and not confirmed"
         row = asked[lost.step]
-        called = (f"{name}({told})" for name, told in zip(row["calls"], row["arguments"], strict=True))
-        said = "\n".join([*([row["said"]] if row["said"] else []), *called]) or "nothing"
         lines += [
             f"## Step {lost.step}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
-            "What the model answered:", "", *quoted(said), "",
+            "What the model answered:", "", *quoted(_said(row)), "",
             "| arm | succeeds | of draws | interval |", "|---|---|---|---|",
             f"| control: the recorded answer kept | {effect.base.rate:.0%} | {effect.draws} "
             f"| {effect.base.low:.0%} to {effect.base.high:.0%} |",
             f"| the answer drawn anew | {effect.other.rate:.0%} | {effect.draws} "
             f"| {effect.other.low:.0%} to {effect.other.high:.0%} |",
             f"| difference | {effect.difference:+.0%} | | {effect.low:+.0%} to {effect.high:+.0%} |", "",
-            f"Drawn for this test alone, arms without shared noise. Intervals at {effect.level:.1%}, each "
-            f"end alone at {(1 + effect.level) / 2:.1%}; exact one-sided {p_value(lost.p)}, where "
-            f"{(1 - effect.level) / 2:.4f} is the most. So all looks of all tests that a search may make "
-            f"hold together at {level:.0%}.",
+            _tested(lost, level),
             "", "Shown again from the tape, without asking a model:", "",
             "```console", f"$ {command}", "```", "",
         ]  # fmt: skip
@@ -231,6 +238,102 @@ def page(
     return "\n".join([*lines, ""])
 
 
+def picture_page(run: ProgramRun, diagnosis: Diagnosis, told: Json, asked: Sequence[Json]) -> str:
+    """The page with pictures. ``told``: what ``case.json`` holds.
+
+    Raises: MissingExtra without the extra ``report``.
+    """
+    from refork.report.page import environment
+
+    level = 1 - diagnosis.settings.error
+    findings = [
+        {
+            "step": lost.step,
+            "confirmed": lost.confirmed,
+            "asked": _cut(asked[lost.step]["asked"]),
+            "said": _cut(_said(asked[lost.step])),
+            "arms": _arms(lost.effect, "answer kept", "drawn anew"),
+            "difference": _difference(lost.effect),
+            "test": _tested(lost, level),
+            "command": command,
+        }
+        for lost, command in zip(diagnosis.findings, told["reproduce"], strict=True)
+    ]
+    part = diagnosis.rescue
+    return (
+        environment("refork.agents")
+        .get_template("case.html.j2")
+        .render(
+            told=told,
+            title=_TITLES[diagnosis.verdict],
+            command=shlex.join(run.command),
+            status=run.exit,
+            wanted=_wanted(diagnosis.outcome).replace("`", ""),
+            findings=findings,
+            rescue=part and _arms(part.effect, "whole answer", "without it"),
+            values=_along(diagnosis),
+        )
+        + "\n"
+    )
+
+
+def _arms(effect: Effect, control: str, changed: str) -> Markup:
+    from refork.report.charts import Across, Row, intervals
+
+    rows = [
+        Row(name, one.rate, one.low, one.high, f"{words.rate(one.rate)}  ({words.span(one.low, one.high)})")
+        for name, one in ((control, effect.base), (changed, effect.other))
+    ]
+    name = f"Success of both arms, {effect.draws} draws each, with intervals"
+    return intervals(rows, name=name, across=Across(bounds=(0, 1)), value="Success").html()
+
+
+def _difference(effect: Effect) -> Markup:
+    from refork.report.charts import Across, Row, intervals
+
+    ends = words.span(effect.low, effect.high, sign=True)
+    text = f"{words.points(effect.difference)}  ({ends})"
+    row = Row("difference", effect.difference, effect.low, effect.high, text)
+    name = "Difference between the arms with its interval; zero means no effect"
+    return intervals([row], name=name, across=Across("points", zero="no effect"), value="Difference").html()
+
+
+def _along(diagnosis: Diagnosis) -> Markup:
+    from refork.report import palette
+    from refork.report.charts import Across, Row, intervals
+
+    rows = [
+        Row(
+            f"before step {one.step}" if one.step < diagnosis.steps else "all answers kept",
+            one.mean, one.low, one.high, f"{words.rate(one.mean)} of {one.draws} draws",
+            palette.colour(one.mean),
+        )
+        for one in diagnosis.values
+    ]  # fmt: skip
+    name = "Success from each step on, every earlier answer the recorded one"
+    return intervals(rows, name=name, across=Across(bounds=(0, 1), step=30), value="Success").html()
+
+
+def _tested(lost: LostStep, level: float) -> str:
+    effect = lost.effect
+    return (
+        f"Drawn for this test alone, arms without shared noise. Intervals at {effect.level:.1%}, each "
+        f"end alone at {(1 + effect.level) / 2:.1%}; exact one-sided {words.p_value(lost.p)}, where "
+        f"{(1 - effect.level) / 2:.4f} is the most. So all looks of all tests that a search may make "
+        f"hold together at {level:.0%}."
+    )
+
+
+def _said(row: Json) -> str:
+    called = (f"{name}({told})" for name, told in zip(row["calls"], row["arguments"], strict=True))
+    return "\n".join([*([row["said"]] if row["said"] else []), *called]) or "nothing"
+
+
+def _cut(text: str) -> str:
+    more = len(text) - _SHOWN
+    return f"{text[:_SHOWN]}\n... {more:,} characters more" if more > 0 else text
+
+
 def _rescue(step: int, rescue: Rescue) -> list[str]:
     effect = rescue.effect
     heading = "What rescues it" if rescue.confirmed else "What was tried, and is not shown to rescue it"
@@ -239,7 +342,8 @@ def _rescue(step: int, rescue: Rescue) -> list[str]:
         f"Left out of the answer at step {step}, all else kept:", "", *quoted(rescue.part), "",
         f"Then {effect.other.rate:.0%} of {effect.draws} runs succeed, with the whole answer "
         f"{effect.base.rate:.0%}: {effect.difference:+.0%} ({effect.low:+.0%} to {effect.high:+.0%} at "
-        f"{effect.level:.0%}, exact one-sided {p_value(rescue.p)}). The part was chosen on other draws.", "",
+        f"{effect.level:.0%}, exact one-sided {words.p_value(rescue.p)}). The part was chosen on other "
+        "draws.", "",
     ]  # fmt: skip
 
 
@@ -277,8 +381,7 @@ def _code(text: str) -> str:
 
 def quoted(text: str) -> list[str]:
     """A text that may hold anything, as a block that it cannot leave."""
-    if len(text) > _SHOWN:
-        text = f"{text[:_SHOWN]}\n... {len(text) - _SHOWN:,} characters more"
+    text = _cut(text)
     # A fence is longer than any run of its signs inside.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return [f"{fence}text", *visible(text).splitlines(), fence]

@@ -395,9 +395,7 @@ def why(
         for lost in told.confirmed:
             console.print(effect_card(lost.effect.to_json()))
         console.print(visible(f"{told.sentence}."), markup=False, highlight=False)
-        typer.echo(
-            f"{told.calls:,} requests in {told.runs:,} runs; case file: {folder / 'case.md'}", err=True
-        )
+        typer.echo(f"{told.calls:,} requests in {told.runs:,} runs; case file: {files[0]}", err=True)
     if not told.confirmed:
         raise typer.Exit(1)
 
