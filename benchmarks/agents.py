@@ -249,7 +249,8 @@ def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Cou
         # Titles and counts are no part of the errand.
         on_errand = [
             event.number for event in events_of(tree, recorded)
-            if b"Errand" in event.wire.body and b"cellar" in event.wire.answer
+            if (b"Errand" in event.wire.body or b"previous_response_id" in event.wire.body)
+            and b"cellar" in event.wire.answer
         ]  # fmt: skip
         asked = len(provider.asked)
         try:

@@ -10,6 +10,7 @@ import pytest
 
 from agents import provider as fake
 from refork import agents, compare
+from refork.agents import fork
 from refork.agents.dialects import answer_edited, answer_with, read_answer
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
 from refork.agents.tape import events_of
@@ -182,7 +183,8 @@ def test_of_equal_requests_the_one_that_is_named_is_the_point(tmp_path):
         ]  # fmt: skip
 
 
-def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path):
+def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork, "_PAUSES", (0.0,))
     (tmp_path / "agent.py").write_text(AGENT)
     with Tree.open(tmp_path / "tape.db") as tree:
         with fake.serving([("answer 1", None), (500, {"error": "overloaded"})]) as (_, address):
@@ -195,9 +197,9 @@ def test_an_exchange_that_failed_can_be_asked_again_and_not_be_replaced(tmp_path
             assert len(provider.asked) == 4
             with pytest.raises(CannotDo, match="cannot be replaced"):
                 fork_run(tree, run, 1, ProgramChange("answer", "x"), 2, settings=settings)
-        # Nobody listens any more: then that is how the program ends, and no draw is lost.
-        third, _ = fork_run(tree, run, 0, ProgramChange("answer", "x"), 1, settings=settings)
-        assert third.values() == [0.0]
+        # Nobody listens any more: how the program ends then is no outcome of a change.
+        with pytest.raises(CannotDo, match="ConnectError"):
+            fork_run(tree, run, 0, ProgramChange("answer", "x"), 1, settings=settings)
         dead = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
         assert "ConnectError" in events_of(tree, dead)[0].wire.failed
         assert agents.replay(tree, dead, quiet=True).identical
@@ -322,3 +324,65 @@ def test_a_changed_part_goes_to_the_program(recorded):
     assert [texts(arm)[0][5] for arm in (base, other)] == ["answer 2", ""]
     with pytest.raises(BadChange, match="changes nothing"):
         fork_run(tree, run, 1, ProgramChange.parse("part:purple=>x"), 1, settings=settings)
+
+
+@pytest.fixture
+def failing(recorded, monkeypatch):
+    """A provider that fails from some request on, as told: statuses in turn, then answers again."""
+    tree, run, provider, settings = recorded
+    statuses, real = [], provider.__call__
+    monkeypatch.setattr(fork, "_PAUSES", (0.0, 0.0))
+
+    async def answers(self, scope, receive, send):
+        if scope["type"] == "http" and statuses and (status := statuses.pop(0)):
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"over capacity"})
+            return
+        await real(scope, receive, send)
+
+    monkeypatch.setattr(type(provider), "__call__", answers)
+    return tree, run, provider, settings, statuses
+
+
+def test_an_outage_of_the_provider_is_no_outcome_of_the_program(failing):
+    tree, run, provider, settings, statuses = failing
+    # The program does not ask again: it ends with an error, and the draw is begun anew.
+    statuses += [0, 503, 429]
+    base, other = fork_run(tree, run, 2, ProgramChange("again"), 2, settings=settings)
+    assert (len(statuses), [base.values(), other.values()]) == (0, [[1.0, 1.0], [1.0, 1.0]])
+    assert len(provider.asked) == 2
+    # Nor is one that goes on: what was drawn stays, and the same call goes on from there.
+    statuses += 5 * [503]
+    with pytest.raises(CannotDo, match=r"HTTP 503: over capacity") as told:
+        fork_run(tree, run, 2, ProgramChange("again"), 3, settings=settings)
+    assert "the same command goes on" in (told.value.hint or "")
+    statuses.clear()
+    base, other = fork_run(tree, run, 2, ProgramChange("again"), 3, settings=settings)
+    assert [len(base.draws), len(other.draws)] == [3, 3]
+    assert [base.values(), other.values()] == [[1.0] * 3, [1.0] * 3]
+    assert list(tree.verify()) == []
+
+
+def test_a_model_that_is_not_there_is_said_to_be_and_asked_once(failing):
+    tree, run, _, settings, statuses = failing
+    statuses += 9 * [404]
+    with pytest.raises(CannotDo, match="HTTP 404"):
+        fork_run(tree, run, 2, ProgramChange("model", "", "nobody"), 2, settings=settings)
+    assert len(statuses) >= 7  # another draw may have begun
+
+
+def test_a_program_that_asks_again_gets_over_it(failing, tmp_path):
+    tree, run, _, settings, statuses = failing
+    # Another version of the program, which asks up to three times.
+    again = AGENT.replace("    said = json", """    for _ in range(2):
+        try:
+            web.urlopen(request)
+            break
+        except OSError:
+            pass
+    said = json""")  # fmt: skip
+    (tmp_path / "agent.py").write_text(again)
+    statuses += [503]
+    arms = fork_run(tree, run, 0, ProgramChange("again"), 1, settings=settings)
+    assert [draw.error for arm in arms for draw in arm.draws] == [None, None]
+    assert not statuses

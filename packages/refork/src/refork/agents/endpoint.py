@@ -30,6 +30,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 #: Seconds that a provider may be silent; a model that thinks says nothing for minutes.
 SILENT_S: Final = 900.0
+#: Statuses by which a provider says that it does not answer now, or does not answer us.
+FAILURES: Final = frozenset({401, 402, 403, 404, 408, 409, 425, 429, *range(500, 600)})
 #: Bytes of a request's body.
 LARGEST: Final = 256 << 20
 #: Headers of an answer that are kept: what a client acts on. Cookies and the like are not.
@@ -279,7 +281,9 @@ class Upstream:
 
     ``to`` is the address of an OpenAI-compatible server, such as one of ``refork serve``, with its ``/v1``.
     Streams are passed on as they come. The last piece of an answer goes out once the exchange is on the tape.
-    ``then`` is told the number of exchanges after each.
+    ``then`` is told the number of exchanges after each. ``unanswered``: requests to models that the provider
+    answered with one of ``FAILURES``, or not at all, and not when they were asked again; by digest, with the
+    status (0: it broke off, or was not there) and words.
 
     Raises:
         MissingExtra: httpx is not installed.
@@ -298,6 +302,7 @@ class Upstream:
         except ImportError as error:
             raise MissingExtra("httpx", "serve") from error
         self._tape, self._then = tape, then
+        self.unanswered: dict[str, tuple[int, str]] = {}
         environment = os.environ if given is None else given
         self._bases = {}
         for provider in PROVIDERS:
@@ -356,6 +361,12 @@ class Upstream:
             aborted=reply.gone,
             failed=failed,
         )
+        if status in FAILURES or failed is not None:
+            if wire.method == "POST":
+                said = failed or ended.answer[:200].decode("utf-8", "replace").strip()
+                self.unanswered[wire.digest] = 0 if failed else status, said
+        else:
+            self.unanswered.pop(wire.digest, None)
         await self._put(ended)
         if failed is None:
             await reply.piece(held, more=False)

@@ -33,7 +33,7 @@ from refork.agents.tool_calls import (
     tool_events,
     tool_modes,
 )
-from refork.errors import BadChange, BadInput
+from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
 from refork.forking.recorded import recorded_arm
 from refork.progress import Progress, silent
@@ -43,6 +43,10 @@ from refork.types import Json
 
 #: Version of what an arm's identity holds.
 IDENTITY: Final = 1
+#: Seconds after which a draw in which the provider failed is begun anew; statuses by which it says that it
+#: will not answer then either.
+_PAUSES: Final = (2.0, 20.0)
+_REFUSED: Final = frozenset({401, 402, 403, 404})
 Kind: TypeAlias = Literal["answer", "part", "again", "text", "set", "model", "forbid"]
 
 
@@ -249,7 +253,9 @@ class ProgramPoints:
         self._place = folder_of(self._how.folder or run.folder)
         self._command = command_of(run.command, self._place)
         self.events, self._called = events_of(tree, run), tool_events(tree, run)
-        self._lock = threading.Lock()
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        # What the recorded run met is the program's world.
+        self._met = {0 if event.wire.failed else event.wire.status for event in self.events}
         self._took: dict[str, _Took] = {}
         #: Requests that went to providers, and runs of the program, of all draws until now.
         self.calls = self.runs = 0
@@ -299,6 +305,7 @@ class ProgramPoints:
 
         Raises:
             BadInput: less than one.
+            CannotDo: the provider does not answer. What was drawn stays.
         """
         if any(draws < 1 for draws in arms.values()):
             raise BadInput(f"{min(arms.values())} draws are none", where="--draws")
@@ -311,6 +318,7 @@ class ProgramPoints:
             if number < draws and number not in have[arm.record.id]
         ]
         self.tree.add_producer(self._outcome.producer)
+        self._stopped.clear()
         progress("runs of the program", 0, len(missing))
         with ExitStack() as stack:
             place = self._how.container(self.tree, self.run, self._place) if missing else nullcontext()
@@ -323,11 +331,41 @@ class ProgramPoints:
                     progress("runs of the program", count, len(missing))
             finally:
                 # After an error or Ctrl-C: what runs ends, what waits does not begin.
+                self._stopped.set()
                 pool.shutdown(cancel_futures=True)
         _grade(self.tree, [arm.record.id for arm in arms], self._outcome)
         return [self._drawn(arm.record.id) for arm in arms]
 
     def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
+        """One draw, begun anew where the provider failed in it: an outage is no outcome of the program."""
+        record, lock = arm.record, self._lock
+        for pause in (*_PAUSES, None):
+            way, upstream, tape, status, seconds = self._run(number, arm, contained)
+            with lock:
+                took = self._took[record.id]
+                took.tokens += tape.tokens
+                took.seconds += seconds
+                self.calls += way.asked
+                self.runs += 1
+            failed = [one for one in upstream.unanswered.values() if one[0] not in self._met]
+            if not failed:
+                break
+            code, said = failed[0]
+            if pause is None or code in _REFUSED or self._stopped.wait(pause):
+                raise CannotDo(
+                    f"the provider did not answer: {f'HTTP {code}: ' if code else ''}{said}",
+                    where=f"draw {number} from exchange {arm.event} of run {self.run.id}",
+                    hint="what was drawn is kept: the same command goes on from there",
+                )
+        error = way.error or (None if way.reached else "the program ended before the point was reached")
+        end = "error" if error else "limit" if status == TIMED_OUT else "done"
+        with lock:
+            self.tree.finish_draws([DrawRecord(record.id, number, tape.last, end, error)])
+
+    def _run(
+        self, number: int, arm: ProgramArm, contained: ContainedRun | None
+    ) -> tuple[_Branch, Upstream, Tape, int, float]:
+        """Run the program once; who answered it, its tape, and exit status and seconds."""
         record, how, lock = arm.record, self._how, self._lock
         tape = Tape(
             self.tree,
@@ -337,10 +375,9 @@ class ProgramPoints:
             lock=lock,
         )
         tape.goes_on(self.events[: arm.event])
+        upstream = Upstream(tape, to=how.to)
         with unless_none(contained, self.tree, lock) as (view, check):
-            way = _Branch(
-                self.events, arm, tape, Upstream(tape, to=how.to), in_order=how.in_order, observed=check
-            )
+            way = _Branch(self.events, arm, tape, upstream, in_order=how.in_order, observed=check)
             tools = ToolCalls(
                 tape,
                 self._called,
@@ -354,15 +391,7 @@ class ProgramPoints:
                 patch=self.run.patched,
             )  # fmt: skip
         ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
-        error = way.error or (None if way.reached else "the program ended before the point was reached")
-        end = "error" if error else "limit" if status == TIMED_OUT else "done"
-        with lock:
-            took = self._took[record.id]
-            took.tokens += tape.tokens
-            took.seconds += ended.seconds or 0.0
-            self.calls += way.asked
-            self.runs += 1
-            self.tree.finish_draws([DrawRecord(record.id, number, tape.last, end, error)])
+        return way, upstream, tape, status, ended.seconds or 0.0
 
     def _drawn(self, arm: str) -> Fork:
         took = self._took[arm]
