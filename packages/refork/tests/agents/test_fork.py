@@ -386,3 +386,13 @@ def test_a_program_that_asks_again_gets_over_it(failing, tmp_path):
     arms = fork_run(tree, run, 0, ProgramChange("again"), 1, settings=settings)
     assert [draw.error for arm in arms for draw in arm.draws] == [None, None]
     assert not statuses
+
+
+def test_another_version_of_the_program_is_named_where_it_leaves_the_tape(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    (tmp_path / "agent.py").write_text(AGENT.replace("turn %d", "Turn %d"))
+    base, other = fork_run(tree, run, 1, ProgramChange("again"), 1, settings=settings)
+    assert provider.asked == []
+    for arm in (base, other):
+        (draw,) = arm.draws
+        assert (draw.error or "").endswith("; agent.py changed since")

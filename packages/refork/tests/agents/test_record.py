@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -364,3 +365,37 @@ def test_a_tape_is_exported_and_imported_whole(tmp_path):
             other.load(one.tree.records())
             assert agents.runs_of(other) == agents.runs_of(one.tree)
             assert events_of(other, one.tape.run) == one.events
+
+
+def test_two_programs_on_one_tape_at_the_same_time(tmp_path):
+    """Each process has the tape open by itself; their exchanges come between each other's."""
+    barrier = "import os, pathlib, sys, time\nn = sys.argv[1]\n"
+    barrier += "pathlib.Path('up' + n).touch()\n"
+    barrier += "while not pathlib.Path('up' + str(1 - int(n))).exists(): time.sleep(0.01)\n"
+    ask = (
+        "import json, urllib.request as web\ntalk = []\nfor turn in range(6):\n"
+        "    talk.append({'role': 'user', 'content': n + ' %d' % turn})\n"
+        "    asked = json.dumps({'model': 'm', 'messages': talk}).encode()\n"
+        "    request = web.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', asked)\n"
+        "    request.add_header('content-type', 'application/json')\n"
+        "    talk.append(json.load(web.urlopen(request))['choices'][0]['message'])\n"
+    )
+    (tmp_path / "agent.py").write_text(barrier + ask)
+    tape = tmp_path / "tape.db"
+    with Tree.open(tape):
+        pass
+    with fake.serving() as (_, address):
+
+        def recorded(number):
+            command = [sys.executable, "agent.py", str(number)]
+            with Tree.open(tape) as tree:
+                return agents.record(tree, command, to=address, folder=tmp_path, quiet=True)
+
+        with ThreadPoolExecutor(2) as pool:
+            runs = list(pool.map(recorded, range(2)))
+    with Tree.open(tape) as tree:
+        assert [run.exit for run in runs] == [0, 0]
+        assert [len(agents.exchanges(tree, run)) for run in runs] == [6, 6]
+        assert list(tree.verify()) == []
+        for run in runs:
+            assert agents.replay(tree, run, quiet=True).identical

@@ -24,7 +24,7 @@ from refork.agents.endpoint import HttpReply, Upstream
 from refork.agents.program import TIMED_OUT, ContainedRun, command_of, folder_of, run_program, unless_none
 from refork.agents.replay import FromTape, give
 from refork.agents.snapshots import FolderDivergence
-from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, events_of, sources_of
+from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
 from refork.agents.tool_calls import (
     ToolCalls,
     ToolsRule,
@@ -252,6 +252,7 @@ class ProgramPoints:
         self._how, self._outcome = settings or ProgramForkSettings(), outcome or Outcome()
         self._place = folder_of(self._how.folder or run.folder)
         self._command = command_of(run.command, self._place)
+        self._changed = changed_since(run, self._place)
         self.events, self._called = events_of(tree, run), tool_events(tree, run)
         self._lock, self._stopped = threading.Lock(), threading.Event()
         # What the recorded run met is the program's world.
@@ -358,6 +359,8 @@ class ProgramPoints:
                     hint="what was drawn is kept: the same command goes on from there",
                 )
         error = way.error or (None if way.reached else "the program ended before the point was reached")
+        if error and self._changed:
+            error += f"; {', '.join(self._changed)} changed since"
         end = "error" if error else "limit" if status == TIMED_OUT else "done"
         with lock:
             self.tree.finish_draws([DrawRecord(record.id, number, tape.last, end, error)])

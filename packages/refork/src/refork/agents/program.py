@@ -19,7 +19,7 @@ from refork.agents.hook import hooked
 from refork.agents.program_side import VARIABLE
 from refork.agents.replay import FromTape, Replayed
 from refork.agents.snapshots import FolderCheck, FolderWatch, lay_start, start_of
-from refork.agents.tape import ProgramRun, Tape, as_kept, events_of, sources_of
+from refork.agents.tape import ProgramRun, Tape, as_kept, changed_since, events_of
 from refork.agents.tool_calls import ToolCalls, check_replayable, of_tools, tool_events
 from refork.errors import BadInput, CannotDo
 from refork.tree.tree import Tree
@@ -118,8 +118,7 @@ def replay(
         status, output, _ = run_program(
             answering, command_of(told, place), place, quiet=quiet, view=view, tools=tools, patch=run.patched
         )
-    known = sources_of(told, place) if command is None else {}
-    changed = tuple(name for name, digest in run.sources.items() if known.get(name, digest) != digest)
+    changed = changed_since(run, place) if command is None else ()
     return Replayed(
         run.id,
         len(events),

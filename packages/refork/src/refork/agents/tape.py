@@ -446,6 +446,12 @@ def sources_of(command: Sequence[str], folder: Path) -> dict[str, str]:
     return found
 
 
+def changed_since(run: ProgramRun, folder: Path) -> tuple[str, ...]:
+    """Files of a run's command that are not what they were when it was recorded."""
+    known = sources_of(run.command, folder)
+    return tuple(name for name, digest in run.sources.items() if known.get(name, digest) != digest)
+
+
 def as_kept(text: str) -> str:
     """A program's output as a tape holds it: without secrets, and of a long one the beginning and the end."""
     if len(text) > 2 * _OUTPUT:
