@@ -84,7 +84,8 @@ def refork_blames(one: Plant, provider: Provider, base: str, folder: Path) -> Bl
             run = agents.record(tree, command, folder=folder, to=to, quiet=True)
             if run.exit:
                 break
-        told = agents.why(tree, run, settings=agents.ProgramForkSettings(to=f"{base}/{one.name}/refork/v1"))
+        how = agents.ProgramForkSettings(to=f"{base}/{one.name}/refork/v1", jobs=4)
+        told = agents.why(tree, run, settings=how)
     calls = provider.asked[one.name, "refork"]
     assert calls == told.calls, (one.name, calls, told.calls)
     return Blame(

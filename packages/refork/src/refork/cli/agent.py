@@ -427,15 +427,17 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
     if not runs:
         typer.echo("no run is on this tape; refork agent record -- COMMAND")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "when", "exit", "exchanges", "conversations"):
+    table = Table(box=None, pad_edge=False, expand=True)
+    for name in ("run", "when", "exit", "asked", "talks"):
         table.add_column(name, no_wrap=True)
-    table.add_column("command", overflow="fold")
+    table.add_column("command", ratio=1, no_wrap=True, overflow="ellipsis")
     for run, count in zip(runs, counted, strict=True):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
         ended = "never ended" if run.exit is None else str(run.exit)
         numbers = (str(count["exchanges"]), str(count["conversations"]))
-        table.add_row(run.id, when, ended, *numbers, Text(visible(" ".join(run.command))))
+        # Where programs lie takes the line, and tells them apart least.
+        parts = (Path(part).name if part.startswith("/") else part for part in run.command)
+        table.add_row(run.id, when, ended, *numbers, Text(visible(" ".join(parts))))
     open_console().print(table)
 
 
@@ -470,16 +472,17 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
         told = {"run": found.id, "command": list(found.command), "exit": found.exit}
         print_json(told | {"exchanges": rows, "tools": calls})
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("step", "conversation", "model"):
-        table.add_column(name, no_wrap=True)
+    table = Table(box=None, pad_edge=False, expand=True)
+    for name in ("step", "talk", "model"):
+        table.add_column(name, no_wrap=True, max_width=16, overflow="ellipsis")
     for name in ("asked", "said"):
         table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
     for row in rows:
         for call in calls[:]:
             if call["after"] <= row["step"]:
                 _tool_row(table, calls.pop(0))
-        said = row["error"] or " ".join([row["said"], *(f"{name}(...)" for name in row["calls"])]).strip()
+        named = zip(row["calls"], row["arguments"], strict=True)
+        said = row["error"] or " ".join([row["said"], *(f"{name}({told})" for name, told in named)]).strip()
         texts = (Text(visible(" ".join(text.split()))) for text in (row["asked"], said))
         table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
     for call in calls:
