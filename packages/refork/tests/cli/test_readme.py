@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
+import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from agents import provider as fake
 from refork.tree.tree import Tree
 from refork.viewer.live import server
 from support.command import refork
@@ -38,10 +42,42 @@ LOG = [
 ]
 
 
-def lines():
-    block = re.search(r"## On your own model and log\n+```text\n(.*?)```", README.read_text(), re.DOTALL)
+#: Asks six times. What it says at the end holds all answers.
+AGENT = """
+import http.client, json, os
+from urllib.parse import urlsplit
+base, talk = urlsplit(os.environ["OPENAI_BASE_URL"]), []
+for turn in range(6):
+    talk.append({"role": "user", "content": "part %d" % turn})
+    link = http.client.HTTPConnection(base.netloc)
+    asked = json.dumps({"model": "m", "messages": talk})
+    link.request("POST", base.path + "/chat/completions", asked, {"content-type": "application/json"})
+    talk.append(json.load(link.getresponse())["choices"][0]["message"])
+print([one["content"] for one in talk if one["role"] == "assistant"])
+"""
+
+
+def lines(section):
+    block = re.search(rf"## {section}\n+```text\n(.*?)```", README.read_text(), re.DOTALL)
     assert block is not None
-    return block[1].splitlines()
+    return [shlex.split(line) for line in block[1].splitlines()]
+
+
+def test_every_line_for_ones_own_agent_runs(tmp_path, monkeypatch):
+    """One after the other, on a program whose fourth answer lost its run."""
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # its python
+    said = {}
+    with fake.serving([("fine", None)] * 3 + [("I could not do it", None)]) as (_, address):
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        for words in lines("On your own agent"):
+            said[words[2]] = refork(*words[1:], cwd=tmp_path)
+    assert list(said) == ["record", "show", "why", "fork"]
+    assert "6 exchanges" in said["record"].stderr
+    assert "I could not do it" in said["show"].stdout
+    assert "the answer at step 3 lost the run" in " ".join(said["why"].stdout.split())
+    assert "raises success from 0" in " ".join(said["fork"].stdout.split())
+    assert len([*tmp_path.glob("case-*/case.html")]) == 1
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +103,7 @@ def folder(tmp_path_factory):
 def test_every_line_runs(folder, monkeypatch):
     """One after the other, as a reader types them; only the ids of nodes are the reader's own."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    typed = [shlex.split(line) for line in lines()]
+    typed = lines("On your own model and log")
     assert [words[:2] for words in typed] == [
         ["refork", "tree"], ["refork", "fork"], ["refork", "sweep"], ["refork", "view"],
     ]  # fmt: skip
