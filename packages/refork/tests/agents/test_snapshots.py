@@ -115,6 +115,21 @@ def test_draws_begin_in_the_recorded_folder_and_leave_it_alone(recorded, place, 
     assert "run.log" in other_files(tree, *again)[0]
 
 
+def test_a_start_is_laid_once_for_all_batches_of_a_search(recorded, monkeypatch):
+    tree, run, _, address = recorded
+    laid, real = [], agents.program.lay_start
+    monkeypatch.setattr(agents.program, "lay_start", lambda *args: laid.append(1) or real(*args))
+    points = agents.ProgramPoints(tree, run, settings=ProgramForkSettings(to=address, contained=True))
+    with points:
+        for draws in (1, 2):
+            points.draw({points.arm(1, keeps=True): draws})
+        assert len(laid) == 1
+        (scratch,) = {Path(points._inside._layers.folder)}
+    assert not scratch.exists()
+    points.draw({points.arm(1, keeps=True): 3})
+    assert len(laid) == 2
+
+
 @pytest.mark.parametrize("network", [False, True])
 def test_a_contained_program_reaches_the_endpoint_and_nothing_else(recorded, network, monkeypatch):
     tree, run, _, _ = recorded

@@ -252,9 +252,11 @@ def why(
         )
     draws = _ProgramDraws(points, how, progress)
     looking = FallSearch(steps, how, draws.value, draws.test)
-    done = looking.look()
-    found = sorted(draws.tests, key=lambda one: (not one.confirmed, -one.effect.difference))
-    confirmed = {one.step for one in found if one.confirmed}
+    with points:
+        done = looking.look()
+        found = sorted(draws.tests, key=lambda one: (not one.confirmed, -one.effect.difference))
+        confirmed = {one.step for one in found if one.confirmed}
+        rescue = draws.rescue(found[0]) if confirmed else None
     share = how.error / max(len(looking.boundaries), 1)
     values = []
     for step in looking.boundaries:
@@ -267,10 +269,8 @@ def why(
         if one.step not in confirmed or other.step - one.step > 1
     )
     verdict: Verdict = "none"
-    rescue = None
     if confirmed:
         verdict = "answer"
-        rescue = draws.rescue(found[0])
     elif not done:
         verdict = "budget"
     elif values[-1].successes:

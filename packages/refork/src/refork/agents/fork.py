@@ -236,6 +236,8 @@ def cost_of(tree: Tree, run: ProgramRun, event: int, draws: int) -> ProgramCost:
 class ProgramPoints:
     """Exchanges of one recorded run at which arms leave the tape, and how their draws are run and graded.
 
+    As a context it keeps what contained programs begin in from one :meth:`draw` to the next.
+
     Raises:
         BadInput: no such program or folder; the run cannot be read.
     """
@@ -258,8 +260,27 @@ class ProgramPoints:
         # What the recorded run met is the program's world.
         self._met = {0 if event.wire.failed else event.wire.status for event in self.events}
         self._took: dict[str, _Took] = {}
+        self._kept: ExitStack | None = None
+        self._inside: ContainedRun | None = None
         #: Requests that went to providers, and runs of the program, of all draws until now.
         self.calls = self.runs = 0
+
+    def __enter__(self) -> ProgramPoints:
+        self._kept = ExitStack()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = self._inside = None
+
+    def _container(self, stack: ExitStack) -> ContainedRun | None:
+        if self._inside is not None:
+            return self._inside
+        inside = (self._kept or stack).enter_context(self._how.container(self.tree, self.run, self._place))
+        if self._kept is not None:
+            self._inside = inside
+        return inside
 
     def arm(
         self, event: int, change: ProgramChange | None = None, *, keeps: bool = False, seed: int = 0
@@ -322,8 +343,7 @@ class ProgramPoints:
         self._stopped.clear()
         progress("runs of the program", 0, len(missing))
         with ExitStack() as stack:
-            place = self._how.container(self.tree, self.run, self._place) if missing else nullcontext()
-            contained = stack.enter_context(place)
+            contained = self._container(stack) if missing else None
             pool = stack.enter_context(ThreadPoolExecutor(self._how.jobs))
             waiting = [pool.submit(self._draw, *item, contained) for item in missing]
             try:
