@@ -243,7 +243,7 @@ def reason(policy: LocalPolicy, progress: Progress) -> Made:
 def reinforced(policy: LocalPolicy, progress: Progress) -> Made:
     """Group policy gradient on one drawn turn of each recorded episode whose answer can be known."""
     items = pick(lessons(progress), seed=0, turns="exact")
-    done = train_rl(policy, items, HybridReward(RuleRubric()), RL, progress=progress)
+    done = train_rl(policy, items, HybridReward(RuleRubric(slope=True)), RL, progress=progress)
     first, last = done.facts["first"], done.facts["last"]
     how = (
         f"{done.facts['updates']} updates of {RL.per_update} targets x {RL.group} answers "
