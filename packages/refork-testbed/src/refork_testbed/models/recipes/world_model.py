@@ -143,10 +143,12 @@ def recorded(
     return list(read_trajectories(file))
 
 
-def trajectories(split: Split, counts: dict[str, int], progress: Progress = silent) -> list[EnvTrajectory]:
+def trajectories(
+    split: Split, counts: dict[str, int], progress: Progress = silent, *, seed: int = 0
+) -> list[EnvTrajectory]:
     """Recorded episodes of ``counts`` tasks of each world, the worlds taken in turn."""
     place = home() / "recordings" / worlds_digest(*MODULES)[:12]
-    found = [recorded(spec, split, count, 0, place, progress) for spec, count in counts.items()]
+    found = [recorded(spec, split, count, seed, place, progress) for spec, count in counts.items()]
     longest = max(map(len, found))
     return [items[i] for i in range(longest) for items in found if i < len(items)]
 
