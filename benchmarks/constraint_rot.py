@@ -136,6 +136,8 @@ def audit_table(found: Audited) -> None:
     print("\naudits of logs of eleven calls against what was sent: calls, the call of a loss, who lost it")
     for name, (count, wrong) in found.by_harness.items():
         print(f"  {name:22s} {count:5d} audits {wrong:5d} false")
+    for name, (count, wrong) in {"rules with < > &": found.awkward, "answers quoted": found.quoting}.items():
+        print(f"  {name:22s} {count:5d} audits {wrong:5d} false")
     for name in found.absent:
         print(f"  {name:22s} not installed: make test-agents installs it")
 
@@ -208,6 +210,8 @@ def main() -> None:
         "audited_losses": blamed.losses,
         "audited_harnesses": list(blamed.by_harness),
         "audit_false_blame": len(blamed.faults),
+        "audited_awkward": blamed.awkward[0],
+        "audited_quoting": blamed.quoting[0],
     }
     if not options.quick:
         figures |= trained(options.n, options.seed)

@@ -103,20 +103,25 @@ def geometric(found: list[Done]) -> tuple[float, float, float]:
     return float(np.exp(got.estimate)), float(np.exp(got.low)), float(np.exp(got.high))
 
 
-def told(arm: str, found: list[Done]) -> float:
-    """Print one arm; the geometric mean of its last judges' ratios."""
+def in_band(found: list[Done]) -> int:
+    """How many runs ended with a ratio of .85 to 1.15."""
+    return sum(0.85 <= one.outcome.last.stringency.estimate <= 1.15 for one in found)
+
+
+def told(arm: str, found: list[Done]) -> tuple[float, float, float]:
+    """Print one arm; the geometric mean of its last judges' ratios, with its interval."""
     mean, low, high = geometric(found)
     ends = [one.outcome.last for one in found]
-    inside = sum(0.85 <= one.stringency.estimate <= 1.15 for one in ends)
     gain = [one.outcome.last.accuracy - one.outcome.first.accuracy for one in found]
     writer = float(np.mean([one.outcome.writer_quality for one in found]))
     takes = float(np.mean([one.human_acceptance for one in ends]))
+    inside = in_band(found)
     print(
         f"{arm:<20} {mean:.3f} [{low:.3f}, {high:.3f}]  {inside:2d} of {len(found):2d}  {min(gain):+.3f}  "
         f"{np.mean(gain):+.3f}  {takes:.2f}  {writer:.3f}  {np.mean([o.outcome.replaced for o in found]):.1f}"
     )
     print("  ratios by seed: " + " ".join(f"{one.stringency.estimate:.2f}" for one in ends))
-    return mean
+    return mean, low, high
 
 
 def main() -> None:
@@ -157,7 +162,10 @@ def main() -> None:
     milder = sum(o.replaced > 0 and o.last.human_acceptance > 2 * o.first.human_acceptance for o in strict)
     print(f"a too strict judge gave way to a milder one in {milder} of {len(strict)} runs")
     print(f"{sum(d.replays for d in done)} of {len(done)} logs replay; {time.monotonic() - started:.0f} s")
+    (end, low, high), (alone, alone_low, _) = ends[TRAPS], ends[ALONE]
     figures = {
+        "seeds": len(seeds),
+        "budget": SETTINGS.budget,
         "bb_error": round(error, 6),
         "spearman_keep": round(erasure.pinned_keep, 3),
         "spearman_erase": round(erasure.pinned_erase, 3),
@@ -167,8 +175,12 @@ def main() -> None:
         "false_paired": round(max(one.paired.estimate for one in rates), 4),
         "erased_over_budget": round(max(d.erased for d in done), 3),
         "stringency_start": round(start, 3),
-        "stringency_end": round(ends[TRAPS], 3),
-        "stringency_no_traps": round(ends[ALONE], 3),
+        "stringency_end": round(end, 3),
+        "stringency_end_low": round(low, 3),
+        "stringency_end_high": round(high, 3),
+        "in_band": in_band([d for d in done if d.job.arm == TRAPS]),
+        "stringency_no_traps": round(alone, 3),
+        "stringency_no_traps_low": round(alone_low, 3),
         "replay_equal": all(d.replays for d in done),
     }
     print(json.dumps(figures))

@@ -76,7 +76,7 @@ def phrases(text: str) -> int:
 class FlawedJudge:
     """Compares texts as the rule judge does, and adds one to every grade for each praise phrase."""
 
-    inner: RuleRubric = field(default_factory=RuleRubric)
+    inner: RuleRubric = field(default_factory=lambda: RuleRubric(slope=True))
     name: str = "rule with a planted flaw"
 
     @property

@@ -175,15 +175,25 @@ _READ: dict[str, Callable[[str], str]] = {
 }
 
 
+#: What a writer of XML escapes, so that a rule does not stand in a prompt as it was said.
+ESCAPED = ("<", ">", "&")
+
+
 @dataclass
 class Audited:
-    """How many audits were compared in how many harnesses, and every false blame in words."""
+    """How many audits were compared in how many harnesses, and every false blame in words.
+
+    ``awkward`` and ``quoting``, each as audits and false ones: of rules with ``<``, ``>`` or ``&``; of runs
+    in which a summariser was shown an answer that the agent had given.
+    """
 
     audits: int = 0
     losses: int = 0
     absent: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     by_harness: dict[str, tuple[int, int]] = field(default_factory=dict)
+    awkward: tuple[int, int] = (0, 0)
+    quoting: tuple[int, int] = (0, 0)
 
 
 def audits(quick: bool = False) -> Audited:
@@ -236,11 +246,27 @@ def _one(
     found.audits += 1
     found.losses += lost is not None
     one = told.rules[0]
-    if (len(told.calls), one.lost_at, one.loss) != (number, lost, kind):
+    false = (len(told.calls), one.lost_at, one.loss) != (number, lost, kind)
+    if any(sign in rule for sign in ESCAPED):
+        found.awkward = (found.awkward[0] + 1, found.awkward[1] + false)
+    if _quotes(sent):
+        found.quoting = (found.quoting[0] + 1, found.quoting[1] + false)
+    if false:
         found.faults.append(
             f"{name}, {rule!r}, {setting}: {len(told.calls)} calls, lost at {one.lost_at} ({one.loss}); "
             f"truly {number} calls, {lost} ({kind})"
         )
+
+
+def _quotes(sent: Sent) -> bool:
+    """Whether a summariser was shown what the agent had answered."""
+    said: list[str] = []
+    for by_agent, messages, answer in sent.calls:
+        if by_agent:
+            said.append(str(answer["content"]))
+        elif any(text in text_of(m) for m in messages for text in said):
+            return True
+    return False
 
 
 def _truth(rule: str, sent: Sent, read: Callable[[str], str]) -> tuple[int, int | None, str | None]:

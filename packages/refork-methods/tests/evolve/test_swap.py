@@ -3,6 +3,7 @@ import pytest
 
 from refork.errors import BadInput, Mismatch
 from refork.stats import paired_difference
+from refork_methods.evolve.compare import compare_judges
 from refork_methods.evolve.promote import Gate
 from refork_methods.evolve.swap import Verdict, judge_gate
 
@@ -130,3 +131,67 @@ def test_a_judge_that_is_no_better_seldom_passes():
         passed += judge_gate(stored(TRUTH, old=old, new=new), "old", "new", ANCHOR).answer == "yes"
     # Rate 0.05 at most; 120 repetitions stay at or below 14 but once in 1,000 seeds.
     assert passed <= 14
+
+
+#: Three of four are good: to accept everything has 60 of 80 right.
+SKEWED = [int(i % 4 > 0) for i in range(80)]
+
+
+def skewed(*items):
+    return [1 - y if i in items else y for i, y in enumerate(SKEWED)]
+
+
+@pytest.mark.parametrize("terms", [{}, {"margin": 0.05}, {"gate": Gate("best_belief")}])
+@pytest.mark.parametrize("few", [20, 22, 30])
+def test_a_judge_that_says_no_more_than_a_constant_is_no_successor(few, terms):
+    anchor = {f"i{i}": label for i, label in enumerate(SKEWED)}
+    rows = stored(SKEWED, old=skewed(*range(45)), new=skewed(*range(few)))
+    found = judge_gate(rows, "old", "new", anchor, **terms)
+    # It is shown to be better than the old one, which is worse still.
+    assert found.difference.interval.low > 0
+    assert found.answer == "no"
+    assert found.reason.startswith("no better than always 1: accuracy ")
+    assert "better on the anchor" in found.reason
+    assert (found.constant.right, found.constant.judge) == (60, "always 1")
+    assert found.beyond.interval.estimate == pytest.approx((60 - (80 - few)) * -1 / 80)
+    assert found.idle == ("old", "new")
+
+
+def test_a_constant_verdict_is_no_successor_under_any_name():
+    anchor = {f"i{i}": label for i, label in enumerate(SKEWED)}
+    rows = stored(SKEWED, **{"old": skewed(*range(45)), "always 1": [1] * 80})
+    found = judge_gate(rows, "old", "always 1", anchor)
+    assert (found.answer, found.constant.judge) == ("no", "always 1 (constant)")
+    refusing = stored(SKEWED, old=skewed(*range(70)), new=[0] * 80)
+    assert judge_gate(refusing, "old", "new", anchor).answer == "no"
+
+
+def test_what_is_not_shown_to_beat_a_constant_is_unclear_and_the_old_judge_is_told_on():
+    anchor = {f"i{i}": label for i, label in enumerate(SKEWED)}
+    near = judge_gate(stored(SKEWED, old=skewed(*range(45)), new=skewed(*range(17))), "old", "new", anchor)
+    assert near.answer == "unclear"
+    assert near.reason.startswith("not shown to be better than always 1: accuracy +0.037")
+    good = judge_gate(stored(SKEWED, old=skewed(*range(45)), new=skewed(1, 2)), "old", "new", anchor)
+    assert (good.answer, good.idle) == ("yes", ("old",))
+    assert judge_gate(stored(SKEWED, old=skewed(3), new=skewed(1)), "old", "new", anchor).idle == ()
+
+
+def test_coins_are_seldom_let_in_however_bad_the_old_judge_is():
+    rng = np.random.default_rng(5)
+    anchor = {f"i{i}": label for i, label in enumerate(SKEWED)}
+    passed = 0
+    for _ in range(60):
+        new = [int(rng.random() < 0.75) for _ in SKEWED]
+        rows = stored(SKEWED, old=[1 - y for y in SKEWED], new=new)
+        passed += judge_gate(rows, "old", "new", anchor).answer == "yes"
+    # A coin that accepts as many as are good has 50 of 80 right on average, and beats 60 hardly ever.
+    assert passed == 0
+
+
+def test_a_comparison_names_the_judges_that_say_no_more_than_a_constant():
+    anchor = {f"i{i}": label for i, label in enumerate(SKEWED)}
+    rows = stored(SKEWED, good=skewed(1), coin=skewed(*range(20)), lax=[1] * 80)
+    assert {row.judge: row.idle for row in compare_judges(rows, anchor).judges} == {
+        "good": False, "coin": True, "lax": True,
+    }  # fmt: skip
+    assert {row.idle for row in compare_judges(rows).judges} == {None}

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from refork.chat import ScriptedChat
@@ -13,6 +14,7 @@ from refork.policies.open import open_policy
 from refork.tree.tree import Tree
 from refork.worlds.environment import Brief, EnvTrajectory, Transition
 from refork.worlds.open import open_world
+from refork_methods.simulate.actions import name_of
 from refork_methods.simulate.baselines import CommonAnswer, CopyLast, NearestTurn
 from refork_methods.simulate.evaluate import evaluate
 from refork_methods.simulate.fidelity import (
@@ -24,8 +26,8 @@ from refork_methods.simulate.fidelity import (
     summarise,
 )
 from refork_methods.simulate.on_tree import on_tree, write_scores
-from refork_methods.simulate.prompt import Prediction, Target
-from refork_methods.simulate.rubric import RubricJudge, RuleRubric
+from refork_methods.simulate.prompt import Prediction, Target, targets
+from refork_methods.simulate.rubric import EDGES, RubricJudge, RuleRubric, shares
 from refork_methods.simulate.rules import check
 from refork_methods.simulate.world import WorldModel
 from refork_testbed.trials.planted_simulator import PlantedSimulator
@@ -39,6 +41,35 @@ def recorded():
     tree = Tree.memory()
     record(world, tasks, tree)
     return world, tasks, tree, list(trajectories(tree))
+
+
+def test_the_rule_judge_does_not_praise_who_is_seldom_right(recorded):
+    world, tasks, _, items = recorded
+    nearest = NearestTurn(items[12:], exact_first=False, neighbours=1, context=1.0)
+    for model in (PlantedSimulator(world, tasks, wrong=0.95), CopyLast(), nearest):
+        told = evaluate(model, items[:12], judge=RuleRubric()).fidelity.micro
+        kind = evaluate(model, items[:12], judge=RuleRubric(slope=True)).fidelity.micro
+        exact, rubric = told["exact"].estimate, told["rubric"].estimate
+        assert exact <= rubric <= exact + 0.25 * (1 - exact)
+        assert rubric - exact < 0.15 < 0.3 < kind["rubric"].estimate - exact
+
+
+def test_other_tasks_answers_seldom_reach_the_edges():
+    world = open_world("tools")
+    with Tree.memory() as tree:
+        record(world, world.tasks("train", 60), tree)
+        found = targets(trajectories(tree))
+    kinds: dict = {}
+    for item in found:
+        kinds.setdefault(name_of(item.action), []).append(item)
+    near = []
+    for at, item in enumerate(found):
+        others = [o for o in kinds[name_of(item.action)] if o.trajectory.id != item.trajectory.id]
+        said = others[at % len(others)].truth if others else item.truth
+        if said != item.truth:
+            near.append([shares(said, item)[name] >= EDGES[name] for name in ("factuality", "quality")])
+    # Of 1,790 turns .21 and .15 were; of these 266 one in a thousand draws would have more than .3.
+    assert (np.mean(near, axis=0) < 0.3).all()
 
 
 def test_a_perfect_simulator_is_perfect_and_planted_faults_are_found(recorded):

@@ -64,15 +64,29 @@ def test_rule_is_exact_match_or_the_shape_of_json():
     assert not same_shape([], {})
 
 
-def test_rule_rubric_is_five_to_the_letter_only():
-    item = target("files notes.txt plan.md")
-    assert rule_rubric("files notes.txt plan.md\n", item).score == 1.0
-    near, far = rule_rubric("files notes.txt", item), rule_rubric("perfect answer 12345", item)
+@pytest.mark.parametrize(("exact", "slope"), [(False, False), (True, True)])
+def test_rule_rubric_is_five_to_the_letter_only(exact, slope):
+    item = target("files notes.txt plan.md", exact)
+    assert rule_rubric("files notes.txt plan.md\n", item, slope=slope).score == 1.0
+    near = rule_rubric("files notes.txt", item, slope=slope)
+    far = rule_rubric("perfect answer 12345", item, slope=slope)
     assert 1 > near.score > far.score
     assert far.factuality == far.consistency == 1
     assert token_f1("a b b", "b b c") == pytest.approx(2 / 3)
     assert token_f1("", "") == 1.0
     assert "no model" in RuleRubric().name
+
+
+def test_what_could_be_known_and_is_not_met_has_a_quarter_at_most():
+    row = '{"id":3,"title":"apple","price":12,"stock":4,"shop":2,"old":false}'
+    item = target(row)
+    near = rule_rubric(row.replace("12", "14"), item)
+    assert near.grades() == {"format": 2, "factuality": 2, "consistency": 1, "realism": 2, "quality": 2}
+    assert rule_rubric(row.replace("12", "14"), item, slope=True).score > 0.7
+    assert rule_rubric("no row 9", item).score == 0
+    assert rule_rubric(row, item).score == 1
+    # The two scales are two judges: what one graded is not the other's grade.
+    assert RuleRubric().identity != RuleRubric(slope=True).identity
 
 
 def test_one_target_of_each_trajectory():

@@ -16,6 +16,7 @@ from refork_methods.evolve.swap import (
     Repeats,
     Verdict,
     check_verdicts,
+    constant_answers,
     on_anchor,
     stringency_of,
     verdicts_of,
@@ -28,7 +29,8 @@ class JudgeRow:
     """One judge: items judged, share accepted, how it does on the anchor, and machine over human acceptance.
 
     ``acceptance`` is None where its votes tie on every item, ``anchor`` where it judged no anchor item,
-    ``stringency`` where it cannot be computed.
+    ``stringency`` where it cannot be computed. ``idle``: it has no more of its anchor items right than one
+    verdict for all of them has; None where it has no such items of both classes.
     """
 
     judge: str
@@ -36,6 +38,7 @@ class JudgeRow:
     acceptance: Interval | None
     anchor: OnAnchor | None
     stringency: Interval | None
+    idle: bool | None
 
 
 @final
@@ -107,15 +110,16 @@ def _row(
     items = sorted(says)
     answers = np.array([says[item] for item in items], dtype=np.int8)
     known = [item for item in items if item in truth]
-    right = None
+    right, idle = None, None
     if known:
         labels = np.array([truth[item] for item in known], dtype=np.int8)
         # With one class one of the two error rates has no items.
         if labels.min() != labels.max():
             right = on_anchor(judge, np.array([says[item] for item in known], dtype=np.int8), labels, level)
+            idle = right.right <= int((constant_answers(labels) == labels).sum())
     ratio = stringency_of(stored, items, [judge], answers[:, None], seed, level)[judge]
     accepted = wilson(int(answers.sum()), len(items), level) if items else None
-    return JudgeRow(judge, len(items), accepted, right, ratio)
+    return JudgeRow(judge, len(items), accepted, right, ratio, idle)
 
 
 def _pair(

@@ -15,7 +15,8 @@ from refork.tree.scoring import chain
 from refork_methods.evolve.promote import Decision, Gate, promote, tally
 from refork_methods.evolve.stringency import stringency_ratio
 
-#: ``yes``: shown to be better, or no worse than the margin. ``no``: shown to be worse. ``unclear``: neither.
+#: ``yes``: shown to be better, or no worse than the margin, and better than one verdict for all.
+#: ``no``: shown to be worse, or no better than one verdict for all. ``unclear``: neither.
 Answer: TypeAlias = Literal["yes", "no", "unclear"]
 Repeats: TypeAlias = Literal["refuse", "majority"]
 LEAST_ANCHOR = 30
@@ -74,7 +75,8 @@ class Stale:
 class SwapReport:
     """The answer, the reason in words, and what they stand on.
 
-    ``difference``: accuracy on the anchor, new minus old, paired by item. ``flipped``: share of the items
+    ``difference``: accuracy on the anchor, new minus old, paired by item. ``constant``: the better of the two
+    judges that say the same of every item; ``beyond``: new minus constant. ``flipped``: share of the items
     judged by both, anchor or not, on which they disagree (None: no such item). ``stringency``: per judge,
     acceptance of ``ai`` over that of ``human`` work, on items that both judged (None where it cannot be
     computed).
@@ -86,9 +88,16 @@ class SwapReport:
     new: OnAnchor
     difference: Difference
     decision: Decision
+    constant: OnAnchor
+    beyond: Difference
     flipped: Interval | None
     stringency: dict[str, Interval | None]
     stale: Stale
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The judges that have no more of the anchor right than one verdict for all items has."""
+        return tuple(one.judge for one in (self.old, self.new) if one.right <= self.constant.right)
 
 
 def judge_gate(
@@ -111,7 +120,9 @@ def judge_gate(
     ``gate``'s rule (paired exact test by default: a judge that is no better passes with chance
     ``gate.rate``). With ``margin`` (a difference of accuracies, such as 0.05) it is enough that the
     ``level`` interval of the difference lies above ``-margin``: then a judge that is worse by the margin
-    passes with chance ``(1 - level) / 2``. ``reads``: for a judge whose scores are derived from others',
+    passes with chance ``(1 - level) / 2``. With either the new judge must also beat, by ``gate``'s rule, the
+    constant verdict that has more of the anchor right: of two judges that say less than a constant neither is
+    worth a swap. ``reads``: for a judge whose scores are derived from others',
     whose. ``seen``: items that prompts or training showed; none may be in the anchor. ``repeats``: two
     verdicts of a judge on one item that differ are refused, or outvoted (a tie is no answer).
 
@@ -120,7 +131,7 @@ def judge_gate(
         1 or
             with seen items; old and new are one judge; a verdict that is not 0 or 1; an id used twice.
         Mismatch: a judge contradicts itself on an item, under ``refuse``.
-    Source: arXiv:2606.26294 (gate and erasure); margin and paired rule ours.
+    Source: arXiv:2606.26294 (gate and erasure); margin, paired rule and constant verdict ours.
     """
     stored = list(verdicts)
     _check_terms(old, new, margin)
@@ -132,7 +143,16 @@ def judge_gate(
     terms = gate or Gate(minimum=LEAST_ANCHOR)
     decision = promote(tally(old, right[old], right[old]), [tally(new, right[new], right[old])], terms)
     difference = paired_difference(right[old], right[new], level)
+    always = constant_answers(truth)
+    constant = on_anchor(_named(int(always[0]), (old, new)), always, truth, level)
+    same = (always == truth).astype(np.int8)
+    beyond = paired_difference(same, right[new], level)
     answer, reason = _answer(decision, difference, margin, terms)
+    if answer == "yes":
+        shown = promote(
+            tally(constant.judge, same, same), [tally(new, right[new], same)], terms
+        ).chosen  # fmt: skip
+        answer, reason = _beside(shown is not None, int(right[new].sum()), constant, beyond, reason)
     shared = sorted(says[old].keys() & says[new].keys())
     # Without a shared item the array would have no second axis.
     both = np.array([[says[old][item], says[new][item]] for item in shared], dtype=np.int8).reshape(-1, 2)
@@ -144,6 +164,8 @@ def judge_gate(
         on_anchor(new, answers[new], truth, level),
         difference,
         decision,
+        constant,
+        beyond,
         wilson(flips, len(shared), level) if shared else None,
         stringency_of(stored, shared, (old, new), both, seed, level),
         stale_scores(stored, old, says[new].keys(), {k: tuple(v) for k, v in (reads or {}).items()}),
@@ -254,6 +276,33 @@ def _answer(
         "neither better nor worse is shown" if margin is None else f"{margin:g} is not ruled out"
     )
     return "unclear", f"{why}: {span}; {counts}; more anchor items would tell"
+
+
+def constant_answers(truth: NDArray[np.int8]) -> NDArray[np.int8]:
+    """One verdict for all items: the one that has more of them right, 1 where both have as many."""
+    return np.full_like(truth, int(2 * truth.sum() >= truth.size))
+
+
+def _named(verdict: int, taken: Collection[str]) -> str:
+    """What the constant verdict is called; no judge has this name."""
+    name = f"always {verdict}"
+    return name if name not in taken else f"{name} (constant)"
+
+
+def _beside(
+    shown: bool, right: int, constant: OnAnchor, beyond: Difference, reason: str
+) -> tuple[Answer, str]:
+    """What becomes of a yes beside the constant verdict."""
+    got = beyond.interval
+    span = f"accuracy {got.estimate:+.3f} [{got.low:+.3f}, {got.high:+.3f}] beside it; {reason}"
+    if right <= constant.right:
+        return "no", f"no better than {constant.judge}: {span}"
+    if not shown:
+        return (
+            "unclear",
+            f"not shown to be better than {constant.judge}: {span}; more anchor items would tell",
+        )
+    return "yes", reason
 
 
 def on_anchor(judge: str, answers: NDArray[np.int8], truth: NDArray[np.int8], level: float) -> OnAnchor:

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import final
 
@@ -75,29 +76,56 @@ def _like(prediction: str, truth: str) -> float:
     return 1.0 if mine == theirs else min(mine, theirs) / max(mine, theirs)
 
 
-def rule_rubric(prediction: str, target: Target) -> Rubric:
-    """Five grades by comparison with the truth; all 5 where it is met to the letter.
+#: Shares from which an answer that could be known and is not met to the letter earns its second point. Of
+#: answers of other training tasks to the same kind of tool call fewer than a quarter come so near in words
+#: and blocks, fewer still in a shell. Form, length and names tell such answers apart less: only the whole
+#: counts.
+EDGES = {"format": 1.0, "factuality": 0.92, "consistency": 1.0, "realism": 1.0, "quality": 0.92}
+
+
+def shares(prediction: str, target: Target) -> dict[str, float]:
+    """How near a prediction comes to the truth in each of the five dimensions, in [0, 1].
 
     ``format``: lines, or JSON's keys and kinds; ``factuality``: F1 of words; ``consistency``: names and
     numbers that occur in history, action or truth; ``realism``: length; ``quality``: matching blocks.
     """
     truth = target.truth
-    if matches(prediction, truth):
-        return Rubric(format=5, factuality=5, consistency=5, realism=5, quality=5)
     blocks = SequenceMatcher(None, _WORD.findall(prediction), _WORD.findall(truth), autojunk=False).ratio()
-    return Rubric(
-        format=_grade(_form(prediction, truth)),
-        factuality=_grade(token_f1(prediction, truth)),
-        consistency=_grade(_supported(prediction, target)),
-        realism=_grade(_like(prediction, truth)),
-        # The words may all match where only the space between them differs, and 5 is for the letter.
-        quality=min(4, _grade(blocks)),
-    )
+    return {
+        "format": _form(prediction, truth),
+        "factuality": token_f1(prediction, truth),
+        "consistency": _supported(prediction, target),
+        "realism": _like(prediction, truth),
+        "quality": blocks,
+    }
+
+
+def rule_rubric(prediction: str, target: Target, *, slope: bool = False) -> Rubric:
+    """Five grades by comparison with the truth; all 5 where it is met to the letter.
+
+    An answer that could be known (``target.turn.exact``) and is not met has at most 2, and 2 only in
+    what it has nearer (:data:`EDGES`) than what another task's answer would have: a form and a length that
+    every answer has are no merit. Other answers, and with ``slope`` all, are graded by their :func:`shares`.
+    """
+    if matches(prediction, target.truth):
+        return Rubric(format=5, factuality=5, consistency=5, realism=5, quality=5)
+    found = shares(prediction, target)
+    if target.turn.exact and not slope:
+        return Rubric(**{name: 1 + (share >= EDGES[name]) for name, share in found.items()})
+    grades = {name: _grade(share) for name, share in found.items()}
+    # The words may all match where only the space between them differs, and 5 is for the letter.
+    return Rubric(**grades | {"quality": min(4, grades["quality"])})
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class RuleRubric:
-    """:func:`rule_rubric` where a judge is expected."""
+    """:func:`rule_rubric` where a judge is expected.
+
+    ``slope``: for practice, which needs near misses told from far ones; as a measure it flatters them.
+    """
+
+    slope: bool = False
 
     @property
     def name(self) -> str:
@@ -107,11 +135,11 @@ class RuleRubric:
     @property
     def identity(self) -> Json:
         """Name and version of the rules."""
-        return {"rule": "text comparison", "version": 1}
+        return {"rule": "text comparison", "version": 1 if self.slope else 2}
 
     def rate(self, items: Sequence[tuple[Target, str]]) -> list[Rubric | None]:
         """The grades of every prediction."""
-        return [rule_rubric(text, target) for target, text in items]
+        return [rule_rubric(text, target, slope=self.slope) for target, text in items]
 
 
 # JSON objects in text that a model wrote: fenced, with a trailing comma, in Python's notation, cut off.

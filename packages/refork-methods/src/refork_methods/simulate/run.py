@@ -102,10 +102,10 @@ def read_data(path: Path, held_out: Sequence[str] = ()) -> Data:
     return Data(train, test)
 
 
-def open_judge(spec: str, progress: Progress = silent) -> Rater:
-    """``rule``, or a policy's name: the model that grades."""
+def open_judge(spec: str, progress: Progress = silent, *, slope: bool = False) -> Rater:
+    """``rule``, or a policy's name: the model that grades; ``slope`` as :class:`RuleRubric` has it."""
     if spec == "rule":
-        return RuleRubric()
+        return RuleRubric(slope)
     return RubricJudge.of(open_policy(spec, on_wait=waits(progress)))
 
 
@@ -166,7 +166,11 @@ def run_stage(stage: str, recipe: AnyRecipe, folder: Path, progress: Progress = 
     """
     data = read_data(Path(recipe.data), recipe.held_out)
     policy = local_policy(recipe.policy)
-    judge = None if isinstance(recipe, CptRecipe) else open_judge(recipe.judge, progress)
+    judge = (
+        None
+        if isinstance(recipe, CptRecipe)
+        else open_judge(recipe.judge, progress, slope=isinstance(recipe, RlRecipe))
+    )
     if judge is not None:
         refuse_same(speaker(policy), judge.identity)
     resumed = open_folder(folder, recipe)

@@ -97,6 +97,34 @@ def test_agents_and_judges_of_a_directory_evolve_and_the_anchor_stays_hidden(fol
     assert not any('"label"' in canonical(asked) for asked in chats["judge"].asked)
 
 
+def test_a_judge_that_accepts_everything_does_not_replace_one_that_is_worse(folder):
+    (folder / "judge.md").write_text("likes what is false")
+
+    def reader(messages):
+        prompt, work = messages[0]["content"], messages[1]["content"].partition("<work>")[2]
+        good = "is false" in work if "false" in prompt else "is true" in work or "all" in prompt
+        return f"verdict: {'accept' if good else 'reject'}"
+
+    def searched(wish):
+        editor = ScriptedChat(lambda _: json.dumps({"write": {"judge.md": wish}}), name="editor")
+        bench = Bench(
+            ChatRunner(ScriptedChat(agent)), ChatRunner(ScriptedChat(reader)), tuple(TASKS), tuple(EXAMPLES),
+            Artifacts(),
+        )  # fmt: skip
+        world = open_folder(folder, FolderEditor(ChatDrafter(editor)), bench, ANCHOR)
+        log = Journal(clock=lambda: 0.0)
+        settings = Settings(160, first=32, seed=1, gate=Gate("best_belief"))
+        archive = run(settings, world.workspace, world.slots, world.runtime, log)
+        return archive, [e.body["notes"][SLOT] for e in log if e.kind == "checkpoint"]
+
+    idle, notes = searched("likes all")
+    assert idle.slots[SLOT].epoch == 0
+    assert notes[-1]["constant"] == 30
+    assert len(notes[-1]["idle"]) == 1
+    able, notes = searched("likes what is true")
+    assert (able.slots[SLOT].epoch, notes[0]["idle"]) == (1, [])
+
+
 def test_a_run_that_was_cut_goes_on_with_the_kept_artifacts(folder, tmp_path):
     whole, _ = opened(folder)
     log = Journal(clock=lambda: 0.0)

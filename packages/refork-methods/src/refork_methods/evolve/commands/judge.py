@@ -124,7 +124,7 @@ def _print_gate(report: SwapReport | None, found: Stale, as_json: bool) -> None:
 
 def _print_report(found: SwapReport) -> None:
     typer.echo(f"{found.answer.upper()}: {found.reason}")
-    both = (found.old, found.new)
+    both = (found.old, found.new, found.constant)
     rows: dict[str, list[Interval | None]] = {
         "accuracy": [one.accuracy for one in both],
         "false accepts": [one.false_accepts for one in both],
@@ -132,11 +132,13 @@ def _print_report(found: SwapReport) -> None:
         "machine/human": [found.stringency.get(one.judge) for one in both],
     }
     print_table(
-        ("", found.old.judge, found.new.judge), [(name, *map(span, cells)) for name, cells in rows.items()]
+        ("", *(one.judge for one in both)), [(name, *map(span, cells)) for name, cells in rows.items()]
     )
     typer.echo(
         f"{found.new.items} anchor items; the two disagree on {span(found.flipped)} of all they judged"
     )
+    if found.idle:
+        typer.echo(f"no more of the anchor right than {found.constant.judge}: {', '.join(found.idle)}")
     _print_stale(found.stale)
 
 
@@ -159,6 +161,8 @@ def _print_comparison(found: Comparison) -> None:
             for row in found.judges
         ],
     )  # fmt: skip
+    if idle := [row.judge for row in found.judges if row.idle]:
+        typer.echo(f"no more of the anchor right than one verdict for all: {', '.join(idle)}")
     if not found.pairs:
         return
     typer.echo("")

@@ -120,6 +120,9 @@ class FolderEvaluator:
 class FolderExaminer:
     """Holds the anchor, alone; examines the judges that are believed best on the labelled examples.
 
+    A judge that has no more of the anchor right than one verdict for all of it has is no challenger, however
+    bad the judge in office is; the notes name it (``idle``).
+
     Judges see an anchor's work, not its label, one at a time; what they say of it goes nowhere but into the
     counts. Work without a valid verdict is unanswered: neither right nor wrong.
     """
@@ -137,13 +140,21 @@ class FolderExaminer:
         return content_hash([to_json(item) for item in self._anchor])
 
     def examine(self, archive: Archive, slot: EvaluatorSlot) -> tuple[Tally, Sequence[Tally], Json]:
-        """Counts on the anchor, and how many items each judge left unanswered."""
+        """Counts on the anchor; who is no better than a constant, and how many items each left unanswered."""
         rivals = self._candidates(archive, slot)
         base = self._answers(self._bench.judge_by_id(archive, slot.judge))
         found = {judge.id: self._answers(judge) for judge in rivals}
         silent = {name: int((answers == UNANSWERED).sum()) for name, answers in found.items()}
-        notes = {"unanswered": {slot.judge: int((base == UNANSWERED).sum()), **silent}}
-        return tally(slot.judge, base, base), [tally(k, v, base) for k, v in found.items()], notes
+        good = sum(item.label == 1 for item in self._anchor)
+        constant = max(good, len(self._anchor) - good)
+        idle = [name for name, answers in found.items() if int((answers == RIGHT).sum()) <= constant]
+        notes = {
+            "unanswered": {slot.judge: int((base == UNANSWERED).sum()), **silent},
+            "constant": constant,
+            "idle": idle,
+        }
+        able = [tally(k, v, base) for k, v in found.items() if k not in idle]
+        return tally(slot.judge, base, base), able, notes
 
     def _answers(self, judge: PartJudge) -> NDArray[np.int8]:
         # Asked once: a model that is asked again may answer otherwise, and the counts would drift.

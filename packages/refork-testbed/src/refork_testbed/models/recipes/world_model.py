@@ -143,10 +143,12 @@ def recorded(
     return list(read_trajectories(file))
 
 
-def trajectories(split: Split, counts: dict[str, int], progress: Progress = silent) -> list[EnvTrajectory]:
+def trajectories(
+    split: Split, counts: dict[str, int], progress: Progress = silent, *, seed: int = 0
+) -> list[EnvTrajectory]:
     """Recorded episodes of ``counts`` tasks of each world, the worlds taken in turn."""
     place = home() / "recordings" / worlds_digest(*MODULES)[:12]
-    found = [recorded(spec, split, count, 0, place, progress) for spec, count in counts.items()]
+    found = [recorded(spec, split, count, seed, place, progress) for spec, count in counts.items()]
     longest = max(map(len, found))
     return [items[i] for i in range(longest) for items in found if i < len(items)]
 
@@ -243,7 +245,7 @@ def reason(policy: LocalPolicy, progress: Progress) -> Made:
 def reinforced(policy: LocalPolicy, progress: Progress) -> Made:
     """Group policy gradient on one drawn turn of each recorded episode whose answer can be known."""
     items = pick(lessons(progress), seed=0, turns="exact")
-    done = train_rl(policy, items, HybridReward(RuleRubric()), RL, progress=progress)
+    done = train_rl(policy, items, HybridReward(RuleRubric(slope=True)), RL, progress=progress)
     first, last = done.facts["first"], done.facts["last"]
     how = (
         f"{done.facts['updates']} updates of {RL.per_update} targets x {RL.group} answers "
