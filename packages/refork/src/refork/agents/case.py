@@ -178,7 +178,7 @@ def page(
         lines += [
             f"## Step {lost.step}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
-            "What the model answered:", "", *quoted(_said(row)), "",
+            "What the model answered:", "", *quoted(_answer_of(row)), "",
             "| arm | succeeds | of draws | interval |", "|---|---|---|---|",
             f"| control: the recorded answer kept | {effect.base.rate:.0%} | {effect.draws} "
             f"| {effect.base.low:.0%} to {effect.base.high:.0%} |",
@@ -238,8 +238,8 @@ def page(
     return "\n".join([*lines, ""])
 
 
-def picture_page(run: ProgramRun, diagnosis: Diagnosis, told: Json, asked: Sequence[Json]) -> str:
-    """The page with pictures. ``told``: what ``case.json`` holds.
+def picture_page(run: ProgramRun, diagnosis: Diagnosis, facts: Json, asked: Sequence[Json]) -> str:
+    """The page with pictures. ``facts``: what ``case.json`` holds.
 
     Raises: MissingExtra without the extra ``report``.
     """
@@ -251,20 +251,20 @@ def picture_page(run: ProgramRun, diagnosis: Diagnosis, told: Json, asked: Seque
             "step": lost.step,
             "confirmed": lost.confirmed,
             "asked": _cut(asked[lost.step]["asked"]),
-            "said": _cut(_said(asked[lost.step])),
+            "said": _cut(_answer_of(asked[lost.step])),
             "arms": _arms(lost.effect, "answer kept", "drawn anew"),
             "difference": _difference(lost.effect),
             "test": _tested(lost, level),
             "command": command,
         }
-        for lost, command in zip(diagnosis.findings, told["reproduce"], strict=True)
+        for lost, command in zip(diagnosis.findings, facts["reproduce"], strict=True)
     ]
     part = diagnosis.rescue
     return (
         environment("refork.agents")
         .get_template("case.html.j2")
         .render(
-            told=told,
+            told=facts,
             title=_TITLES[diagnosis.verdict],
             command=shlex.join(run.command),
             status=run.exit,
@@ -324,7 +324,7 @@ def _tested(lost: LostStep, level: float) -> str:
     )
 
 
-def _said(row: Json) -> str:
+def _answer_of(row: Json) -> str:
     called = (f"{name}({told})" for name, told in zip(row["calls"], row["arguments"], strict=True))
     return "\n".join([*([row["said"]] if row["said"] else []), *called]) or "nothing"
 
