@@ -8,6 +8,8 @@ import sys
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents import provider as fake
 from agents.test_record import Recording
@@ -168,3 +170,41 @@ def test_a_program_finds_its_folder_in_pwd(tmp_path):
             tree, [sys.executable, "-c", asking], to=address, folder=tmp_path / "here", quiet=True
         )
     assert run.output == f"{tmp_path / 'here'}\n"
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "role", "id", "input", "messages", "tools", "content", "name", "args", "properties"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    body=ANY_JSON,
+    path=st.sampled_from(["openai/responses", "openai/chat/completions", "gemini/v1/x", "other"]),
+)
+def test_whatever_a_request_holds_it_is_compared(body, path):
+    """Programs send what they like: a tool with a parameter called ``type`` has a schema there."""
+    assert canonical(path, body) == canonical(path, json.loads(json.dumps(body)))
+
+
+def test_a_parameter_called_type_is_part_of_what_is_asked():
+    def body(kind):
+        schema = {"type": "object", "properties": {"type": {"type": kind}, "role": {"type": "string"}}}
+        return {
+            "model": "m",
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+        }
+
+    assert canonical("openai/chat/completions", body("string")) != canonical(
+        "openai/chat/completions", body("number")
+    )

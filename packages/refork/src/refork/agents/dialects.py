@@ -151,9 +151,11 @@ def canonical(path: str, body: Any) -> Any:
         if isinstance(value, str):
             return _MEASURED.sub("_", value) if result else value
         if isinstance(value, Mapping):
-            result = result or value.get("role") == "tool" or value.get("type") in _RESULTS
+            # In a tool's schema "type" may be the name of a parameter, with a schema below it.
+            kind = value.get("type") if isinstance(value.get("type"), str) else None
+            result = result or value.get("role") == "tool" or kind in _RESULTS
             # An id of its own is a call's only where a call stands beside it.
-            call = id(value) in own or value.get("type") in ("function", "tool_use", "function_call")
+            call = id(value) in own or kind in ("function", "tool_use", "function_call")
             call = call or (name == "gemini" and "name" in value and ("args" in value or "response" in value))
             return {
                 key: named(one)

@@ -41,13 +41,13 @@ class OpenAIAgents(TraceReader):
         if isinstance(first, list) and first:
             first = first[0]
         if isinstance(first, dict):
-            return first.get("object") in _KINDS and ("span_data" in first or "workflow_name" in first)
+            return str(first.get("object")) in _KINDS and ("span_data" in first or "workflow_name" in first)
         start = head.text.lstrip()
         return start.startswith(("{", "[")) and '"trace.span"' in start and '"span_data"' in start
 
     def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep a span or a trace by its trace's id."""
-        if body.get("object") not in _KINDS or not body.get("id"):
+        if str(body.get("object")) not in _KINDS or not body.get("id"):
             yield Remark("skipped", "this is no span and no trace of the agents SDK", where)
         elif not grouped.add(str(body.get("trace_id") or body["id"]), str(body["id"]), body):
             yield Remark("skipped", "another span of the same id", where)

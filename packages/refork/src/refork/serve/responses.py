@@ -90,7 +90,7 @@ def _text(content: object, where: str) -> str:
     parts = content if isinstance(content, list) else [content]
     texts = []
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") not in _TEXTS:
+        if not isinstance(part, dict) or str(part.get("type")) not in _TEXTS:
             raise BadParameter(where, f"{where}: only text can be read here")
         texts.append(str(part.get("text", "")))
     return "".join(texts)
