@@ -33,7 +33,7 @@ from refork.agents.tool_calls import (
     tool_events,
     tool_modes,
 )
-from refork.errors import BadChange, BadInput
+from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
 from refork.forking.recorded import recorded_arm
 from refork.progress import Progress, silent
@@ -182,7 +182,7 @@ class ProgramForkSettings:
     intercepted calls of tools behind the point. The tape answers equal ones and others are refused, or they
     run (``live``). Before the point they are the tape's always. ``in_order``: before the point, a request
     that equals no recorded one gets the next recorded answer, and the first one behind those is the point:
-    for a program that was changed since.
+    for a program that was changed since. ``stop``: once it is set, what runs is ended and nothing is begun.
     """
 
     to: str | None = None
@@ -193,6 +193,7 @@ class ProgramForkSettings:
     network: bool = False
     tools: ToolsRule = "tape"
     in_order: bool = False
+    stop: threading.Event | None = None
 
     def container(
         self, tree: Tree, run: ProgramRun, folder: Path
@@ -329,6 +330,8 @@ class ProgramPoints:
 
     def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
         record, how, lock = arm.record, self._how, self._lock
+        if how.stop is not None and how.stop.is_set():
+            raise CannotDo("it was stopped", hint="what was drawn is on the tape")
         tape = Tape(
             self.tree,
             self._command,
@@ -351,7 +354,7 @@ class ProgramPoints:
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched,
+                patch=self.run.patched, stop=how.stop,
             )  # fmt: skip
         ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
         error = way.error or (None if way.reached else "the program ended before the point was reached")
