@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from refork.formats import Redactor, import_file
 from refork.formats.base import Head
 from refork.formats.claude_code import ClaudeCode
 from refork.formats.codex import Codex
@@ -109,6 +110,10 @@ def test_a_session_is_seen_by_its_content_and_nothing_is_skipped(name, tmp_path)
     head = Head.of(tmp_path / name)
     assert [kind for kind, reader in READERS.items() if reader().sniff(head)] == [reader_of(name).name]
     assert all(node.extra["origin"]["version"] for node in tree.tasks())
+    # Nothing in them is a secret; names like those of sessions on the web must not take anything out.
+    with Tree.memory() as other:
+        found = import_file(other, tmp_path / name, reader_of(name), redactor=Redactor())
+        assert found.count("redacted") == 0
     sessions = [node for node in actions(tree) if "session" in node.extra]
     assert len(sessions) == 1  # with the first answer, which does not change when the session goes on
 
@@ -153,6 +158,12 @@ def test_a_sub_agent_is_a_trajectory_of_its_own_origin(name, agent, tmp_path):
     (root,) = tree.tasks()
     assert root.extra["origin"]["agent"] == agent
     assert root.text == "Errand 7 for the Deputy: visit all"
+    if name.startswith("opencode"):
+        above, _ = read("opencode-compacted.json", tmp_path)
+        (path,) = above.paths(above.leaves())
+        told = [one for step in path for one in step.node.extra.get("tool_spans", [])]
+        (answer, *_) = actions(tree)
+        assert told[0]["state"]["metadata"]["agent"] == answer.extra["session"]["id"]
 
 
 def test_sidechains_in_the_file_of_their_session_are_read_too(tmp_path):

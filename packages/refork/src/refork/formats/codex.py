@@ -26,6 +26,8 @@ _LINES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "
 _CALLS: Final = ("function_call", "custom_tool_call", "local_shell_call")
 _SAMPLED: Final = (*_CALLS, "reasoning", "web_search_call", "image_generation_call", "tool_search_call")
 _RESULTS: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+#: Of a compaction, what stands elsewhere.
+_TOLD: Final = ("replacement_history", "latest_token_usage_record")
 #: Events that repeat an item.
 _REPEATED: Final = ("user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content")
 _REPEATED_ITEMS: Final = ("UserMessage", "AgentMessage", "Reasoning")
@@ -230,7 +232,7 @@ class _SessionLines:
             users = [one for one in self._context if one["role"] == "user"]
             summary: Message = {"role": "user", "content": str(payload.get("message") or "")}
             self._context = [*self._system, *users, summary]
-        rest = {key: one for key, one in payload.items() if key != "replacement_history"}
+        rest = {key: one for key, one in payload.items() if key not in _TOLD}
         self._notes.append({"type": "compacted", "payload": rest})
 
 

@@ -203,6 +203,11 @@ class _SessionParts:
         state, call = mapping(part.get("state")), part["callID"]
         result = state.get("output") if state.get("status") == "completed" else state.get("error")
         rest = {key: value for key, value in state.items() if key not in ("input", "output", "error")}
+        if "sessionId" in mapping(rest.get("metadata")):
+            # A sub-agent's. Ids of sessions by that name are secrets of web pages, and would be taken out.
+            about = {key: one for key, one in rest["metadata"].items() if key != "parentSessionId"}
+            agent = about.pop("sessionId")
+            rest["metadata"] = about | {"agent": agent}
         shown: Message | None = None
         if result is not None:
             shown = {"role": "tool", "tool_call_id": call, "content": str(result)}
