@@ -73,7 +73,7 @@ def test_an_assistant_records_explains_forks_and_asks_why(tmp_path):
                 return came.structured_content
 
             assert [one.name for one in (await session.list_tools()).tools] == list(TOOLS)
-            done = await ask("record", command=[sys.executable, "agent.py"])
+            done = await ask("record", command=[sys.executable, "-IS", "agent.py"])
             assert (done["run"]["exit"], done["run"]["exchanges"]) == (0, 3)
             assert "[redacted:PLANT_API_KEY]" in done["output"]
             (run,) = (await ask("list"))["runs"]
@@ -127,7 +127,7 @@ def test_why_comes_with_the_control_and_a_case_file(tmp_path):
 
     async def talk():
         async with assistant(tmp_path, address) as session:
-            await session.call_tool("record", {"command": [sys.executable, "agent.py"]})
+            await session.call_tool("record", {"command": [sys.executable, "-IS", "agent.py"]})
             asked = {"rerun_tools": True, "draws": 8, "fails": "bad"}
             first = (await session.call_tool("why", asked)).structured_content
             asked_of_models = len(provider.asked)
@@ -147,27 +147,40 @@ def test_why_comes_with_the_control_and_a_case_file(tmp_path):
     assert [(one["step"], one["rate"]) for one in values] == [(0, 1.0), (1, 0.0)]
 
 
-def test_a_call_that_is_cancelled_ends_its_programs_and_keeps_no_draw(tmp_path):
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_call_that_is_cancelled_ends_its_programs_and_keeps_no_draw(tmp_path, leaves):
+    """Cancelled by the client, or by the client's end."""
     (tmp_path / "agent.py").write_text(PROGRAM)
     waits = tmp_path / "waits"
 
+    async def begun():
+        while not waits.exists() or not waits.read_text().endswith(" "):
+            await anyio.sleep(0.02)
+
     async def talk():
-        async with assistant(tmp_path, address) as session:
-            await session.call_tool("record", {"command": [sys.executable, "agent.py"]})
+        async with anyio.create_task_group() as group, assistant(tmp_path, address) as session:
+            await session.call_tool("record", {"command": [sys.executable, "-IS", "agent.py"]})
             provider.script += [("wait", None)] * 99
             asked = {"step": 2, "change": "again", "rerun_tools": True, "jobs": 2}
-            async with anyio.create_task_group() as group:
-                group.start_soon(session.call_tool, "fork", asked)
-                while not waits.exists() or not waits.read_text().endswith(" "):
-                    await anyio.sleep(0.02)
-                group.cancel_scope.cancel()
+            if leaves:
+                group.start_soon(fails, session.call_tool, "fork", asked)
+                await begun()
+                return
+            async with anyio.create_task_group() as inner:
+                inner.start_soon(session.call_tool, "fork", asked)
+                await begun()
+                inner.cancel_scope.cancel()
             # What shares the folder waits until the cancelled call has ended.
             came = await session.call_tool("fork", asked | {"step": 9})
             assert came.structured_content["what"].endswith("has no exchange 9")
-        return [int(one) for one in waits.read_text().split()]
+
+    async def fails(call, *given):
+        with pytest.raises(Exception, match="closed"):
+            await call(*given)
 
     with fake.serving() as (provider, address):
-        processes = anyio.run(talk)
+        anyio.run(talk)
+    processes = [int(one) for one in waits.read_text().split()]
     assert processes
     for process in processes:
         with pytest.raises(ProcessLookupError):
@@ -184,7 +197,7 @@ def effect(tmp_path_factory):
     folder = tmp_path_factory.mktemp("effect")
     (folder / "agent.py").write_text(AGENT)
     with Tree.open(folder / "tape.db") as tree, fake.serving([("bad", None)]) as (_, address):
-        run = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=folder, quiet=True)
+        run = agents.record(tree, [sys.executable, "-IS", "agent.py"], to=address, folder=folder, quiet=True)
         arms = agents.fork_run(
             tree, run, 0, agents.ProgramChange("again"), 2, outcome=Outcome(fails="bad"),
             settings=ProgramForkSettings(to=address),
