@@ -195,6 +195,11 @@ _MADE: dict[str, Callable[[], list[bytes]]] = {
         _evaluation("inspect-server.json.gz"),
         _fixture("inspect-killed.eval"),
     ],
+    "claude-code": lambda: [
+        _fixture(f"claude-code-{name}.jsonl.gz") for name in ("pair", "compacted", "failed")
+    ],
+    "codex": lambda: [_fixture(f"codex-{name}.jsonl.gz") for name in ("compacted", "failed")],
+    "opencode": lambda: [_fixture(f"opencode-{name}.json.gz") for name in ("compacted", "failed")],
     "swe-agent": lambda: [_lines(SWE)],
     "mini-swe-agent": lambda: [_fixture(f"mini-{name}.traj.json") for name in ("tools", "text", "responses")],
     "tau-bench": lambda: [_fixture("tau-bench.json")],

@@ -19,6 +19,7 @@ SHORT = Sampling(max_tokens=2)
 MADE = (
     "inspect-server.json", "inspect-failed.json", "inspect.eval", "openai-agents.json", "langgraph.json",
     "mini-tools.traj.json", "mini-responses.traj.json", "mini-text.traj.json",
+    "claude-code-compacted.jsonl", "codex-compacted.jsonl", "opencode-compacted.json",
 )  # fmt: skip
 GIVEN = (
     "swe-agent-demo.traj", "swe-agent-test-repo-i1.traj", "mini-swe-agent-local.traj.json",

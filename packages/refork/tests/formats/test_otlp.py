@@ -24,7 +24,7 @@ from refork.formats.otlp.batches import attributes_list
 from refork.formats.otlp.writer import OTLPWriter
 from refork.policies.base import Cost
 from refork.tree import NewNode, Producer, Score, Tree
-from support.foreign_logs import exported, imported, kinds, plain, whats
+from support.foreign_logs import exported, imported, kinds, plain, unpacked, whats
 
 
 def said(role, *parts, **more):
@@ -228,6 +228,34 @@ def test_the_older_conventions(tmp_path, form):
 def _within(recorder, inner):
     with recorder.span("invoke_agent"):
         inner(recorder)
+
+
+def test_spans_of_openinference_as_phoenix_takes_them(tmp_path):
+    """Made by its instrumentation of OpenAI's package (``fixtures/generate_openinference.py``)."""
+    unpacked("openinference.json", tmp_path)
+    reader = reader_for(tmp_path / "openinference.json")
+    tree, remarks = imported(reader, tmp_path / "openinference.json")
+    assert (reader.name, whats(remarks, "skipped")) == ("otlp", [])
+    (path,) = tree.paths(tree.leaves())
+    assert kinds(tree) == [["task", "action", "observation", "action", "observation", "action"]]
+    root, first, last = path.root, path.steps[1].node, path.leaf
+    assert root.extra["tools"][0]["function"]["name"] == "look"
+    assert root.extra["origin"] == {"format": "otlp", "model": "tiny-1", "service": "finder"}
+    (call,) = first.message["tool_calls"]
+    assert (call["id"], call["function"]) == ("call_1", {"name": "look", "arguments": '{"at": "door"}'})
+    assert (first.message["content"], first.settings) == ("I look.", {"temperature": 0.4})
+    assert first.extra["request"] == {"temperature": 0.4}
+    assert (first.cost.tokens_in, first.cost.tokens_out, first.finish) == (20, 5, "stop")
+    assert (path.steps[2].text, path.steps[4].text) == ("You look at the door.", "Sure?")
+    assert (last.text, "no such model" in last.error) == ("", True)
+    # What the attributes say twice is kept once; the tool and the agent are told with the trace.
+    assert not [key for key in first.extra["span"]["attributes"] if key.startswith(("input.", "llm.input"))]
+    assert last.extra["trace"]["tools"][0]["attributes"]["output.value"] == "You look at the door."
+    assert last.extra["trace"]["agents"][0]["name"] == "Finder"
+    exported(tree, OTLPWriter(), tmp_path / "again.jsonl")
+    again, _ = imported(OTLP(), tmp_path / "again.jsonl")
+    # A call without an answer is written without what it was shown.
+    assert plain(again)[0][:4] == plain(tree)[0][:4]
 
 
 def test_log_records_are_events_of_their_spans(tmp_path):

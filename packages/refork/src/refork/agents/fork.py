@@ -186,7 +186,7 @@ class ProgramForkSettings:
     intercepted calls of tools behind the point. The tape answers equal ones and others are refused, or they
     run (``live``). Before the point they are the tape's always. ``in_order``: before the point, a request
     that equals no recorded one gets the next recorded answer, and the first one behind those is the point:
-    for a program that was changed since.
+    for a program that was changed since. ``stop``: once it is set, what runs is ended and nothing is begun.
     """
 
     to: str | None = None
@@ -197,6 +197,7 @@ class ProgramForkSettings:
     network: bool = False
     tools: ToolsRule = "tape"
     in_order: bool = False
+    stop: threading.Event | None = None
 
     def container(
         self, tree: Tree, run: ProgramRun, folder: Path
@@ -390,6 +391,8 @@ class ProgramPoints:
     ) -> tuple[_Branch, Upstream, Tape, int, float]:
         """Run the program once; who answered it, its tape, and exit status and seconds."""
         record, how, lock = arm.record, self._how, self._lock
+        if how.stop is not None and how.stop.is_set():
+            raise CannotDo("it was stopped", hint="what was drawn is on the tape")
         tape = Tape(
             self.tree,
             self._command,
@@ -411,7 +414,7 @@ class ProgramPoints:
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched,
+                patch=self.run.patched, stop=how.stop,
             )  # fmt: skip
         ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
         return way, upstream, tape, status, ended.seconds or 0.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +30,8 @@ from refork.tree.tree import Tree
 TIMED_OUT: Final = 124
 #: Exit status of shells for a program that a signal ended, less the signal.
 _SIGNALLED: Final = 128
+#: Seconds between two looks at whether a program is to be stopped.
+_LOOKS_S: Final = 0.1
 Inside: TypeAlias = tuple[ContainedView | None, FolderCheck | None]
 
 
@@ -41,6 +45,8 @@ def record(
     then: Callable[[int], None] | None = None,
     snapshots: bool = False,
     patch: bool = False,
+    limit_s: float | None = None,
+    stop: threading.Event | None = None,
 ) -> ProgramRun:
     """Run a program, and put all that it asks of models on a tape: the run as it was recorded.
 
@@ -49,11 +55,13 @@ def record(
     server. What the program prints is passed on unless ``quiet``. ``then`` is told the number of exchanges
     after each. ``snapshots``: the folder as it is now is kept, and of each exchange which files had changed.
     Calls of tools that are shown to us are put on the tape, too; with ``patch`` a Python program shows those
-    of the packages that :func:`refork.agents.patch` knows.
+    of the packages that :func:`refork.agents.patch` knows. ``limit_s``: seconds until the program is ended;
+    with a limit it has no input. ``stop`` ends it once it is set.
 
     Raises:
         BadInput: no such program, or no address.
-        CannotDo: the program ended without asking any model, or its folder is too large to keep.
+        CannotDo: the program ended without asking any model, its folder is too large to keep, or it was
+            stopped.
         MissingExtra: the extra ``serve`` is not installed.
         TreeError: the tree cannot be written.
     """
@@ -71,8 +79,9 @@ def record(
         patched=patch,
     )
     status, output, seen = run_program(
-        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=patch
-    )
+        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=patch,
+        limit_s=limit_s, stop=stop,
+    )  # fmt: skip
     ended = tape.end(status, output)
     if not seen:
         said = [line.strip() for line in (ended.output or "").splitlines() if line.strip()]
@@ -244,17 +253,18 @@ def run_program(
     view: ContainedView | None = None,
     tools: AnsweringTools | None = None,
     patch: bool = False,
+    stop: threading.Event | None = None,
 ) -> tuple[int, str, int]:
     """Exit status and output of a program whose requests are answered so, and how many it made.
 
     ``tools`` answers the calls of tools that it shows; with ``patch`` a Python program shows those of known
     packages.
     After ``limit_s`` seconds it is ended with all that it started; the status is then :data:`TIMED_OUT`.
-    With a ``view`` it runs in that.
+    So it is as soon as ``stop`` is set. With a ``view`` it runs in that.
 
     Raises:
         BadInput: it cannot be run.
-        CannotDo: it cannot be contained.
+        CannotDo: it cannot be contained, or was stopped.
     """
     with listening(answering, tools) as (address, endpoint), hooked(os.environ, patch) as more:
         # Some programs believe PWD, which is where we were started.
@@ -265,7 +275,7 @@ def run_program(
             environment[VARIABLE] = f"{address}/tools"
         try:
             before = () if view is None else view.prefix(urlsplit(address).port)
-            status, output = _watched([*before, *command], folder, environment, quiet, limit_s)
+            status, output = _watched([*before, *command], folder, environment, quiet, limit_s, stop)
         except OSError as error:
             raise BadInput(f"{command[0]} cannot be run: {error}", where=str(folder)) from error
     if endpoint.broken is not None:
@@ -281,20 +291,23 @@ def _watched(
     environment: Mapping[str, str],
     quiet: bool,
     limit_s: float | None,
+    stop: threading.Event | None,
 ) -> tuple[int, str]:
     """Run a program to its end; what it prints is kept, and passed on as it comes.
 
     Without a limit Ctrl-C reaches the program as it would in a shell, for both are of one group, and we wait
-    for what it does. With a limit it is of a group of its own, which is ended as a whole.
+    for what it does. With a limit, or where it may be stopped, it is of a group of its own, which is ended as
+    a whole.
     """
+    apart = limit_s is not None or stop is not None
     with subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
-        stdin=None if limit_s is None else subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if apart else None,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=limit_s is not None,
+        start_new_session=apart,
     ) as process:
         kept: list[bytes] = []
         lock = threading.Lock()
@@ -306,21 +319,36 @@ def _watched(
             reader.start()
         while True:
             try:
-                status = process.wait(limit_s)
+                status = _waited(process, limit_s, stop)
                 break
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 status = TIMED_OUT
                 break
-            except KeyboardInterrupt:
-                if limit_s is not None:
+            except (KeyboardInterrupt, CannotDo):
+                if apart:
                     os.killpg(process.pid, signal.SIGKILL)
                     raise
         for reader in readers:
             reader.join()
     output = b"".join(kept).decode("utf-8", "replace")
     return (status if status >= 0 else _SIGNALLED - status), output
+
+
+def _waited(process: subprocess.Popen[bytes], limit_s: float | None, stop: threading.Event | None) -> int:
+    """The exit status of a program, once it has ended; TimeoutExpired after its limit, CannotDo at a stop."""
+    if stop is None:
+        return process.wait(limit_s)
+    end = math.inf if limit_s is None else time.monotonic() + limit_s
+    while True:
+        try:
+            return process.wait(_LOOKS_S)
+        except subprocess.TimeoutExpired:
+            if stop.is_set():
+                raise CannotDo("it was stopped", hint="what was drawn is on the tape") from None
+            if time.monotonic() >= end:
+                raise
 
 
 def _copy(pipe: IO[bytes] | None, to: int | None, kept: list[bytes], lock: threading.Lock) -> None:

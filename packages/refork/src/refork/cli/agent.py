@@ -511,3 +511,46 @@ def mcp_wrap_command(command: Command = None) -> None:
     from refork.agents.mcp_wrap import wrap
 
     raise typer.Exit(wrap(command or []))
+
+
+@app.command("mcp")
+def mcp_command(
+    folder: Annotated[
+        Path, typer.Option("--folder", help="All that it reads, writes and runs lies in here.")
+    ] = Path(),
+    to: ToServer = None,
+) -> None:
+    """Serve coding assistants over MCP, on standard input and output: record, list, explain, fork, why.
+
+    An assistant cannot leave the folder, nor choose whom the programs ask. What it is told of an effect has
+    the control and the interval, and nothing has keys. `refork agent skill` tells it when to use this.
+
+    Example: `claude mcp add refork -- refork agent mcp --folder .`
+    """
+    from refork.agents.mcp_server import serve_assistant
+
+    serve_assistant(folder, to)
+
+
+@app.command()
+def skill(
+    to: Annotated[Path, typer.Option("--to", help="Folder of an assistant's skills.")],
+) -> None:
+    """Write the skill file that tells a coding assistant when and how to use this, into a folder of skills.
+
+    Example: `refork agent skill --to .claude/skills`
+
+    Example: `refork agent skill --to ~/.codex/skills`
+    """
+    from importlib.resources import files
+
+    text = files("refork.agents").joinpath("SKILL.md").read_text("utf-8")
+    file = to.expanduser() / "refork" / "SKILL.md"
+    if file.exists() and file.read_text("utf-8", "replace") != text:
+        raise BadInput("another skill file is there", where=str(file), hint="remove it, or name another --to")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise BadInput(f"it cannot be written: {error.strerror}", where=str(file)) from error
+    typer.echo(f"wrote {visible(str(file))}", err=True)

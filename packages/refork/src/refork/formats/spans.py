@@ -105,6 +105,11 @@ class TracePath:
         if left and self._end is not None:
             self._append("observation", left, f"{key}/results")
 
+    def unanswered(self, inputs: Sequence[Message], key: str) -> None:
+        """Append what a context has beyond the last answer, under a key: nothing was said to it."""
+        if len(inputs) > len(self._context):
+            self._show(ModelCall(key, inputs, ()))
+
     def last(self, trace: Json, error: str | None = None) -> None:
         """Keep what is said of the trace with the path's end, and the runs of tools that have no place."""
         if self._end is None:
@@ -241,7 +246,9 @@ def goes_on(before: Sequence[Message], inputs: Sequence[Message]) -> bool:
     """Whether a context begins with all messages of another one."""
     if len(before) > len(inputs):
         return False
-    return all(_content(one) == _content(other) for one, other in zip(before, inputs, strict=False))
+    return all(
+        one is other or _content(one) == _content(other) for one, other in zip(before, inputs, strict=False)
+    )
 
 
 def _content(message: Message) -> Any:

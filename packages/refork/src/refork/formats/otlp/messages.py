@@ -2,9 +2,11 @@
 
 The current conventions have ``gen_ai.input.messages`` and ``gen_ai.output.messages`` as attributes of the
 span, or of an event of it. Those up to 1.36 had an event for each message, earlier ones two events with JSON
-texts; OpenLLMetry numbered its attributes (``gen_ai.prompt.0.role``). All are read, the newest that is there.
+texts; OpenLLMetry numbered its attributes (``gen_ai.prompt.0.role``), and so does OpenInference, whose spans
+Phoenix takes (``llm.input_messages.0.message.role``). All are read, the newest that is there.
 
-Source: the semantic conventions for generative AI, versions 1.26 to 1.41, and OpenLLMetry's attributes.
+Source: the semantic conventions for generative AI, versions 1.26 to 1.41, OpenLLMetry's attributes, and those
+of OpenInference 0.1.
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ _ROLES: Final = {
 }
 _TEXTS: Final = {"gen_ai.content.prompt": "gen_ai.prompt", "gen_ai.content.completion": "gen_ai.completion"}
 _NUMBERED: Final = re.compile(r"(?:gen_ai|llm)\.(prompt|completion)s?\.(\d+)\.(.+)")
+_INFERENCE: Final = re.compile(r"llm\.(input|output)_messages\.(\d+)\.message\.(.+)")
+_OFFERED: Final = re.compile(r"llm\.tools\.(\d+)\.tool\.json_schema")
+#: What spans of OpenInference are, as its attribute says it; of others there is no part in a conversation.
+INFERENCE_KIND: Final = "openinference.span.kind"
+INFERENCE_KINDS: Final = {"LLM": "call", "TOOL": "tool", "AGENT": "agent"}
 _MEANT: Final = {
     "model": "assistant",
     "ai": "assistant",
@@ -73,6 +80,8 @@ def span_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
         for event in events:
             _texts(talk, event)
         events = [event for event in events if event.name not in _TEXTS]
+    elif INFERENCE_KIND in attributes:
+        _inference(talk, attributes)
     else:
         _numbered(talk, attributes)
     talk.tools = _json(attributes.pop(TOOLS, None)) or talk.tools
@@ -159,6 +168,50 @@ def _numbered(talk: SpanMessages, attributes: Json) -> None:
         else:
             talk.outputs.append(_message(flat, "assistant"))
             talk.ends.append(_text(end))
+
+
+def _inference(talk: SpanMessages, attributes: Json) -> None:
+    """Messages under OpenInference's attributes, taken out of them."""
+    found: dict[tuple[str, int], Json] = {}
+    offered: dict[int, Any] = {}
+    for key in list(attributes):
+        if match := _INFERENCE.fullmatch(key):
+            side, number, rest = match.groups()
+            found.setdefault((side, int(number)), {})[rest] = attributes.pop(key)
+        elif match := _OFFERED.fullmatch(key):
+            offered[int(match[1])] = _json(attributes.pop(key))
+    for (side, _), flat in sorted(found.items(), key=lambda item: item[0]):
+        calls = _listed(flat, "tool_calls", "tool_call")
+        if calls:
+            made = [(one.get("id"), one.get("function.name"), one.get("function.arguments")) for one in calls]
+            flat["tool_calls"] = [tool_call(str(name), given, call) for call, name, given in made]
+        if parts := _listed(flat, "contents", "message_content"):
+            flat["content"] = [_inference_part(part) for part in parts]
+        if side == "input":
+            talk.inputs.append(_message(flat, "user"))
+        else:
+            talk.outputs.append(_message(flat, "assistant"))
+            talk.ends.append(_text(attributes.get("llm.finish_reason")))
+    talk.tools = [tool for _, tool in sorted(offered.items())] or None
+    if found:
+        # The request and the answer once more, as texts.
+        for key in ("input.value", "input.mime_type", "output.value", "output.mime_type"):
+            attributes.pop(key, None)
+
+
+def _listed(flat: Json, many: str, one: str) -> list[Json]:
+    """Objects under numbered keys (``tool_calls.0.tool_call.id``), taken out of the others."""
+    found: dict[int, Json] = {}
+    for key in list(flat):
+        if match := re.fullmatch(rf"{many}\.(\d+)\.{one}\.(.+)", key):
+            found.setdefault(int(match[1]), {})[match[2]] = flat.pop(key)
+    return [body for _, body in sorted(found.items())]
+
+
+def _inference_part(part: Json) -> Json:
+    if part.get("type") == "image" and isinstance(part.get("image.image.url"), str):
+        return {"type": "image_url", "image_url": {"url": part["image.image.url"]}}
+    return part
 
 
 def _message(raw: Json, role: str) -> Message:

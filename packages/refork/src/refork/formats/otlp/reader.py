@@ -15,11 +15,11 @@ from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
-from refork.formats.conversation import count_of, origin, settings_of
+from refork.formats.conversation import asked_for, count_of, origin, settings_of
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
-from refork.formats.otlp.messages import SpanMessages, span_messages
+from refork.formats.otlp.messages import INFERENCE_KIND, INFERENCE_KINDS, SpanMessages, span_messages
 from refork.formats.sampled import finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
 from refork.json_guard import parse_json
@@ -34,6 +34,10 @@ NODE, PRODUCER = "refork.node", "refork.producer"
 NUMBERS: Final = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
 EVALUATION: Final = "gen_ai.evaluation.result"
 _CALLS: Final = ("chat", "text_completion", "generate_content", "completion")
+_READ: Final = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
+_WRITTEN: Final = (
+    *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+)
 _AGENTS: Final = ("invoke_agent", "create_agent", "invoke_workflow")
 _BEGIN: Final = ('"resourceSpans"', '"resource_spans"', '"resourceLogs"', '"resource_logs"')
 
@@ -124,6 +128,8 @@ def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator
 
 def operation(span: Span) -> str | None:
     """``call``, ``tool`` or ``agent``; None for a span that is none of them."""
+    if INFERENCE_KIND in span.attributes and "gen_ai.operation.name" not in span.attributes:
+        return INFERENCE_KINDS.get(str(span.attributes[INFERENCE_KIND]))
     said = span.attributes.get("gen_ai.operation.name")
     kind = span.attributes.get("traceloop.span.kind", span.attributes.get("llm.request.type"))
     if said in _CALLS or kind in ("chat", "completion"):
@@ -194,17 +200,18 @@ def _call(
     kept = told.of_span(span, attributes, _unscored(events))
     # Most calls of a trace are offered the same tools, which stand with the task.
     kept |= {"tools": talk.tools} if talk.tools and talk.tools != tools else {}
+    asked = asked_for(_parameters(attributes))
     fields: Json = {
         "policy": _name(attributes),
-        "settings": _settings(attributes),
+        "settings": _settings(attributes) or asked.get("settings"),
         "cost": Cost(
-            tokens_in=count_of(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-            tokens_out=count_of(attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+            tokens_in=count_of(attributes, *_READ),
+            tokens_out=count_of(attributes, *_WRITTEN),
             # A time of 0 is one that nobody said.
             seconds=(span.end - span.start) / 1e9 if span.end > span.start > 0 else None,
         ),
         "error": _error(span),
-        "extra": {"span": kept},
+        "extra": asked.get("extra", {}) | {"span": kept},
     }
     choices: list[Json] = [
         {"finish": finish_of(end), "extra": {"finish_reason": end} if end else {}} for end in ends
@@ -213,8 +220,8 @@ def _call(
 
 
 def _tool_run(span: Span, told: _SpanFacts) -> ToolRun:
-    call = span.attributes.get("gen_ai.tool.call.id")
-    result = span.attributes.get("gen_ai.tool.call.result")
+    call = span.attributes.get("gen_ai.tool.call.id", span.attributes.get("tool_call.id"))
+    result = span.attributes.get("gen_ai.tool.call.result", span.attributes.get("output.value"))
     message: Message | None = None
     if result is not None and call is not None:
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
@@ -253,8 +260,18 @@ def _producer(attributes: Json) -> Producer:
 
 
 def _name(attributes: Json) -> str | None:
-    name = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
+    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+    name = next((attributes[key] for key in names if attributes.get(key)), None)
     return None if name is None else str(name)
+
+
+def _parameters(attributes: Json) -> Any:
+    """The request's parameters as OpenInference has them: a JSON text."""
+    given = attributes.get("llm.invocation_parameters")
+    try:
+        return parse_json(given.encode(), "") if isinstance(given, str) else None
+    except BadInput:
+        return None
 
 
 def _settings(attributes: Json) -> Json | None:
