@@ -471,6 +471,18 @@ def test_our_own_trees_are_traces_with_their_forks(tmp_path):
     assert sorted((tmp_path / "again.jsonl").read_text(encoding="utf-8").split("\n")) == once
 
 
+def test_what_a_failed_call_was_shown_is_written(tmp_path):
+    tree = Tree.memory()
+    task = tree.append(NewNode(kind="task", text="go"))[0]
+    tree.append(NewNode(kind="action", parent=task.id, text="", policy="p", error="overloaded"))
+    again, count = round_trip(tree, tmp_path)
+    assert count == 1
+    assert [(one.kind, one.text, one.error) for one in again.walk()] == [
+        ("task", "go", None),
+        ("action", "", "overloaded"),
+    ]
+
+
 words = st.text(max_size=4)
 arguments = st.dictionaries(words, st.integers() | words | st.none(), max_size=2)
 parts = st.lists(

@@ -214,9 +214,12 @@ def _call_span(
     if name != f"{trace}/{kept['id']}":
         attributes[NODE] = name
     answers = _answers(turn, tree)
-    if answers:
-        attributes |= _content(turn.context, INPUT) | {OUTPUT: _text(answers)}
+    # A call that failed has no answer, and was shown as much as any.
+    if answers or node.error is not None:
+        attributes |= _content(turn.context, INPUT)
         attributes |= {TOOLS: _text(tools)} if tools else {}
+    if answers:
+        attributes[OUTPUT] = _text(answers)
     return _kept_span(kept | {"attributes": attributes}, trace, resource)
 
 
