@@ -16,6 +16,9 @@ its responsible set, which is a reading of ours; its coalition walk; and as its 
 and three samples a probe. kinescope and agent-rewind replay a run and let one step be replaced by hand; they
 have nothing that says which step.
 
+The full form takes an hour and a half on two cores. With ``--rows FILE`` (REFORK_BLAME_ROWS) each agent's
+outcome is written there as it comes, and a run that was stopped goes on; rows of other code do not count.
+
 The peers need Python 3.12: REFORK_PEERS312 names one that has them. Without it they are not run, and their
 figures are null. The programs' own coins are not seeded, so figures move a little from run to run. Seeds from
 1000 were for development; those below are reported.
@@ -24,7 +27,9 @@ figures are null. The programs' own coins are not seeded, so figures move a litt
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -108,6 +113,39 @@ def peers_blame(one: Plant, provider: Provider, base: str, worker: Worker) -> di
     return found
 
 
+class Rows:
+    """Outcomes in a file of JSON lines, those of this code alone; without a file they are kept nowhere."""
+
+    def __init__(self, file: Path | None, plants: Sequence[Plant]) -> None:
+        self._file, self._plants = file, {one.name: one for one in plants}
+        code = [*Path(agents.__file__).parent.glob("*.py"), *HERE.glob("blame_*.py")]
+        texts = b"".join(path.read_bytes() for path in sorted(code))
+        self._code = hashlib.sha256(texts + repr(PACKAGES).encode()).hexdigest()[:16]
+        self.known: dict[tuple[str, str], Blame] = {}
+        if file is not None and file.exists():
+            for line in file.read_text().splitlines():
+                row = json.loads(line)
+                if row["code"] == self._code and row["agent"] in self._plants:
+                    blamed, ranked = tuple(row["blamed"]), tuple(row["ranked"])
+                    one = Blame(self._plants[row["agent"]], blamed, ranked, row["calls"])
+                    self.known[row["tool"], row["agent"]] = one
+
+    def add(self, tool: str, one: Blame) -> None:
+        """Keep an outcome."""
+        self.known[tool, one.agent.name] = one
+        if self._file is not None:
+            row = {"tool": tool, "agent": one.agent.name, "blamed": one.blamed, "ranked": one.ranked}
+            with self._file.open("a") as file:
+                file.write(json.dumps(row | {"calls": one.calls, "code": self._code}) + "\n")
+
+    def of(self) -> dict[str, list[Blame]]:
+        """All outcomes by tool, agents in their order."""
+        found: dict[str, list[Blame]] = defaultdict(list)
+        for tool in dict.fromkeys(tool for tool, _ in self.known):
+            found[tool] = [self.known[tool, name] for name in self._plants if (tool, name) in self.known]
+        return found
+
+
 def share(hits: Iterable[bool]) -> float | None:
     """The share of hits; None of nothing."""
     all_hits = list(hits)
@@ -158,20 +196,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a dozen agents")
     parser.add_argument("--first", type=int, default=0, help="first seed; from 1000 on: for development")
-    parser.add_argument("--only", nargs="*", choices=["refork", *PEERS], help="only these tools")
+    kept = os.environ.get("REFORK_BLAME_ROWS")
+    parser.add_argument("--rows", type=Path, default=kept, help="keep each outcome here, and go on from it")
     asked = parser.parse_args()
     counts = QUICK if asked.quick else FULL
     plants = [plant(kind, asked.first + n) for kind in KINDS for n in range(counts[kind])]
     provider = Provider(plants)
     python = peer_python(PACKAGES, "REFORK_PEERS312", make=not asked.quick)
-    said: dict[str, list[Blame]] = defaultdict(list)
+    rows = Rows(asked.rows, plants)
     spent: dict[str, float] = defaultdict(float)
     public: Json = {}
     with provider.serving() as base, tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         for one in plants:
-            said["refork"].append(refork_blames(one, provider, base, Path(folder)))
-            last = said["refork"][-1]
+            if ("refork", one.name) in rows.known:
+                continue
+            last = refork_blames(one, provider, base, Path(folder))
+            rows.add("refork", last)
             print(
                 f"{one.name}: to blame {sorted(one.blamed())}, refork {list(last.blamed)}, "
                 f"{last.calls} calls, {time.monotonic() - began:.0f} s",
@@ -182,10 +223,12 @@ def main() -> None:
             with Worker(python, HERE / "blame_peers.py") as worker:
                 public = worker.ask(do="bench")
                 for one in plants:
-                    for tool, blame in peers_blame(one, provider, base, worker).items():
-                        said[tool].append(blame)
+                    # The last of them is there once all are.
+                    if (next(reversed(PEERS.values()))[-1], one.name) not in rows.known:
+                        for tool, blame in peers_blame(one, provider, base, worker).items():
+                            rows.add(tool, blame)
             spent["peers"] = time.monotonic() - began - spent["refork"]
-    report(plants, said, public, {tool: round(seconds) for tool, seconds in spent.items()})
+    report(plants, rows.of(), public, {tool: round(seconds) for tool, seconds in spent.items()})
 
 
 def report(plants: Sequence[Plant], said: dict[str, list[Blame]], public: Json, spent: Json) -> None:
