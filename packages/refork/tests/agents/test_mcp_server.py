@@ -276,7 +276,7 @@ def test_values_are_of_the_arms_that_changed_nothing(effect):
 
 def test_the_skill_is_written_where_assistants_look(tmp_path):
     def ran(*arguments):
-        return CliRunner().invoke(app, ["skill", "--to", *map(str, arguments)])
+        return CliRunner().invoke(app, ["skill", "--out", *map(str, arguments)])
 
     assert ran(tmp_path / "skills").exit_code == 0
     file = tmp_path / "skills" / "refork" / "SKILL.md"

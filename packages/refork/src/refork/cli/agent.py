@@ -534,20 +534,20 @@ def mcp_command(
 
 @app.command()
 def skill(
-    to: Annotated[Path, typer.Option("--to", help="Folder of an assistant's skills.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of an assistant's skills.")],
 ) -> None:
     """Write the skill file that tells a coding assistant when and how to use this, into a folder of skills.
 
-    Example: `refork agent skill --to .claude/skills`
+    Example: `refork agent skill --out .claude/skills`
 
-    Example: `refork agent skill --to ~/.codex/skills`
+    Example: `refork agent skill --out ~/.codex/skills`
     """
     from importlib.resources import files
 
     text = files("refork.agents").joinpath("SKILL.md").read_text("utf-8")
-    file = to.expanduser() / "refork" / "SKILL.md"
+    file = out.expanduser() / "refork" / "SKILL.md"
     if file.exists() and file.read_text("utf-8", "replace") != text:
-        raise BadInput("another skill file is there", where=str(file), hint="remove it, or name another --to")
+        raise BadInput("another skill file is there", where=str(file), hint="remove it, or name another --out")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
