@@ -547,7 +547,9 @@ def skill(
     text = files("refork.agents").joinpath("SKILL.md").read_text("utf-8")
     file = out.expanduser() / "refork" / "SKILL.md"
     if file.exists() and file.read_text("utf-8", "replace") != text:
-        raise BadInput("another skill file is there", where=str(file), hint="remove it, or name another --out")
+        raise BadInput(
+            "another skill file is there", where=str(file), hint="remove it, or name another --out"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
