@@ -267,7 +267,7 @@ def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Cou
     errors = [draw.error for draw in draws if draw.error]
     seen.lost += len(errors)
     # At the point north and south were seen.
-    seen.before_point += sum(not {"north", "south"} <= new.seen for new in provider.asked[asked:])
+    seen.before_point += sum(not {"north", "south"} <= new.places for new in provider.asked[asked:])
     if errors:
         seen.why = errors[0]
     marks(place)

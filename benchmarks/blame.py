@@ -16,7 +16,7 @@ its responsible set, which is a reading of ours; its coalition walk; and as its 
 and three samples a probe. kinescope and agent-rewind replay a run and let one step be replaced by hand; they
 have nothing that says which step.
 
-The full form takes an hour and a half on two cores. With ``--rows FILE`` (REFORK_BLAME_ROWS) each agent's
+The full form takes more than an hour on two cores. With ``--rows FILE`` (REFORK_BLAME_ROWS) each agent's
 outcome is written there as it comes, and a run that was stopped goes on; rows of other code do not count.
 
 The peers need Python 3.12: REFORK_PEERS312 names one that has them. Without it they are not run, and their

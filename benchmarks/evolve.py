@@ -108,7 +108,7 @@ def in_band(found: list[Done]) -> int:
     return sum(0.85 <= one.outcome.last.stringency.estimate <= 1.15 for one in found)
 
 
-def told(arm: str, found: list[Done]) -> tuple[float, float, float]:
+def print_arm(arm: str, found: list[Done]) -> tuple[float, float, float]:
     """Print one arm; the geometric mean of its last judges' ratios, with its interval."""
     mean, low, high = geometric(found)
     ends = [one.outcome.last for one in found]
@@ -157,7 +157,7 @@ def main() -> None:
     print(f"\nfirst judge's ratio {start:.3f}; of the last judges, over seeds:")
     print("arm                  ratio                 in band   accuracy gain   takes  writer  replaced")
     print("                                           .85-1.15  least   mean    human  quality")
-    ends = {arm: told(arm, [d for d in done if d.job.arm == arm]) for arm in arms if arms[arm]}
+    ends = {arm: print_arm(arm, [d for d in done if d.job.arm == arm]) for arm in arms if arms[arm]}
     strict = [d.outcome for d in done if d.job.arm == STRICT]
     milder = sum(o.replaced > 0 and o.last.human_acceptance > 2 * o.first.human_acceptance for o in strict)
     print(f"a too strict judge gave way to a milder one in {milder} of {len(strict)} runs")

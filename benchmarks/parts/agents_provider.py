@@ -43,7 +43,7 @@ class Asked:
         return found[-1] if found else ""
 
     @property
-    def seen(self) -> set[str]:
+    def places(self) -> set[str]:
         """The places that a tool told of."""
         return set(re.findall(r"the (\w+) is quiet", self.words))
 
@@ -85,7 +85,7 @@ def plan(asked: Asked) -> Saying:
     by_fields = "[[ ## " in asked.words  # DSPy asks for fields in a text, and offers no tools
     if not asked.task or not (asked.tools or by_fields):
         return Saying(f"a title {chance}")
-    left = [place for place in PLACES if place not in asked.seen]
+    left = [place for place in PLACES if place not in asked.places]
     over = f"errand {asked.task} is done, receipt {chance}"
     if by_fields and "next_tool_name" in asked.words:
         name, given = ("visit", {"place": left[0]}) if left else ("finish", {})
@@ -322,7 +322,7 @@ class Provider:
         if not asked.stream:
             await _give(send, 200, whole)
             return
-        broken = "#broken" in asked.words and bool(asked.seen) and self._first(asked.task, "broken")
+        broken = "#broken" in asked.words and bool(asked.places) and self._first(asked.task, "broken")
         await _begin(send, 200, {"content-type": "text/event-stream"})
         for piece in pieces[:2] if broken else pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

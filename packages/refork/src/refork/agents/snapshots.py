@@ -122,7 +122,7 @@ class FolderWatch:
 
     def __init__(self, tree: Tree, folder: Path, besides: Sequence[Path] = ()) -> None:
         self._folder, self._rule = folder, _Rule(folder, besides)
-        found = dict(self._rule.walk())
+        found = dict(self._rule.kept_entries())
         size = sum(facts.st_size for facts in found.values() if stat.S_ISREG(facts.st_mode))
         if size > LARGEST:
             raise CannotDo(
@@ -136,7 +136,7 @@ class FolderWatch:
     def changes(self) -> dict[str, str | None]:
         """Content of every file that is not as at the start; None: it is gone."""
         found: dict[str, str | None] = {}
-        there = dict(self._rule.walk())
+        there = dict(self._rule.kept_entries())
         for path, facts in there.items():
             known = self.start.entries.get(path)
             if stat.S_ISDIR(facts.st_mode) or (known is not None and _same(known, facts)):
@@ -264,7 +264,7 @@ def lay_start(tree: Tree, start: FolderStart, folder: Path, layer: Path, besides
         BadInput: what is kept cannot be read.
     """
     rule, packs, count = _Rule(folder, besides, start.left), _Packs(tree, start), 0
-    there = dict(rule.walk())
+    there = dict(rule.kept_entries())
     modes = []
     for path, entry in start.entries.items():
         facts = there.get(path)
@@ -328,7 +328,7 @@ class _Rule:
         listed = _git(folder, "ls-files", "-oi", "--exclude-standard", "--directory", "-z")
         self._ignored = {one.rstrip("/") for one in listed}
 
-    def walk(self, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    def kept_entries(self, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
         """All that is kept of the folder, folders before what is in them."""
         try:
             listed = sorted(os.scandir(self._folder / within), key=lambda one: one.name)
@@ -345,7 +345,7 @@ class _Rule:
                 continue
             yield path, facts
             if stat.S_ISDIR(facts.st_mode):
-                yield from self.walk(f"{path}/")
+                yield from self.kept_entries(f"{path}/")
 
     def keeps(self, path: str) -> bool:
         """Whether a path, and all above it, are kept."""

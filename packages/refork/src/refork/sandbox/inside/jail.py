@@ -153,9 +153,9 @@ def remove(names: list[str], top: int) -> None:
 
     So neither the length of a path nor its depth has an end, and every name is looked up in an open folder.
     """
-    todo, number = list(names), 0
-    while todo:
-        name = todo.pop()
+    left, number = list(names), 0
+    while left:
+        name = left.pop()
         try:
             os.unlink(name, dir_fd=top)
             continue
@@ -170,7 +170,7 @@ def remove(names: list[str], top: int) -> None:
                     while _there(f".{number}", top):
                         number += 1
                     os.rename(one, f".{number}", src_dir_fd=place, dst_dir_fd=top)
-                    todo.append(f".{number}")
+                    left.append(f".{number}")
         finally:
             os.close(place)
         os.rmdir(name, dir_fd=top)
