@@ -158,6 +158,45 @@ def test_draws_are_graded_by_the_outcome_that_is_asked_for_now(recorded):
     assert again.record.id != arms[1].record.id
 
 
+def test_a_command_looks_at_what_a_draw_left_and_reads_what_it_printed(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    change = ProgramChange.parse("answer:no")
+    (tmp_path / "mark").write_text("")
+    told = "test -f mark && grep -q answer && echo looked"
+    base, other = fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(check=told))
+    assert (base.values(), other.values(), provider.asked) == ([1.0, 1.0], [0.0, 0.0], [])
+    (end,) = {tree.node(draw.leaf).extra["run"]["check"]["output"] for draw in base.draws}
+    assert end == "looked\n"
+    # It is not there any more after a draw: another command is another arm. A pattern counts beside it.
+    both = Outcome(fails="answer", check="true")
+    again, _ = fork_run(tree, run, 2, change, 2, settings=settings, outcome=both)
+    assert {one.leaf for one in again.draws}.isdisjoint(one.leaf for one in base.draws)
+    assert again.values() == [0.0, 0.0]
+    with pytest.raises(BadInput, match="cannot be run.*nothing-like-it"):
+        fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(check="nothing-like-it"))
+    with pytest.raises(BadInput, match="empty"):
+        Outcome(check=" ")
+
+
+def test_a_judge_grades_what_is_on_the_tape(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    (tmp_path / "judge.py").write_text(
+        "def short(path):\n"
+        "    said = [step.node.text for step in path.steps if step.node.kind == 'action']\n"
+        "    return None if said[-1] == 'hm' else float(len(said[-1]) < 5)\n"
+    )
+    by = Outcome(judge=f"{tmp_path / 'judge.py'}:short")
+    for said, value in (("no", 1.0), ("quite long", 0.0), ("hm", None)):
+        change = ProgramChange.parse(f"answer:{said}")
+        base, other = fork_run(tree, run, 2, change, 2, settings=settings, outcome=by)
+        assert (base.values(), other.values()) == ([0.0, 0.0], [value, value])
+    # What is drawn is graded by another outcome, and nobody is asked.
+    base, _ = fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(succeeds="answer"))
+    assert (base.values(), provider.asked) == ([1.0, 1.0], [])
+    with pytest.raises(BadInput):
+        Outcome(judge="no-such-judge")
+
+
 def test_of_equal_requests_the_one_that_is_named_is_the_point(tmp_path):
     """Draws of one prompt, as best-of-n agents ask for them: the first stays what it was."""
     ask = AGENT[AGENT.index("import") : AGENT.index("talk =")] + "talk = []\ntools = []\n"

@@ -115,6 +115,19 @@ def test_draws_begin_in_the_recorded_folder_and_leave_it_alone(recorded, place, 
     assert "run.log" in other_files(tree, *again)[0]
 
 
+def test_a_command_that_checks_sees_what_a_contained_draw_left_anywhere(recorded, place):
+    tree, run, _, address = recorded
+    how = ProgramForkSettings(to=address, contained=True)
+    # It changes what it looks at, too, and all of that is gone after it.
+    told = "grep -q '^no$' notes.txt && grep -q 'to do' && echo x > /tmp/refork-checked && rm notes.txt"
+    base, other = fork_run(
+        tree, run, 0, ProgramChange.parse("answer:no"), 2, settings=how, outcome=Outcome(check=told)
+    )
+    assert (base.values(), other.values()) == ([0.0, 0.0], [1.0, 1.0])
+    assert (place / "notes.txt").read_text() == "to do\nanswer 1\nanswer 2\n"
+    assert not Path("/tmp/refork-checked").exists()
+
+
 def test_a_start_is_laid_once_for_all_batches_of_a_search(recorded, monkeypatch):
     tree, run, _, address = recorded
     laid, real = [], agents.program.lay_start

@@ -103,6 +103,8 @@ def reproduced_by(
     for option, value in (
         ("--succeeds", outcome.succeeds),
         ("--fails", outcome.fails),
+        ("--check", outcome.check),
+        ("--judge", outcome.judge),
         ("--to", settings.to),
     ):
         parts += [option, value] if value is not None else []
@@ -362,6 +364,8 @@ def _wanted(outcome: Outcome) -> str:
     parts = [
         *([f"its output has {_code(outcome.succeeds)}"] if outcome.succeeds is not None else []),
         *([f"its output has no {_code(outcome.fails)}"] if outcome.fails is not None else []),
+        *([f"{_code(outcome.check)} ends with 0 in its folder"] if outcome.check is not None else []),
+        *([f"{_code(outcome.judge)} says so"] if outcome.judge is not None else []),
     ]
     return " and ".join(parts) or "its exit status is 0"
 
@@ -387,6 +391,13 @@ def quoted(text: str) -> list[str]:
     return [f"{fence}text", *visible(text).splitlines(), fence]
 
 
+def _from_anywhere(outcome: Outcome) -> Json:
+    """An outcome's fields that are given, with a judge's file by its whole path."""
+    told = {name: value for name, value in asdict(outcome).items() if value is not None}
+    file, end, rest = told.get("judge", "").partition(".py:")
+    return told | ({"judge": f"{Path(file).absolute()}{end}{rest}"} if end else {})
+
+
 def regression_test(
     tape: str,
     run: ProgramRun,
@@ -398,7 +409,7 @@ def regression_test(
     facts: list[tuple[str, Any]] = [
         ("TAPE", str(Path(tape).absolute())),
         ("RUN", run.id),
-        ("OUTCOME", {"succeeds": diagnosis.outcome.succeeds, "fails": diagnosis.outcome.fails}),
+        ("OUTCOME", _from_anywhere(diagnosis.outcome)),
         ("SETTINGS", {name: getattr(settings, name) for name in _HELD}),
     ]
     named = "\n".join(f"{name} = {value!r}" for name, value in facts)

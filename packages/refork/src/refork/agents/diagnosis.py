@@ -245,7 +245,7 @@ def why(
     steps = len(points.events)
     if not steps:
         raise BadInput(f"run {run.id} asked no model", hint="refork agent list shows the others")
-    if run.exit is not None and grading.grade(run.exit, run.output or ""):
+    if grading.by_ending and run.exit is not None and grading.grade(run.exit, run.output or ""):
         raise BadInput(
             f"run {run.id} succeeded (exit status {run.exit})",
             hint="say what failing is: --fails REGEX, --succeeds REGEX; or name a run that failed",

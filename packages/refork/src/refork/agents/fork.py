@@ -21,7 +21,15 @@ from typing import Any, Final, Literal, TypeAlias, final
 
 from refork.agents.dialects import answer_edited, answer_with, dialect_of
 from refork.agents.endpoint import HttpReply, Upstream
-from refork.agents.program import TIMED_OUT, ContainedRun, command_of, folder_of, run_program, unless_none
+from refork.agents.program import (
+    TIMED_OUT,
+    ContainedRun,
+    command_of,
+    folder_of,
+    run_check,
+    run_program,
+    unless_none,
+)
 from refork.agents.replay import FromTape, give
 from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
@@ -36,6 +44,7 @@ from refork.agents.tool_calls import (
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
 from refork.forking.recorded import recorded_arm
+from refork.judge import Judge, load_judge
 from refork.progress import Progress, silent
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree
@@ -47,6 +56,8 @@ IDENTITY: Final = 1
 #: will not answer then either.
 _PAUSES: Final = (2.0, 20.0)
 _REFUSED: Final = frozenset({401, 402, 403, 404})
+#: What a judge must say at least of a draw that is good.
+_GOOD: Final = 0.5
 Kind: TypeAlias = Literal["answer", "part", "again", "text", "set", "model", "forbid"]
 
 
@@ -146,14 +157,19 @@ def _without(tool: Any, name: str) -> Any:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a draw is graded: 1 where the program ended so, else 0. Both where both are given.
+    """How a draw is graded: 1 where all that is given holds of how the program ended, else 0.
 
-    ``succeeds``: a regular expression that its output must have, ``fails`` one that it must not have. Without
-    either: exit status 0.
+    ``succeeds``: a regular expression that its output must have, ``fails`` one that it must not have.
+    ``check``: a shell command that must end with status 0; it runs in the folder that the program left, and
+    reads what the program printed. ``judge``: a judge of trajectories by its name, ``FILE.py:NAME`` or
+    ``package.module:NAME``; 0.5 and more is good, and a draw of which it says nothing is not graded. Without
+    any of them: exit status 0.
     """
 
     succeeds: str | None = None
     fails: str | None = None
+    check: str | None = None
+    judge: str | None = None
 
     def __post_init__(self) -> None:
         for option, pattern in (("--succeeds", self.succeeds), ("--fails", self.fails)):
@@ -161,18 +177,46 @@ class Outcome:
                 re.compile(pattern or "")
             except re.error as error:
                 raise BadInput(f"{pattern!r} is no regular expression: {error}", where=option) from error
+        if self.check is not None and not self.check.strip():
+            raise BadInput("an empty command checks nothing", where="--check")
+        self._loaded()
+
+    def _loaded(self) -> Judge | None:
+        return None if self.judge is None else load_judge(self.judge)
+
+    @property
+    def by_ending(self) -> bool:
+        """Whether exit status and output say it all."""
+        return self.check is None and self.judge is None
 
     def grade(self, status: int, output: str) -> float:
-        """1 or 0."""
-        if self.succeeds is None and self.fails is None:
+        """1 or 0, by exit status and output alone."""
+        if self == Outcome():
             return float(status == 0)
         good = self.succeeds is None or re.search(self.succeeds, output) is not None
         return float(good and (self.fails is None or re.search(self.fails, output) is None))
 
+    def grade_draw(self, tree: Tree, leaf: str) -> float | None:
+        """1, 0 or None of a draw that ends with a node."""
+        end = tree.node(leaf)
+        facts, judge = end.extra["run"], self._loaded()
+        if not self.grade(facts["exit"], end.text) or (self.check is not None and facts["check"]["exit"]):
+            return 0.0
+        if judge is None:
+            return 1.0
+        (path,) = tree.paths([leaf])
+        value = judge.judge(path).value
+        return None if value is None else float(value >= _GOOD)
+
     @property
     def producer(self) -> Producer:
         """Who grades."""
-        return Producer("outcome", "1", {"succeeds": self.succeeds, "fails": self.fails})
+        said: Json = {"succeeds": self.succeeds, "fails": self.fails}
+        if self.check is not None:
+            said["check"] = self.check
+        if (judge := self._loaded()) is not None:
+            said["judge"] = [judge.producer.name, judge.producer.version, dict(judge.producer.config)]
+        return Producer("outcome", "1", said)
 
 
 @final
@@ -306,6 +350,8 @@ class ProgramPoints:
         drawn += [how.tools] if self._called else []
         body = [IDENTITY, self.run.id, event, keeps, told, drawn, *([seed] if seed or how.in_order else [])]
         body += ["in order"] if how.in_order else []
+        # It looks at what is gone after the draw, so draws without it cannot be graded by it later.
+        body += [{"check": self._outcome.check}] if self._outcome.check is not None else []
         card: Json = {
             "kind": "program",
             "name": " ".join(self.run.command),
@@ -416,7 +462,17 @@ class ProgramPoints:
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
                 patch=self.run.patched, stop=how.stop,
             )  # fmt: skip
-        ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
+            checked = None
+            if self._outcome.check is not None and way.error is None:
+                checked = run_check(
+                    self._outcome.check, self._place, output, limit_s=how.limit_s, view=view, stop=how.stop
+                )
+        ended = tape.end(
+            status,
+            output,
+            differs=check and check.difference and asdict(check.difference),
+            check=checked,
+        )
         return way, upstream, tape, status, ended.seconds or 0.0
 
     def _drawn(self, arm: str) -> Fork:
@@ -490,12 +546,10 @@ def other_files(tree: Tree, *arms: Fork) -> list[str]:
 def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
     """Grade all draws by what the tape holds of their ends, those of earlier calls, too."""
     leaves = [draw.leaf for arm in arms for draw in tree.draws(arm) if draw.end != "error"]
-    known = tree.score_map("success", leaves, outcome.producer.id)
-    ends = tree.nodes(leaf for leaf in leaves if leaf not in known)
-    tree.add_scores(
-        Score(node.id, "success", outcome.grade(node.extra["run"]["exit"], node.text), outcome.producer.id)
-        for node in ends
-    )
+    producer = outcome.producer.id
+    known = tree.score_map("success", leaves, producer)
+    values = ((leaf, outcome.grade_draw(tree, leaf)) for leaf in leaves if leaf and leaf not in known)
+    tree.add_scores(Score(leaf, "success", value, producer) for leaf, value in values if value is not None)
 
 
 def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from refork.tree.tree import Tree
 TIMED_OUT: Final = 124
 #: Exit status of shells for a program that a signal ended, less the signal.
 _SIGNALLED: Final = 128
+#: Exit statuses of a shell that found no such command, or none that it could run.
+_NO_COMMAND: Final = (126, 127)
 #: Seconds between two looks at whether a program is to be stopped.
 _LOOKS_S: Final = 0.1
 Inside: TypeAlias = tuple[ContainedView | None, FolderCheck | None]
@@ -285,6 +288,42 @@ def run_program(
     return status, output, endpoint.requests
 
 
+def run_check(
+    command: str,
+    folder: Path,
+    output: str,
+    *,
+    limit_s: float,
+    view: ContainedView | None = None,
+    stop: threading.Event | None = None,
+) -> tuple[int, str]:
+    """Exit status and output of a shell command in the folder that a program left; it reads its output.
+
+    With a ``view`` it sees what the program changed in that.
+
+    Raises:
+        BadInput: there is no such command.
+        CannotDo: it cannot be contained, or was stopped.
+    """
+    environment = {**os.environ, "PWD": str(folder)}
+    environment.pop(VARIABLE, None)
+    with tempfile.TemporaryFile() as given:
+        given.write(output.encode())
+        given.seek(0)
+        before: tuple[str, ...] = ()
+        if view is not None:
+            view.again()
+            before = view.prefix()
+        status, said = _watched(
+            [*before, "sh", "-c", command], folder, environment, True, limit_s, stop, given=given
+        )
+    if view is not None:
+        refused(status, said, folder)
+    if status in _NO_COMMAND:
+        raise BadInput(f"{command!r} cannot be run: {said.strip()[-400:]}", where="--check")
+    return status, said
+
+
 def _watched(
     command: Sequence[str],
     folder: Path,
@@ -292,8 +331,9 @@ def _watched(
     quiet: bool,
     limit_s: float | None,
     stop: threading.Event | None,
+    given: IO[bytes] | None = None,
 ) -> tuple[int, str]:
-    """Run a program to its end; what it prints is kept, and passed on as it comes.
+    """Run a program to its end; what it prints is kept, and passed on as it comes. ``given``: what it reads.
 
     Without a limit Ctrl-C reaches the program as it would in a shell, for both are of one group, and we wait
     for what it does. With a limit, or where it may be stopped, it is of a group of its own, which is ended as
@@ -304,7 +344,7 @@ def _watched(
         command,
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL if apart else None,
+        stdin=given or (subprocess.DEVNULL if apart else None),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=apart,

@@ -255,12 +255,20 @@ class Tape:
             self._says(request, reply)
         self._conversations = list(known.values())
 
-    def end(self, exit_code: int, output: str, *, differs: Json | None = None) -> ProgramRun:
-        """Say how the program ended; ``differs``: where its folder first differed from the recorded one."""
+    def end(
+        self, exit_code: int, output: str, *, differs: Json | None = None, check: tuple[int, str] | None = None
+    ) -> ProgramRun:
+        """Say how the program ended.
+
+        ``differs``: where its folder first differed from the recorded one. ``check``: exit status and output
+        of the command that looked at what it left.
+        """
         seconds, text = time.time() - self._began, as_kept(output)
         facts = {"version": VERSION, "id": self.run.id, "exit": exit_code, "seconds": seconds}
         if differs is not None:
             facts["differs"] = differs
+        if check is not None:
+            facts["check"] = {"exit": check[0], "output": as_kept(check[1])}
         # Of a draw below its last answer: what it ends with is the end of that path.
         under = self.last if self._draw else self.run.node
         ended = NewNode(

@@ -58,6 +58,17 @@ Succeeds = Annotated[
 Fails = Annotated[
     str | None, typer.Option("--fails", help="Regular expression that the output must not have.")
 ]
+Check = Annotated[
+    str | None,
+    typer.Option(
+        "--check",
+        help="Shell command that ends with 0 in the folder that a good run leaves; it reads the output.",
+    ),
+]
+JudgedBy = Annotated[
+    str | None,
+    typer.Option("--judge", help="Judge of a draw's exchanges: a registered name, or FILE.py:FUNCTION."),
+]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Programs that run at the same time.")]
 Limit = Annotated[float, typer.Option("--limit", help="Seconds until a run is ended.")]
 Tape = Annotated[Path, typer.Argument(metavar="TAPE", help="The tree file that holds the run.")]
@@ -243,6 +254,8 @@ def fork(
     seed: Annotated[int, typer.Option("--seed", help="Draws of another seed are draws of their own.")] = 0,
     succeeds: Succeeds = None,
     fails: Fails = None,
+    check: Check = None,
+    judge: JudgedBy = None,
     to: ToServer = None,
     jobs: Jobs = 1,
     limit: Limit = 600.0,
@@ -290,7 +303,7 @@ def fork(
                 agents.ProgramChange.parse(change),
                 draws,
                 seed=seed,
-                outcome=agents.Outcome(succeeds, fails),
+                outcome=agents.Outcome(succeeds, fails, check, judge),
                 settings=agents.ProgramForkSettings(
                     to,
                     limit_s=limit,
@@ -327,6 +340,8 @@ def why(
     tape: Tape,
     succeeds: Succeeds = None,
     fails: Fails = None,
+    check: Check = None,
+    judge: JudgedBy = None,
     draws: Annotated[int, typer.Option("--draws", help="Most runs of the program per arm.")] = 32,
     smallest: Annotated[
         float, typer.Option("--smallest", help="The smallest loss of success that is looked for.")
@@ -380,7 +395,7 @@ def why(
             told = agents.why(
                 tree,
                 found,
-                outcome=agents.Outcome(succeeds, fails),
+                outcome=agents.Outcome(succeeds, fails, check, judge),
                 settings=settings,
                 search=search,
                 progress=live,
