@@ -271,7 +271,8 @@ class ChatRequest(SamplingBody):
     """A conversation to answer. ``seed`` numbers the draw: the same seed, the same answer.
 
     A model that is no local policy has settings of its own: those of a request are accepted, and named as
-    ignored in the answer's headers.
+    ignored in the answer's headers. With ``continue_final_message`` the last message, one of the assistant,
+    is the beginning of the answer: a local model goes on from it, and what is answered comes behind it.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -283,6 +284,8 @@ class ChatRequest(SamplingBody):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    continue_final_message: bool = False
+    add_generation_prompt: bool = True
 
 
 class FunctionCall(BaseModel):

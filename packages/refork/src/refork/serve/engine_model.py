@@ -165,12 +165,14 @@ class EngineModel:
 
     def _rendered(self, asked: Asked) -> IntArray:
         messages = [_as_text(message) for message in asked.messages or ()]
+        begun = str(messages.pop()["content"]) if asked.goes_on else ""
         try:
             require_text(json.dumps([messages, asked.tools], ensure_ascii=False, default=str), "messages")
             if asked.tools:
                 messages[0] = {**messages[0], "tools": list(asked.tools)}
             with self._encoding:
-                return self.policy.render([], token_array([]), messages).tokens
+                prompt = self.policy.render([], token_array([]), messages).tokens
+                return token_array([*prompt, *self.policy.encode(begun)]) if begun else prompt
         except RecursionError as error:
             raise BadParameter("messages", "messages: something in them is nested too deeply") from error
 

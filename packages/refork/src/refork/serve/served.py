@@ -23,6 +23,7 @@ class Asked:
     ``seed`` addresses the noise: answer i of the same prompt is draw i of that seed, whatever else is served;
     None: draws that nobody had before. ``settings``: None for models whose settings are their own. ``top``:
     of how many likeliest tokens the log-probs are told. ``keep_stop``: a stop string stays in the text.
+    ``goes_on``: the last of ``messages`` is the beginning of the answer.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -34,6 +35,7 @@ class Asked:
     settings: Sampling | None = None
     top: int = 0
     keep_stop: bool = False
+    goes_on: bool = False
 
 
 @final
