@@ -11,7 +11,7 @@ import pytest
 from agents import provider as fake
 from refork import agents, compare
 from refork.agents import fork
-from refork.agents.dialects import answer_edited, answer_with, read_answer
+from refork.agents.dialects import answer_begun, answer_edited, answer_pieces, answer_with, read_answer
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
 from refork.agents.tape import events_of
 from refork.errors import BadChange, BadInput, CannotDo
@@ -172,7 +172,7 @@ def test_a_command_looks_at_what_a_draw_left_and_reads_what_it_printed(recorded,
     again, _ = fork_run(tree, run, 2, change, 2, settings=settings, outcome=both)
     assert {one.leaf for one in again.draws}.isdisjoint(one.leaf for one in base.draws)
     assert again.values() == [0.0, 0.0]
-    with pytest.raises(BadInput, match="cannot be run.*nothing-like-it"):
+    with pytest.raises(BadInput, match=r"cannot be run.*nothing-like-it"):
         fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(check="nothing-like-it"))
     with pytest.raises(BadInput, match="empty"):
         Outcome(check=" ")
@@ -321,6 +321,25 @@ def test_replaced_answers_are_read_by_the_packages_of_their_providers(stream):
             response = client.responses.create(model="m", input="hi").output_text
             message = other.messages.create(model="m", max_tokens=9, messages=talk).content[0].text
     assert [chat, response, message] == ["no, wait"] * 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("name", "make"), [("chat", fake.chat), ("messages", fake.messages)])
+def test_an_answer_is_cut_into_pieces_and_begun_with_some_of_them(name, make, stream):
+    whole, pieces = make(" door, now", fake.CALL)
+    kind = "text/event-stream" if stream else "application/json"
+    body = b"".join(pieces) if stream else json.dumps(whole).encode()
+    assert answer_pieces(name, kind, body) == [" door", ",", " now"]
+    begun = b"".join(answer_begun(name, kind, body, "the red"))
+    said, before = read_answer(name, kind, begun), read_answer(name, kind, body)
+    assert said.text == "the red door, now"
+    assert said.message["tool_calls"] == before.message["tool_calls"]
+    assert (said.tokens_out, said.finish) == (before.tokens_out, before.finish)
+    # Tokens of the engine where it told them, and only where they are the text.
+    if name == "chat" and not stream:
+        for told, wanted in ((" do", [" do", "or, now"]), (" d", [" door", ",", " now"])):
+            whole["choices"][0]["logprobs"] = {"content": [{"token": told}, {"token": "or, now"}]}
+            assert answer_pieces(name, kind, json.dumps(whole).encode()) == wanted
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -19,8 +19,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.agents.dialects import answer_edited, answer_with, dialect_of
-from refork.agents.endpoint import HttpReply, Upstream
+from refork.agents.dialects import (
+    BEGUN,
+    answer_begun,
+    answer_edited,
+    answer_pieces,
+    answer_with,
+    dialect_of,
+    read_answer,
+    request_begun,
+)
+from refork.agents.endpoint import HttpReply, Upstream, server_of
 from refork.agents.program import (
     TIMED_OUT,
     ContainedRun,
@@ -55,7 +64,9 @@ IDENTITY: Final = 1
 #: Seconds after which a draw in which the provider failed is begun anew; statuses by which it says that it
 #: will not answer then either.
 _PAUSES: Final = (2.0, 20.0)
-_REFUSED: Final = frozenset({401, 402, 403, 404})
+_REFUSED: Final = frozenset({400, 401, 402, 403, 404, 422})
+#: Whose servers are known to go on from the beginning of an answer of a chat.
+_GO_ON: Final = frozenset({"vllm", "sglang", "refork"})
 #: What a judge must say at least of a draw that is good.
 _GOOD: Final = 0.5
 Kind: TypeAlias = Literal["answer", "part", "again", "text", "set", "model", "forbid"]
@@ -71,11 +82,19 @@ class ProgramChange:
     ``text``: in every request from there on, ``old`` is ``new``. ``set``: the setting ``old`` is ``new``, as
     JSON. ``model``: its name is ``new``. ``forbid``: the tool ``new`` is not offered.
     With these the control asks anew, too.
+
+    With a ``token``, which goes with ``again`` and ``answer``, the recorded answer is kept up to it, ``new``
+    stands in its place, and the model goes on from there.
     """
 
     kind: Kind
     new: str = ""
     old: str = ""
+    token: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.kind not in ("again", "answer"):
+            raise BadChange(f"{self.kind} is no change at a token", hint="again, or answer:TEXT")
 
     @classmethod
     def parse(cls, text: str) -> ProgramChange:
@@ -109,7 +128,8 @@ class ProgramChange:
         """Plain fields, with a text as the tree's other changes have it."""
         if self.kind == "set":
             return {"kind": "set", "values": {self.old: self.new}}
-        return {"kind": self.kind, "text": f"{self.old} => {self.new}" if self.old else self.new}
+        told: Json = {"kind": self.kind, "text": f"{self.old} => {self.new}" if self.old else self.new}
+        return told if self.token is None else {**told, "at": self.token}
 
     def edit(self, path: str, body: Any) -> Any:
         """A request's JSON with the change; the same where it has no effect there."""
@@ -266,6 +286,18 @@ class ProgramCost:
     tokens: int | None
 
 
+def answer_tokens(tree: Tree, run: ProgramRun, event: int) -> list[str]:
+    """The text of a recorded answer in the pieces that a change at a token counts; none: it has no text.
+
+    Raises:
+        BadInput: no such exchange.
+    """
+    events = events_of(tree, run)
+    _check_event(run, events, event)
+    at = events[event].wire
+    return answer_pieces(dialect_of(at.path), at.kind, at.answer)
+
+
 def cost_of(tree: Tree, run: ProgramRun, event: int, draws: int) -> ProgramCost:
     """About how much both arms will ask for: each draw as much as the recorded run from there on."""
     events = events_of(tree, run)
@@ -305,6 +337,7 @@ class ProgramPoints:
         # What the recorded run met is the program's world.
         self._met = {0 if event.wire.failed else event.wire.status for event in self.events}
         self._took: dict[str, _Took] = {}
+        self._goes_on: bool | None = None
         self._kept: ExitStack | None = None
         self._inside: ContainedRun | None = None
         #: Requests that went to providers, and runs of the program, of all draws until now.
@@ -327,6 +360,32 @@ class ProgramPoints:
             self._inside = inside
         return inside
 
+    def pieces(self, event: int) -> list[str]:
+        """The text of a recorded answer in the pieces at which it can be cut, its tokens where known.
+
+        Raises:
+            CannotDo: nobody would go on from the beginning of this answer, or it has no text.
+        """
+        at = self.events[event].wire
+        name, what = dialect_of(at.path), f"the answer at step {event}"
+        hint = "change a part of the answer (part:OLD=>NEW), or draw it anew (again)"
+        if name not in BEGUN or not isinstance(at.json, dict):
+            raise CannotDo(f"{what}: no answer of {name} can be gone on with", hint=hint)
+        answer = read_answer(name, at.kind, at.answer)
+        if (answer.message or {}).get("reasoning_content"):
+            raise CannotDo(f"{what} was thought of before it was said, which cannot be given back", hint=hint)
+        if name == "chat" and self._goes_on is None:
+            self._goes_on = server_of(at.path, to=self._how.to) in _GO_ON
+        if name == "chat" and not self._goes_on:
+            raise CannotDo(
+                f"{what}: its server is not known to go on from the beginning of an answer",
+                hint="vLLM, SGLang and refork serve do (--to ADDRESS); or " + hint,
+            )
+        pieces = answer_pieces(name, at.kind, at.answer)
+        if not pieces:
+            raise CannotDo(f"{what} has no text", hint=hint)
+        return pieces
+
     def arm(
         self, event: int, change: ProgramChange | None = None, *, keeps: bool = False, seed: int = 0
     ) -> ProgramArm:
@@ -340,7 +399,18 @@ class ProgramPoints:
             CannotDo: the recorded answer cannot be replaced, or what a tool returned before it was not kept.
         """
         _check_event(self.run, self.events, event)
-        if change is not None:
+        begun = ""
+        if change is not None and change.token is not None:
+            pieces = self.pieces(event)
+            if not 0 <= change.token < len(pieces):
+                raise BadInput(
+                    f"the answer at step {event} has no token {change.token}",
+                    hint=f"it has 0 to {len(pieces) - 1}",
+                )
+            begun = "".join(pieces[: change.token]) + change.new
+            if change.new == pieces[change.token]:
+                raise BadChange("it is the token that stands there", where=repr(change.new))
+        elif change is not None:
             _check(change, self.events[event])
         check_replayable(self.run, list(filter(before_point(self.events[event]), self._called)))
         above = self.tree.node(self.tree.node(self.events[event].node).parent or self.run.node)
@@ -367,7 +437,7 @@ class ProgramPoints:
             )
         )  # fmt: skip
         self._took.setdefault(record.id, _Took())
-        return ProgramArm(record, event, change, keeps)
+        return ProgramArm(record, event, change, keeps, begun)
 
     def draw(self, arms: Mapping[ProgramArm, int], progress: Progress = silent) -> list[Fork]:
         """The arms with draws 0 to as many as named; those that the tree holds are not drawn again.
@@ -484,12 +554,16 @@ class ProgramPoints:
 @final
 @dataclass(frozen=True, slots=True)
 class ProgramArm:
-    """One arm of a program's fork. ``keeps``: at the point it has the recorded answer, or a changed one."""
+    """One arm of a program's fork. ``keeps``: at the point it has the recorded answer, or a changed one.
+
+    ``begun``: what the answer there begins with; the model goes on.
+    """
 
     record: ForkRecord
     event: int
     change: ProgramChange | None
     keeps: bool
+    begun: str = ""
 
     def __hash__(self) -> int:
         return hash(self.record.id)
@@ -508,6 +582,7 @@ def fork_run(
     change: ProgramChange,
     draws: int = 16,
     *,
+    through: int | None = None,
     seed: int = 0,
     outcome: Outcome | None = None,
     settings: ProgramForkSettings | None = None,
@@ -520,6 +595,7 @@ def fork_run(
     ``settings.tools`` says; all else that the program does it does again, in a folder of each draw's own
     where it is contained. Draws that are on the tree are not drawn again; those of another ``seed`` are
     draws of their own. Arms share no noise. The pair of arms, control first, is what ``compare`` takes.
+    ``through``: where the change is ``again``, the control keeps the recorded answers up to that exchange.
 
     Raises:
         BadInput: no such exchange, no such program or folder.
@@ -530,8 +606,14 @@ def fork_run(
     points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
     if draws < 1:
         raise BadInput(f"{draws} draws are none", where="--draws")
+    if through is not None and (change != ProgramChange("again") or through < event):
+        raise BadInput(
+            f"answers through {through} are kept against drawing them anew from a step up to it",
+            where="--through",
+            hint="--change again, and a --step before",
+        )
     changed = points.arm(event, change, keeps=change.keeps_answer, seed=seed)
-    control = points.arm(event, keeps=change.keeps_answer, seed=seed)
+    control = points.arm(event if through is None else through, keeps=change.keeps_answer, seed=seed)
     base, other = points.draw({control: draws, changed: draws}, progress)
     return base, other
 
@@ -602,7 +684,7 @@ class _Branch:
     ) -> None:
         self._observed = observed
         event = arm.event
-        self._at, self._change, self._keeps = events[event], arm.change, arm.keeps
+        self._at, self._change, self._keeps, self._begun = events[event], arm.change, arm.keeps, arm.begun
         # All but the point: a conversation beside it may be ahead of where it was when it was recorded.
         self._in_order = in_order
         self.before = FromTape(
@@ -612,10 +694,13 @@ class _Branch:
         )
         self._tape, self._upstream = tape, upstream
         self.reached, self.asked = False, 0
+        self.refused: str | None = None
 
     @property
     def error(self) -> str | None:
         """Why this is no draw; None: it is one."""
+        if self.refused is not None:
+            return self.refused
         found = self.before.divergence
         return None if found is None else f"it left the tape before the point: {found}"
 
@@ -645,6 +730,9 @@ class _Branch:
         return found and not self.before.takes(wire, self._at.number)
 
     async def _at_the_point(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        if self._begun:
+            await self._goes_on(wire, headers, reply)
+            return
         if not self._keeps or (self._change is not None and self._change.kind == "again"):
             await self._live(wire, headers, reply)
             return
@@ -658,6 +746,26 @@ class _Branch:
             )
             given = replace(given, chunks=chunks)
         await asyncio.to_thread(self._tape.add, given, sampled=False)
+        await give(given, reply)
+
+    async def _goes_on(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        """The beginning of an answer, and what the model says behind it."""
+        name = dialect_of(wire.path)
+        body = json.dumps(request_begun(name, wire.json, self._begun)).encode()
+        self.asked += 1
+        ended = await self._upstream.ask(replace(wire, body=body), headers)
+        if ended.status and not 200 <= ended.status < 300:
+            # A server that refuses to go on has said nothing of the program.
+            said = ended.answer[:200].decode("utf-8", "replace").strip()
+            self._upstream.unanswered[ended.digest] = ended.status, said
+        elif ended.status:
+            try:
+                chunks = answer_begun(name, ended.kind, ended.answer, self._begun)
+                ended = replace(ended, chunks=chunks)
+            except CannotDo as error:
+                self.refused = str(error)
+        given = replace(ended, body=wire.body)
+        await self._upstream.put(given)
         await give(given, reply)
 
     async def _live(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:

@@ -378,9 +378,7 @@ def values_on(tree: Tree, run: ProgramRun, steps: int) -> list[told.StepValue]:
     graded: dict[tuple[int, str], list[float]] = {}
     # No call of this server grades by a judge.
     graders = {
-        one.id: one.config
-        for one in tree.producers()
-        if one.name == "outcome" and "judge" not in one.config
+        one.id: one.config for one in tree.producers() if one.name == "outcome" and "judge" not in one.config
     }
     for fork in tree.forks():
         if fork.extra.get("program") != run.id or fork.change is not None:
@@ -424,7 +422,13 @@ def _why_told(found: Diagnosis, files: list[str]) -> told.WhyTold:
         verdict=found.verdict,
         says=found.sentence,
         findings=[
-            told.AgentFinding.of(one.effect, one.step, kept, anew, confirmed=one.confirmed)
+            told.AgentFinding.of(
+                one.effect,
+                one.step,
+                kept if one.step == one.last else f"the recorded answers at {one.where} kept",
+                anew if one.step == one.last else "all of them drawn anew",
+                confirmed=one.confirmed,
+            )
             for one in found.findings
         ],
         rescue=None

@@ -256,7 +256,12 @@ class Tape:
         self._conversations = list(known.values())
 
     def end(
-        self, exit_code: int, output: str, *, differs: Json | None = None, check: tuple[int, str] | None = None
+        self,
+        exit_code: int,
+        output: str,
+        *,
+        differs: Json | None = None,
+        check: tuple[int, str] | None = None,
     ) -> ProgramRun:
         """Say how the program ended.
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -250,6 +251,17 @@ def fork(
             help="answer:TEXT, part:OLD=>NEW, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME, forbid:TOOL.",
         ),
     ],
+    token: Annotated[
+        int | None,
+        typer.Option(
+            "--token",
+            help="Keep its answer up to this token, from 0: again goes on there, answer:TEXT behind it.",
+        ),
+    ] = None,
+    through: Annotated[
+        int | None,
+        typer.Option("--through", help="The control of again keeps the answers up to this exchange."),
+    ] = None,
     draws: Annotated[int, typer.Option("--draws", help="Runs of the program per arm.")] = 16,
     seed: Annotated[int, typer.Option("--seed", help="Draws of another seed are draws of their own.")] = 0,
     succeeds: Succeeds = None,
@@ -300,8 +312,9 @@ def fork(
                 tree,
                 found,
                 step,
-                agents.ProgramChange.parse(change),
+                replace(agents.ProgramChange.parse(change), token=token),
                 draws,
+                through=through,
                 seed=seed,
                 outcome=agents.Outcome(succeeds, fails, check, judge),
                 settings=agents.ProgramForkSettings(
@@ -457,12 +470,21 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
+def show(
+    tape: Tape,
+    step: Annotated[
+        int | None, typer.Option("--step", help="One exchange in full, its answer's tokens by their numbers.")
+    ] = None,
+    run: RunName = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the exchanges of a run by their numbers: what was new in each request, and what the model said.
 
-    The numbers are those that `refork agent fork --step` takes.
+    The numbers are those that `refork agent fork --step` takes; of one exchange also those of --token.
 
     Example: `refork agent show tape.db`
+
+    Example: `refork agent show tape.db --step 3`
     """
     from rich.table import Table
     from rich.text import Text
@@ -474,6 +496,9 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
     with Tree.open(existing(tape), "r") as tree:
         found = agents.find_run(tree, run)
         rows = agents.exchanges(tree, found)
+        if step is not None:
+            _show_step(rows, step, agents.answer_tokens(tree, found, step), as_json)
+            return
         called = agents.of_tools(agents.tool_events(tree, found))
         calls = [
             {
@@ -503,6 +528,23 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
     for call in calls:
         _tool_row(table, call)
     open_console().print(table)
+
+
+def _show_step(rows: Sequence[Json], step: int, tokens: Sequence[str], as_json: bool) -> None:
+    """One exchange: what was new in the request, the calls of its answer, and its text by tokens."""
+    row = rows[step]
+    if as_json:
+        print_json({**row, "tokens": list(tokens)})
+        return
+    for name, text in (("asked", row["asked"]), ("said", row["said"]), ("error", row["error"])):
+        if text:
+            typer.echo(f"{name}:\n{visible(text)}\n")
+    for name, told in zip(row["calls"], row["arguments"], strict=True):
+        typer.echo(f"called {visible(name)}({visible(told)})\n")
+    if tokens:
+        typer.echo(
+            "tokens:\n" + " ".join(f"{i}:{visible(one.strip() or repr(one))}" for i, one in enumerate(tokens))
+        )
 
 
 def _tool_row(table: Table, call: Json) -> None:
