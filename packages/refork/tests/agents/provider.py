@@ -172,6 +172,13 @@ class Provider:
             return self.script(asked)
         return self.script.pop(0) if self.script else (f"answer {len(self.asked)}", None)
 
+    async def _body(self, receive):
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        return body
+
     async def _models(self, send):
         """Whoever looks what there is asks no model."""
         told = json.dumps({"data": [{"id": "m", "owned_by": self.owner or "nobody"}]}).encode()
@@ -184,12 +191,7 @@ class Provider:
                 await send({"type": "lifespan.startup.complete"})
             await send({"type": "lifespan.shutdown.complete"})
             return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        asked = json.loads(body) if body else {}
+        asked = json.loads(await self._body(receive) or b"{}")
         path = scope["path"]
         if scope["method"] == "GET" and path == "/models":
             await self._models(send)

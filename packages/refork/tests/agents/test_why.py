@@ -375,6 +375,22 @@ def test_from_the_command_line_a_finding_is_shown_and_its_command_shows_it_again
     status, shown = ran(*again, "--json")
     assert (status, json.loads(shown)["difference"]) == (0, 1.0)
     assert len(provider.asked) == asked
+    # One exchange, and the numbers at which its answer can be cut.
+    status, shown = ran("show", "tape.db", "--step", 1)
+    assert (status, "0:This 1:is 2:bad 3:. 4:Go" in shown) == (0, True)
+    status, shown = ran("show", "tape.db", "--step", 1, "--json")
+    assert json.loads(shown)["tokens"][2:4] == [" bad", "."]
+    # The answers of two steps are kept together, and drawn anew together.
+    given = ("fork", *options, "--rerun-tools", "--change", "again", "--draws", 2)
+    status, shown = ran(*given, "--step", 0, "--through", 1, "--json")
+    assert (status, json.loads(shown)["base"]["rate"], json.loads(shown)["other"]["rate"]) == (0, 0.0, 1.0)
+    asked += 2 * 3 + 2 * 1
+    assert len(provider.asked) == asked
+    for more, error in (
+        (["--step", 1, "--token", 2], CannotDo),  # nobody says that it goes on
+        (["--step", 1, "--through", 0], BadInput),
+    ):
+        assert isinstance(CliRunner().invoke(app, list(map(str, (*given, *more)))).exception, error)
     # Its tools would run again, and nobody allowed it.
     assert isinstance(CliRunner().invoke(app, ["why", *options]).exception, BadInput)
 
