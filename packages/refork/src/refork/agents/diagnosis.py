@@ -18,11 +18,18 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 
 from refork import stats
-from refork.agents.fork import Outcome, ProgramArm, ProgramChange, ProgramForkSettings, ProgramPoints
+from refork.agents.fork import (
+    Outcome,
+    ProgramArm,
+    ProgramChange,
+    ProgramForkSettings,
+    ProgramPoints,
+    compare_arms,
+)
 from refork.agents.tape import ProgramRun
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
-from refork.forking.effect import Effect, compare
+from refork.forking.effect import Effect
 from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
@@ -377,7 +384,7 @@ class _ProgramDraws:
         base, other = points.draw({control: draws, changed: draws}, self._progress)
         kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
         # One side of it is the question, so both ends of the interval have the error of a look.
-        effect = compare(base, other, level=1 - 2 * error)
+        effect = compare_arms(base, other, 1 - 2 * error)
         said = points.tree.node(points.events[step].node).text
         self.tests = [one for one in self.tests if (one.step, one.last) != (step, last)]
         p, sure = exact_p(kept, anew), is_confirmed(kept, anew, error)
@@ -411,7 +418,7 @@ class _ProgramDraws:
         error = self._how.error
         return Rescue(
             best,
-            compare(base, other, level=1 - 2 * error),
+            compare_arms(base, other, 1 - 2 * error),
             exact_p(kept, without),
             is_confirmed(kept, without, error),
         )
@@ -443,7 +450,7 @@ class _ProgramDraws:
             arms = {arm(at, INSIDE): draws for at in (last + 1, token)}
             base, other = points.draw(arms, self._progress)
             kept, without = (_counts(one.values()[:draws]) for one in (base, other))
-            effect = compare(base, other, level=1 - 2 * error)
+            effect = compare_arms(base, other, 1 - 2 * error)
             p, sure = exact_p(kept, without), is_confirmed(kept, without, error)
             before = "".join(pieces[:token])
             if token == last:

@@ -40,6 +40,7 @@ from refork.agents.program import (
     unless_none,
 )
 from refork.agents.replay import FromTape, give
+from refork.agents.simulate import ToolSimulator
 from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
 from refork.agents.tool_calls import (
@@ -52,6 +53,7 @@ from refork.agents.tool_calls import (
 )
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
+from refork.forking.effect import Effect, compare
 from refork.forking.recorded import recorded_arm
 from refork.judge import Judge, load_judge
 from refork.progress import Progress, silent
@@ -247,10 +249,11 @@ class ProgramForkSettings:
     ``limit_s``: seconds until a draw is ended. ``jobs``: programs that run at the same time. ``contained``:
     each draw changes no folder but a layer of its own, above the folder as it was when the run began, where
     that was kept; ``network``: it may reach other machines all the same. ``tools``: what becomes of
-    intercepted calls of tools behind the point. The tape answers equal ones and others are refused, or they
-    run (``live``). Before the point they are the tape's always. ``in_order``: before the point, a request
-    that equals no recorded one gets the next recorded answer, and the first one behind those is the point:
-    for a program that was changed since. ``stop``: once it is set, what runs is ended and nothing is begun.
+    intercepted calls of tools behind the point. The tape answers equal ones; others are refused, or answered
+    by the model ``simulator`` (``simulate``); or all run (``live``). Before the point they are the tape's
+    always. ``in_order``: before the point, a request that equals no recorded one gets the next recorded
+    answer, and the first one behind those is the point: for a program that was changed since. ``stop``: once
+    it is set, what runs is ended and nothing is begun.
     """
 
     to: str | None = None
@@ -262,6 +265,15 @@ class ProgramForkSettings:
     tools: ToolsRule = "tape"
     in_order: bool = False
     stop: threading.Event | None = None
+    simulator: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tools == "simulate") != bool(self.simulator):
+            raise BadInput(
+                "a model that answers for tools goes with the rule simulate",
+                where="--simulator",
+                hint="--tools simulate --simulator MODEL",
+            )
 
     def container(
         self, tree: Tree, run: ProgramRun, folder: Path
@@ -337,6 +349,7 @@ class ProgramPoints:
         # What the recorded run met is the program's world.
         self._met = {0 if event.wire.failed else event.wire.status for event in self.events}
         self._took: dict[str, _Took] = {}
+        self._simulator: ToolSimulator | None = None
         self._goes_on: bool | None = None
         self._kept: ExitStack | None = None
         self._inside: ContainedRun | None = None
@@ -417,7 +430,7 @@ class ProgramPoints:
         told, how = None if change is None else change.to_json(), self._how
         # The files of the command are part of it: another version of the program is another arm.
         drawn = [how.to, how.folder, how.limit_s, sources_of(self._command, self._place), *how.kept_apart]
-        drawn += [how.tools] if self._called else []
+        drawn += [how.tools, *([how.simulator] if how.simulator else [])] if self._called else []
         body = [IDENTITY, self.run.id, event, keeps, told, drawn, *([seed] if seed or how.in_order else [])]
         body += ["in order"] if how.in_order else []
         # It looks at what is gone after the draw, so draws without it cannot be graded by it later.
@@ -433,7 +446,8 @@ class ProgramPoints:
                 hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest(),
                 above.parent or self.run.node, None, told, card, {}, None, seed, event,
                 {"program": self.run.id, "event": event, "keeps": keeps}
-                | ({"tools": how.tools} if self._called else {}),
+                | ({"tools": how.tools} if self._called else {})
+                | ({"simulator": {"model": how.simulator, "to": how.to}} if how.simulator else {}),
             )
         )  # fmt: skip
         self._took.setdefault(record.id, _Took())
@@ -461,6 +475,8 @@ class ProgramPoints:
         progress("runs of the program", 0, len(missing))
         with ExitStack() as stack:
             contained = self._container(stack) if missing else None
+            if self._how.simulator is not None:
+                self._simulator = stack.enter_context(ToolSimulator(self._how.simulator, self._how.to))
             pool = stack.enter_context(ThreadPoolExecutor(self._how.jobs))
             waiting = [pool.submit(self._draw, *item, contained) for item in missing]
             try:
@@ -527,6 +543,7 @@ class ProgramPoints:
                 rule=how.tools,
                 reached=lambda: way.reached,
                 before=before_point(self.events[arm.event]),
+                simulator=self._simulator,
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
@@ -537,6 +554,7 @@ class ProgramPoints:
                 checked = run_check(
                     self._outcome.check, self._place, output, limit_s=how.limit_s, view=view, stop=how.stop
                 )
+        way.asked += tools.simulated
         ended = tape.end(
             status,
             output,
@@ -642,6 +660,18 @@ def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:
         begun = next(step.node for step in reversed(path.steps[:-1]) if "run" in step.node.extra)
         found += tool_modes(tree, begun.extra["run"]["id"], begun.id)
     return dict(sorted(found.items()))
+
+
+def compare_arms(base: Fork, other: Fork, level: float = 0.95) -> Effect:
+    """The effect between two arms of a program, and which share of their tools' results was simulated."""
+    effect = compare(base, other, level=level)
+    if base.simulator is None and other.simulator is None:
+        return effect
+    shares = []
+    for arm in (base, other):
+        modes = tools_of(arm.tree, [arm])
+        shares.append(modes.get("simulated", 0) / max(1, sum(modes.values())))
+    return replace(effect, base_simulated=shares[0], other_simulated=shares[1])
 
 
 def _check_event(run: ProgramRun, events: Sequence[TapeEvent], event: int) -> None:

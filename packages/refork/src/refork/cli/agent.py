@@ -255,7 +255,7 @@ def fork(
         int | None,
         typer.Option(
             "--token",
-            help="Keep its answer up to this token, from 0: again goes on there, answer:TEXT behind it.",
+            help="Keep its answer up to this token: again goes on there, answer:TEXT behind TEXT.",
         ),
     ] = None,
     through: Annotated[
@@ -275,9 +275,14 @@ def fork(
         str,
         typer.Option(
             "--tools",
-            help="Recorded tools behind the point: tape (equal calls from it, others refused) or live.",
+            help="Recorded tools behind the point: tape (equal calls from it, others refused), simulate "
+            "(others answered by a model) or live.",
         ),
     ] = "tape",
+    simulator: Annotated[
+        str | None,
+        typer.Option("--simulator", help="The model that answers for tools, at --to or OPENAI_BASE_URL."),
+    ] = None,
     contained: Contained = False,
     rerun_tools: RerunTools = False,
     run: RunName = None,
@@ -295,11 +300,10 @@ def fork(
     from refork.cli.cards import effect_card
     from refork.cli.live import LiveProgress
     from refork.cli.screen import open_console
-    from refork.forking import compare
     from refork.tree import Tree
 
-    if tools not in ("tape", "live"):
-        raise BadInput(f"{tools!r} is no rule for tools", where="--tools", hint="tape or live")
+    if tools not in ("tape", "live", "simulate"):
+        raise BadInput(f"{tools!r} is no rule for tools", where="--tools", hint="tape, live or simulate")
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
         _allowed(rerun_tools, contained, agents.covered(tree, found))
@@ -324,6 +328,7 @@ def fork(
                     contained=contained,
                     network=rerun_tools,
                     tools=tools,  # type: ignore[arg-type]
+                    simulator=simulator,
                 ),
                 progress=live,
             )
@@ -337,7 +342,7 @@ def fork(
                 f"{len(others)} of {2 * draws} draws had other files by the point: {visible(others[0])}",
                 err=True,
             )
-        told = compare(base, other).to_json()
+        told = agents.compare_arms(base, other).to_json()
         used = agents.tools_of(tree, (base, other))
     if used and not as_json:
         ways = ", ".join(f"{count} {mode}" for mode, count in used.items())
