@@ -281,6 +281,7 @@ def picture_page(run: ProgramRun, diagnosis: Diagnosis, facts: Json, asked: Sequ
             findings=findings,
             rescue=part and _arms(part.effect, "whole answer", "without it"),
             inside=diagnosis.token and _arms(diagnosis.token.effect, "kept with it", "kept up to it"),
+            inside_p=diagnosis.token and words.p_value(diagnosis.token.p),
             behind=diagnosis.token
             and _cut(
                 diagnosis.confirmed[0].answer[len(diagnosis.token.before) + len(diagnosis.token.text) :]
