@@ -168,6 +168,28 @@ def test_chat_log_probs_name_tokens_and_their_bytes(client, policy):
         assert entry.top_logprobs[0].logprob >= entry.logprob - 1e-6
 
 
+def test_tokens_of_texts_and_conversations_are_the_policy_s(address, client, policy):
+    root = address.removesuffix("/v1")
+
+    def asked(path, **body):
+        answer = httpx.post(f"{root}/{path}", json={"model": "m", **body})
+        return answer.json() if answer.status_code == 200 else answer.json()["error"]["param"]
+
+    ids = policy.encode(PROMPT).tolist()
+    told = asked("tokenize", prompt=PROMPT, add_special_tokens=False, return_token_strs=True)
+    assert (told["tokens"], told["count"], "".join(told["token_strs"])) == (ids, len(ids), PROMPT)
+    assert asked("tokenize", prompt=PROMPT)["tokens"] == [*policy.codec.opening, *ids]
+    talk = asked("tokenize", messages=TALK)["tokens"]
+    assert talk == policy.render([], token_array([]), TALK).tokens.tolist()
+    assert asked("detokenize", tokens=ids) == {"prompt": PROMPT}
+    assert asked("detokenize", tokens=[1 << 30]) == asked("detokenize", tokens=[-1]).split(".")[0] == "tokens"
+    assert asked("tokenize") == asked("tokenize", prompt="a", messages=TALK) == "prompt"
+    # So our client needs no tokenizer by hand: it counts, and draws, what the policy does.
+    remote = RemotePolicy(address, "m")
+    assert remote.encode(PROMPT).tolist() == ids
+    assert remote.decode(token_array(ids)) == PROMPT
+
+
 def test_an_answer_goes_on_from_a_beginning(client, policy):
     begun = {"role": "assistant", "content": "it is é"}
     going = {"continue_final_message": True, "add_generation_prompt": False}

@@ -363,6 +363,43 @@ class ChatCompletion(BaseModel):
     prompt_token_ids: list[int] | None = None
 
 
+# Requests and answers of `/tokenize` and `/detokenize`.
+
+
+class TokenizeRequest(Body):
+    """A text or a conversation. ``add_special_tokens``: a text begins as the tokenizer begins one."""
+
+    model: str
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    tools: list[ToolSpec] = Field(default_factory=list, max_length=1024)
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+
+class Tokenized(BaseModel):
+    """Tokens, how many there are, and how many the model may read; ``token_strs``: each as text."""
+
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Body):
+    """Token ids."""
+
+    model: str
+    tokens: list[Token]
+
+
+class Detokenized(BaseModel):
+    """Their text."""
+
+    prompt: str
+
+
 # Requests and answers of `/v1/completions`.
 
 

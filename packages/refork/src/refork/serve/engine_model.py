@@ -176,6 +176,11 @@ class EngineModel:
         except RecursionError as error:
             raise BadParameter("messages", "messages: something in them is nested too deeply") from error
 
+    async def read(self, asked: Asked, *, begun: bool = True) -> IntArray:
+        """Token ids of what is asked; a text without ``begun`` has only those of its own characters."""
+        prompt = await self._prompt(asked)
+        return prompt if begun or asked.text is None else prompt[len(self.policy.codec.opening) :]
+
     async def encode(self, text: str) -> IntArray:
         """Token ids of a prompt's text, begun as the tokenizer begins one."""
         self._require_room(len(text), "prompt")

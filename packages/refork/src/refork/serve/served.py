@@ -161,6 +161,10 @@ class TokenServed(Served, Protocol):
         """Token ids of a prompt's text, begun as the tokenizer begins one."""
         ...
 
+    async def read(self, asked: Asked, *, begun: bool = True) -> IntArray:
+        """Token ids of what is asked; a text without ``begun`` has only those of its own characters."""
+        ...
+
     def call_form(self) -> CallForm:
         """How it writes calls of tools. Raises CannotDo where no grammar covers that."""
         ...
