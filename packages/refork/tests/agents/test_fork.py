@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -444,6 +445,17 @@ def test_a_program_that_asks_again_gets_over_it(failing, tmp_path):
     arms = fork_run(tree, run, 0, ProgramChange("again"), 1, settings=settings)
     assert [draw.error for arm in arms for draw in arm.draws] == [None, None]
     assert not statuses
+
+
+def test_a_budget_ends_a_fork_that_goes_on_with_a_larger_one(recorded):
+    tree, run, provider, settings = recorded
+    change = ProgramChange("again")
+    # A draw of the control asks twice, one of the other arm three times.
+    with pytest.raises(CannotDo, match="the budget of 6 requests is spent: 7 were asked"):
+        fork_run(tree, run, 0, change, 4, settings=replace(settings, budget=6))
+    assert len(provider.asked) == 7
+    base, other = fork_run(tree, run, 0, change, 4, settings=replace(settings, budget=20))
+    assert (len(base.draws), len(other.draws), len(provider.asked)) == (4, 4, 20)
 
 
 def test_another_version_of_the_program_is_named_where_it_leaves_the_tape(recorded, tmp_path):

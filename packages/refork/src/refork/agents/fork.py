@@ -253,7 +253,8 @@ class ProgramForkSettings:
     by the model ``simulator`` (``simulate``); or all run (``live``). Before the point they are the tape's
     always. ``in_order``: before the point, a request that equals no recorded one gets the next recorded
     answer, and the first one behind those is the point: for a program that was changed since. ``stop``: once
-    it is set, what runs is ended and nothing is begun.
+    it is set, what runs is ended and nothing is begun. ``budget``: requests to providers after which no draw
+    is begun.
     """
 
     to: str | None = None
@@ -266,6 +267,7 @@ class ProgramForkSettings:
     in_order: bool = False
     stop: threading.Event | None = None
     simulator: str | None = None
+    budget: int | None = None
 
     def __post_init__(self) -> None:
         if (self.tools == "simulate") != bool(self.simulator):
@@ -493,6 +495,12 @@ class ProgramPoints:
     def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
         """One draw, begun anew where the provider failed in it: an outage is no outcome of the program."""
         record, lock = arm.record, self._lock
+        if self._how.budget is not None and self.calls >= self._how.budget:
+            raise CannotDo(
+                f"the budget of {self._how.budget:,} requests is spent: {self.calls:,} were asked",
+                where=f"draw {number} from exchange {arm.event} of run {self.run.id}",
+                hint="what was drawn is kept: with a larger --budget the same command goes on from there",
+            )
         for pause in (*_PAUSES, None):
             way, upstream, tape, status, seconds = self._run(number, arm, contained)
             with lock:

@@ -268,6 +268,9 @@ def fork(
     fails: Fails = None,
     check: Check = None,
     judge: JudgedBy = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Requests to models after which no draw is begun.")
+    ] = None,
     to: ToServer = None,
     jobs: Jobs = 1,
     limit: Limit = 600.0,
@@ -329,6 +332,7 @@ def fork(
                     network=rerun_tools,
                     tools=tools,  # type: ignore[arg-type]
                     simulator=simulator,
+                    budget=budget,
                 ),
                 progress=live,
             )
