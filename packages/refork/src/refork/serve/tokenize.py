@@ -1,4 +1,4 @@
-"""``POST /tokenize`` and ``/detokenize`` as vLLM has them: the tokens of a text or a conversation, and back."""
+"""``POST /tokenize`` and ``/detokenize``, as vLLM has them: tokens of a text or a conversation, and back."""
 
 from __future__ import annotations
 
