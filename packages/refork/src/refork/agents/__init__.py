@@ -17,7 +17,7 @@ from refork.agents.fork import (
     tools_of,
 )
 from refork.agents.patches import patch
-from refork.agents.program import ContainedRun, record, replay
+from refork.agents.program import ContainedRun, RecordSettings, record, replay
 from refork.agents.program_side import ToolRefused, tool
 from refork.agents.replay import ReplayDivergence, Replayed
 from refork.agents.snapshots import start_of
@@ -37,6 +37,7 @@ __all__ = [
     "ProgramForkSettings",
     "ProgramPoints",
     "ProgramRun",
+    "RecordSettings",
     "ReplayDivergence",
     "Replayed",
     "Rescue",
