@@ -60,7 +60,14 @@ def recorded(place):
     """A run of two exchanges, its tape in its folder, and its provider."""
     with Tree.open(place / "tape.db") as tree, fake.serving() as (provider, address):
         command = [sys.executable, "agent.py"]
-        run = agents.record(tree, command, to=address, folder=place, quiet=True, snapshots=True)
+        run = agents.record(
+            tree,
+            command,
+            to=address,
+            folder=place,
+            quiet=True,
+            settings=agents.RecordSettings(snapshots=True),
+        )
         provider.asked.clear()
         yield tree, run, provider, address
 
@@ -263,7 +270,7 @@ def test_keys_and_what_git_ignores_are_not_kept(place, monkeypatch):
 def test_a_folder_that_is_too_large_is_refused_before_the_program_runs(place, monkeypatch):
     monkeypatch.setattr(snapshots, "LARGEST", 100)
     with Tree.open(place / "tape.db") as tree, pytest.raises(CannotDo, match="to keep"):
-        agents.record(tree, ["touch", "ran"], folder=place, snapshots=True)
+        agents.record(tree, ["touch", "ran"], folder=place, settings=agents.RecordSettings(snapshots=True))
     assert not (place / "ran").exists()
 
 

@@ -94,7 +94,12 @@ def recorded(tmp_path, monkeypatch):
         monkeypatch.setenv("COUNTER", count[0])
         # Patched: its hook brings the program's side alone, a second or more of imports less.
         run = agents.record(
-            tree, [sys.executable, "agent.py"], to=to, folder=tmp_path, quiet=True, patch=True
+            tree,
+            [sys.executable, "agent.py"],
+            to=to,
+            folder=tmp_path,
+            quiet=True,
+            settings=agents.RecordSettings(patch=True),
         )
         assert (run.output, count[1]) == ("KeyError 'no wall'\n", ["door", "wall"])
         provider.asked.clear()

@@ -19,7 +19,7 @@ from refork.agents.fork import (
     tools_of,
 )
 from refork.agents.patches import patch
-from refork.agents.program import ContainedRun, record, replay
+from refork.agents.program import ContainedRun, RecordSettings, record, replay
 from refork.agents.program_side import ToolRefused, tool
 from refork.agents.replay import ReplayDivergence, Replayed
 from refork.agents.snapshots import start_of
@@ -39,6 +39,7 @@ __all__ = [
     "ProgramForkSettings",
     "ProgramPoints",
     "ProgramRun",
+    "RecordSettings",
     "ReplayDivergence",
     "Replayed",
     "Rescue",

@@ -30,6 +30,7 @@ from refork.agents.dialects import (
     request_begun,
 )
 from refork.agents.endpoint import HttpReply, Upstream, server_of
+from refork.agents.hook import RepeatableRun
 from refork.agents.program import (
     TIMED_OUT,
     ContainedRun,
@@ -39,7 +40,7 @@ from refork.agents.program import (
     run_program,
     unless_none,
 )
-from refork.agents.replay import FromTape, give
+from refork.agents.replay import REPEATABLE_HINT, FromTape, give
 from refork.agents.simulate import ToolSimulator
 from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
@@ -520,6 +521,9 @@ class ProgramPoints:
                     hint="what was drawn is kept: the same command goes on from there",
                 )
         error = way.error or (None if way.reached else "the program ended before the point was reached")
+        left = way.before.divergence
+        if error and left is not None and left.by_chance and self.run.repeatable is None:
+            error += f"; {REPEATABLE_HINT}"
         if error and self._changed:
             error += f"; {', '.join(self._changed)} changed since"
         end = "error" if error else "limit" if status == TIMED_OUT else "done"
@@ -543,7 +547,11 @@ class ProgramPoints:
         tape.goes_on(self.events[: arm.event])
         upstream = Upstream(tape, to=how.to)
         with unless_none(contained, self.tree, lock) as (view, check):
-            way = _Branch(self.events, arm, tape, upstream, in_order=how.in_order, observed=check)
+            repeatable = RepeatableRun.of(self.tree, self.run, record.id, number)
+            way = _Branch(
+                self.events, arm, tape, upstream, in_order=how.in_order, observed=check,
+                reached=repeatable and repeatable.reached,
+            )  # fmt: skip
             tools = ToolCalls(
                 tape,
                 self._called,
@@ -555,7 +563,7 @@ class ProgramPoints:
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched, stop=how.stop,
+                patch=self.run.patched, repeatable=repeatable, stop=how.stop,
             )  # fmt: skip
             checked = None
             if self._outcome.check is not None and way.error is None:
@@ -719,8 +727,9 @@ class _Branch:
         *,
         in_order: bool = False,
         observed: Callable[[int, str | None], None] | None = None,
+        reached: Callable[[Wire], None] | None = None,
     ) -> None:
-        self._observed = observed
+        self._observed, self._at_point = observed, reached
         event = arm.event
         self._at, self._change, self._keeps, self._begun = events[event], arm.change, arm.keeps, arm.begun
         # All but the point: a conversation beside it may be ahead of where it was when it was recorded.
@@ -746,6 +755,8 @@ class _Branch:
         """Answer a request of the program."""
         if not self.reached and self._is_point(wire):
             self.reached = True
+            if self._at_point is not None:
+                self._at_point(self._at.wire)
             if self._observed is not None:
                 await asyncio.to_thread(self._observed, self._at.number, self._at.files)
             await self._at_the_point(wire, headers, reply)

@@ -34,7 +34,7 @@ from refork.agents.fork import (
     other_files,
     tools_of,
 )
-from refork.agents.program import folder_of, record
+from refork.agents.program import RecordSettings, folder_of, record
 from refork.agents.tape import (
     ProgramRun,
     counts,
@@ -217,8 +217,10 @@ class AssistantJob:
             raise BadInput(f"there is no folder for {given.tape!r}", where=str(self._folder))
         with Tree.open(out) as tree:
             run = record(
-                tree, given.command, folder=place, to=self._to, quiet=True, snapshots=given.snapshots,
-                patch=given.patch, limit_s=given.limit_s, stop=self._stop,
+                tree, given.command, folder=place, to=self._to, quiet=True,
+                settings=RecordSettings(
+                    given.snapshots, given.patch, limit_s=given.limit_s, stop=self._stop
+                ),
                 then=lambda count: self._tell(count, f"{count} exchanges"),
             )  # fmt: skip
             called = of_tools(tool_events(tree, run))

@@ -19,7 +19,7 @@ from refork.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.agents import ContainedRun
+    from refork.agents import ContainedRun, ProgramRun
     from refork.types import Json
 
 app = typer.Typer(
@@ -108,6 +108,24 @@ def _announce(command: Sequence[str], folder: str) -> None:
     typer.echo(f"runs in {visible(folder)}: {visible(shlex.join(command))}", err=True)
 
 
+def _repeats(run: ProgramRun) -> Json:
+    """What of a run's clock and chance is on the tape; nothing where it was not asked for."""
+    held = run.repeatable
+    if held is None:
+        return {}
+    return {"repeatable": {"processes": held.get("processes", 0), "looks": held.get("looks", 0)}}
+
+
+def _say_repeats(run: ProgramRun) -> None:
+    for told in _repeats(run).values():
+        kept = (
+            f"clock and chance of {told['processes']} Python processes, {told['looks']:,} looks at the clock"
+        )
+        if not told["processes"]:
+            kept = "nothing was kept: it started no Python that reads PYTHONPATH (-I and -E do not)"
+        typer.echo(f"repeatable: {kept}", err=True)
+
+
 @app.command()
 def record(
     command: Command = None,
@@ -131,6 +149,14 @@ def record(
             "--patch", help="Let tools of known packages be on the tape, too, where the program is Python."
         ),
     ] = False,
+    repeatable: Annotated[
+        bool,
+        typer.Option(
+            "--repeatable",
+            help="Keep clock, random numbers, uuids and hash order of a Python program, and give them back "
+            "when it is run again.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -139,12 +165,15 @@ def record(
     It finds our address in the variables in which the packages of OpenAI, Anthropic, Gemini, Azure and Ollama
     look for one. Keys go to the provider and never to the tape. With --patch the calls of its tools are
     on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them.
+    With --repeatable a Python program that tells a model the time, a uuid or a random number is replayed.
 
     Example: `refork agent record -- python my_agent.py --task 3`
 
     Example: `refork agent record --snapshots -- python my_coding_agent.py`
 
     Example: `refork agent record --patch -- python my_graph.py`
+
+    Example: `refork agent record --repeatable -- python my_agent.py`
 
     Example: `refork agent record --out runs/tape.db --to http://127.0.0.1:8000/v1 -- node agent.js`
     """
@@ -158,13 +187,13 @@ def record(
             folder=folder,
             to=to,
             quiet=quiet or as_json,
-            snapshots=snapshots,
-            patch=patch,
+            settings=agents.RecordSettings(snapshots, patch, repeatable),
         )
         counted = agents.counts(tree, run)
         start = None if run.files is None else agents.start_of(tree, run.files)
         called = agents.of_tools(agents.tool_events(tree, run))
     kept = {} if start is None else {"files": start.files, "bytes": start.size, "left": list(start.left)}
+    kept |= _repeats(run)
     told = {"run": run.id, "tape": str(out), "exit": run.exit, **counted, **kept}
     if as_json:
         print_json(
@@ -182,6 +211,7 @@ def record(
             typer.echo(
                 "no call of a tool was seen: none of the packages that --patch knows made one", err=True
             )
+        _say_repeats(run)
         for name in sorted({one.name for one in called if not one.replayable}):
             told_why = next(one.result["unkept"] for one in called if one.name == name and not one.replayable)
             typer.echo(f"this run cannot be replayed: {visible(name)}: {visible(told_why)}", err=True)
@@ -518,7 +548,7 @@ def show(
             for one in called
         ]  # fmt: skip
     if as_json:
-        told = {"run": found.id, "command": list(found.command), "exit": found.exit}
+        told = {"run": found.id, "command": list(found.command), "exit": found.exit, **_repeats(found)}
         print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False, expand=True)
@@ -536,6 +566,7 @@ def show(
         table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
     for call in calls:
         _tool_row(table, call)
+    _say_repeats(found)
     open_console().print(table)
 
 
