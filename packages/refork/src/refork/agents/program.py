@@ -327,8 +327,8 @@ def run_check(
         BadInput: there is no such command.
         CannotDo: it cannot be contained, or was stopped.
     """
-    environment = {**os.environ, "PWD": str(folder)}
-    environment.pop(VARIABLE, None)
+    rest = {name: value for name, value in os.environ.items() if name not in (VARIABLE, REPEATABLE)}
+    environment = {**rest, "PWD": str(folder)}
     with tempfile.TemporaryFile() as given:
         given.write(output.encode())
         given.seek(0)
