@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from pathlib import Path
 
@@ -41,10 +42,19 @@ def lines(name):
     return [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
 
 
+def packed(name, id_, trace):
+    """The objects of a compressed fixture, of the trace ``t`` and the first with the id ``a``."""
+    text = gzip.decompress((FIXTURES / f"{name}.gz").read_bytes()).decode()
+    first = json.loads(text.splitlines()[0])
+    text = text.replace(f'"{first[trace]}"', '"t"').replace(f'"{first[id_]}"', '"a"')
+    return [json.loads(line) for line in text.splitlines()]
+
+
 GOOD = {
     "agentworldbench": [WORLD],
     "art": lines("art.jsonl"),
     "atif": [ATIF],
+    "langfuse": packed("langfuse-api.jsonl", "id", "traceId")[:4],
     "langsmith": [RUN, TOOL],
     "mini-swe-agent": [MINI],
     "openai-chat": [{"messages": CHAT}],

@@ -56,6 +56,11 @@ class Grouped:
         rows = self._db.execute("SELECT id, body FROM notes WHERE name = ? ORDER BY row", (name,))
         yield from ((row[0], json.loads(row[1])) for row in rows)
 
+    def unplaced(self) -> int:
+        """How much is said of parts whose group has none."""
+        sql = "SELECT count(*) FROM notes WHERE name NOT IN (SELECT name FROM parts)"
+        return int(self._db.execute(sql).fetchone()[0])
+
     def close(self) -> None:
         """Give the storage back."""
         self._db.close()

@@ -110,6 +110,9 @@ class TraceReader(ABC):
             traces = list(kept.names())
             for trace in traces:
                 yield from whole(self.trace(kept, trace), f"{path}, trace {trace}", self.label)
+            if left := kept.unplaced():
+                what = f"what is said of traces whose {self.parts} the file does not have"
+                yield Remark("lost", what, str(path), left)
             if traces:
                 yield Remark("lost", f"{lacking(self._policy)}: {self.parts} have none", str(path))
 

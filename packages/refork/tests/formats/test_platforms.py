@@ -1,0 +1,278 @@
+"""Traces of observability platforms, made by their own packages (``fixtures/generate_platforms.py``)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+import pytest
+
+from refork.errors import BadInput
+from refork.formats import Redactor, import_file, reader_for, readers
+from refork.formats.base import Head
+from refork.tree import Tree
+from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
+
+#: Fixtures of the one agent by their reader.
+AGENTS = {"langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse"}
+#: Those of LangChain's agent.
+CHAINS = {"langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse"}
+#: What the program was answered: text, tokens, calls of tools.
+SAID = [
+    ("I look twice.", (21, 1), [("c1", "look", {"at": "door"}), ("c2", "look", {"at": "void"})]),
+    ("", (22, 2), [("c3", "deputy", {"errand": "count"})]),
+    ("There are 3.", (23, 3), []),
+    ("A door, and 3 of them.", (24, 4), []),
+    ("I am sure.", (25, 5), []),
+    ("", (None, None), []),
+]
+CHAINED = [
+    ("", (21, 1), [("c1", "look", {"at": "door"}), ("c2", "look", {"at": "roof"})]),
+    ("A door and a roof.", (22, 2), []),
+]
+#: The main conversation when the model refused: the deputy's is another.
+SHOWN = [
+    ("system", "Be brief."), ("user", "What is there?"), ("assistant", "I look twice."),
+    ("tool", "You look at the door."), ("tool", "error: nothing is there"), ("assistant", ""),
+    ("tool", "There are 3."), ("assistant", "A door, and 3 of them."), ("user", "Sure?"),
+    ("assistant", "I am sure."), ("user", "Go on."),
+]  # fmt: skip
+
+
+def read(name, folder):
+    unpacked(name, folder)
+    return imported(reader_for(folder / name), folder / name)
+
+
+def lines_of(name):
+    return [json.loads(line) for line in gzip.decompress((FIXTURES / f"{name}.gz").read_bytes()).splitlines()]
+
+
+def of_lines(lines, folder, name="export.jsonl"):
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return imported(reader_for(file), file)
+
+
+def actions(tree):
+    (path,) = tree.paths(tree.leaves())
+    return [step.node for step in path if step.node.kind == "action"]
+
+
+def said(node):
+    """The text, the tokens and the calls of an answer."""
+    message = node.message or {}
+    content = message.get("content") or ""
+    calls = [
+        (call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
+        for call in message.get("tool_calls") or []
+    ]
+    return content, (node.cost.tokens_in, node.cost.tokens_out), calls
+
+
+def context(tree):
+    """What the model was shown when it answered last, as roles and texts."""
+    (path,) = tree.paths(tree.leaves())
+    shown = []
+    for step in path.steps[:-1]:
+        node = step.node
+        messages = node.extra.get("messages") or ([node.message] if node.message else [])
+        shown = [*([] if node.kind == "rewrite" else shown), *messages]
+    return [(one["role"], words(one["content"])) for one in shown]
+
+
+def words(content):
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content)
+    return content or ""
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *CHAINS])
+def test_a_trace_is_seen_by_its_content(name, tmp_path):
+    unpacked(name, tmp_path)
+    reader = reader_for(tmp_path / name)
+    assert reader.name == {**AGENTS, **CHAINS}[name]
+    # Behind it stands OTLP alone, whose batches these may be.
+    rest = {one.name for one in readers() if one.sniff(Head.of(tmp_path / name))} - {reader.name}
+    assert rest <= {"otlp"}
+    assert rest == ({"otlp"} if "otlp" in name else set())
+    with Tree.memory() as tree:
+        found = import_file(tree, tmp_path / name, reader, redactor=Redactor())
+        assert (found.count("skipped"), found.count("redacted")) == (0, 0)
+        again = import_file(tree, tmp_path / name, reader_for(tmp_path / name), redactor=Redactor())
+        assert (again.nodes, again.scores) == (0, 0)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_answers_calls_and_tokens_are_those_of_the_program(name, tmp_path):
+    tree, _ = read(name, tmp_path)
+    made = actions(tree)
+    assert [said(node) for node in made] == SAID
+    assert {node.policy for node in made[:5]} == {"tiny-1"}
+    assert "no such model" in made[-1].error
+    assert [node.error for node in made[:5]] == [None] * 5
+    assert context(tree) == SHOWN
+    # Nothing is known of tokens, and what nothing is known of is not 0.
+    assert all(node.tokens is None and node.logprobs is None for node in tree.walk())
+    assert made[-1].cost.money is None
+    (root,) = tree.tasks()
+    assert [tool["function"]["name"] for tool in root.extra["tools"]] == ["look", "deputy"]
+    assert [made[at].settings["temperature"] for at in (0, 3, 4)] == [0.4] * 3
+    assert made[0].extra["request"]["temperature"] == 0.4
+    assert root.extra["origin"]["format"] == AGENTS[name]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_results_of_tools_stand_with_their_runs(name, tmp_path):
+    tree, _ = read(name, tmp_path)
+    (path,) = tree.paths(tree.leaves())
+    looked = path.steps[2].node
+    assert [one["tool_call_id"] for one in looked.extra["messages"]] == ["c1", "c2"]
+    fine, failed = looked.extra["tool_spans"]
+    assert (fine["name"], fine.get("status", {}).get("code")) != (failed["name"], 2)
+    assert "nothing is there" in failed["status"]["message"]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_spans_come_in_the_order_of_their_times_and_know_the_agents_around_them(name, tmp_path):
+    tree, _ = read(name, tmp_path)
+    made = actions(tree)
+    spans = [node.extra["span"] for node in made]
+    assert [span["start"] for span in spans] == sorted(span["start"] for span in spans)
+    assert all(0 < span["start"] <= span["end"] for span in spans)
+    agents = {one["id"]: one["name"] for one in made[-1].extra["trace"]["agents"]}
+    above = [[agents[one] for one in span["agents"]][-1] for span in spans]
+    assert above == ["finder", "finder", "deputy", "finder", "finder", "finder"]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_langchains_agent_is_recorded_once(name, tmp_path):
+    tree, remarks = read(name, tmp_path)
+    assert [said(node) for node in actions(tree)] == CHAINED
+    (path,) = tree.paths(tree.leaves())
+    seen = path.steps[2].node
+    assert [one["content"] for one in seen.extra["messages"]] == [
+        "You look at the door.",
+        "You look at the roof.",
+    ]
+    assert len(seen.extra["tool_spans"]) == 2
+    assert path.root.text == "Be brief.\nWhat is there?"
+    assert path.root.extra["tools"][0]["function"]["name"] == "look"
+    twice = sum(remark.count for remark in remarks if "calls around calls" in remark.what)
+    assert twice == (2 if "twice" in name else 0)
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *CHAINS])
+def test_a_file_that_was_cut_is_read_up_to_there_or_refused(name, tmp_path):
+    data = unpacked(name, tmp_path).read_bytes()
+    format_ = {**AGENTS, **CHAINS}[name]
+    for part in (0.3, 0.7, 0.99):
+        file = tmp_path / "cut.json"
+        file.write_bytes(data[: int(len(data) * part)])
+        with Tree.memory() as tree:
+            try:
+                found = import_file(tree, file, reader_for(file, format_))
+                assert found.count("skipped") >= 1
+            except BadInput as error:
+                assert str(file) in str(error.where)
+            assert list(tree.verify()) == []
+
+
+# Langfuse
+
+
+def scores_of(tree):
+    made = {producer.id: producer for producer in tree.producers()}
+    return {
+        score.name: (score.value, score.reason, tree.node(score.node).text, made[score.producer].config)
+        for score in tree.scores()
+    }
+
+
+def test_scores_of_langfuse_are_for_the_trace_or_the_answer(tmp_path):
+    tree, remarks = read("langfuse-api.jsonl", tmp_path)
+    api = {"source": "API"}
+    assert scores_of(tree) == {
+        "helpful": (0.5, "so so", "", api),
+        "safe": (1.0, None, "", api),
+        "brief": (1.0, None, "A door, and 3 of them.", api),
+    }
+    assert {producer.name for producer in tree.producers()} == {"langfuse"}
+    assert "an evaluation that is no number: tone" in whats(remarks, "lost")
+    assert "pictures: the file names them" in whats(remarks, "lost")
+    # A price that nobody knew is none.
+    assert [node.cost.money for node in actions(tree)] == [None, None, None, 0.25, None, None]
+
+
+def older(lines):
+    """The objects of the API before its fifth version: a trace with its observations and scores inside."""
+    spans = [line for line in lines if "startTime" in line]
+    trace = spans[0]["traceId"]
+    scores = []
+    for line in lines:
+        if "subject" in line:
+            subject = line.pop("subject")
+            told = {"observationId": subject["id"]} if subject["kind"] == "observation" else {}
+            scores.append({**line, "traceId": trace, **told})
+    for span in spans:
+        usage = span.pop("usageDetails")
+        span["usage"] = {"input": usage.get("input"), "output": usage.get("output"), "unit": "TOKENS"}
+        span["calculatedTotalCost"] = (span.pop("costDetails") or {}).get("total")
+    return {
+        "id": trace, "timestamp": spans[0]["startTime"], "name": "errand", "sessionId": None, "tags": ["t"],
+        "observations": spans, "scores": scores, "htmlPath": "/p/t", "totalCost": 0,
+    }  # fmt: skip
+
+
+def as_blob(line):
+    """A row of the blob storage export: names with underscores, texts of JSON, moments without a zone."""
+    made = {re.sub("[A-Z]", lambda m: "_" + m[0].lower(), key): value for key, value in line.items()}
+    made["provided_model_name"] = made.pop("model", None)
+    for key in ("input", "output"):
+        made[key] = json.dumps(made.get(key)) if isinstance(made.get(key), dict | list) else made.get(key)
+    for key in ("start_time", "end_time"):
+        made[key] = made[key].replace("T", " ").removesuffix("Z").removesuffix("+00:00")
+    return made
+
+
+@pytest.mark.parametrize("form", ["older", "ui", "page", "blob"])
+def test_every_form_of_an_export_of_langfuse_says_the_same(form, tmp_path):
+    lines = lines_of("langfuse-api.jsonl")
+    tree, _ = read("langfuse-api.jsonl", tmp_path)
+    if form == "older":
+        made = [older(lines)]
+    elif form == "ui":
+        body = older(lines)
+        made = [{"trace": body, "observations": body.pop("observations")}]
+    elif form == "page":
+        made = [{"data": lines, "meta": {"cursor": None}}]
+    else:
+        made = [as_blob(line) if "startTime" in line else line for line in lines]
+    other, remarks = of_lines(made, tmp_path)
+    assert whats(remarks, "skipped") == []
+    assert [said(node) for node in actions(other)] == SAID
+    assert [n.cost for n in actions(other)] == [n.cost for n in actions(tree)]
+    assert context(other) == SHOWN
+    assert {s.name for s in other.scores()} == {"helpful", "safe", "brief"}
+
+
+def test_what_no_observation_is_and_whose_trace_is_not_there_is_said(tmp_path):
+    lines = lines_of("langfuse-api.jsonl")
+    score = next(line for line in lines if line["name"] == "helpful")
+    alone = {**score, "id": "x", "subject": {"kind": "trace", "id": "other"}}
+    session = {**score, "id": "y", "subject": {"kind": "session", "id": "s"}}
+    lost = {
+        **score,
+        "id": "z",
+        "subject": {"kind": "observation", "id": "gone", "traceId": lines[0]["traceId"]},
+    }
+    more = [alone, session, lost, {"id": "q", "what": 1}]
+    tree, remarks = of_lines([*lines, *more], tmp_path)
+    assert whats(remarks, "skipped") == ["this is no observation, trace or score of Langfuse"]
+    assert {
+        "what is said of traces whose spans the file does not have",
+        "scores of sessions and experiments, and not of a trace",
+        "a score of a span that the file does not have",
+    } <= set(whats(remarks, "lost"))
+    assert plain(tree)[0] == plain(read("langfuse-api.jsonl", tmp_path)[0])[0]
