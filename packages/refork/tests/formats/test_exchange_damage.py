@@ -56,6 +56,11 @@ GOOD = {
     "atif": [ATIF],
     "langfuse": packed("langfuse-api.jsonl", "id", "traceId")[:4],
     "langsmith": [RUN, TOOL],
+    "mlflow": [
+        {"spans": [span | {"trace_id": "0" * 31 + "1"}]}
+        for span in packed("mlflow-langchain.json", "info", "info")[0]["data"]["spans"]
+        if "CHAT_MODEL" in str(span["attributes"])
+    ],
     "mini-swe-agent": [MINI],
     "openai-chat": [{"messages": CHAT}],
     "openai-preference": [PAIR],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import re
@@ -15,9 +16,15 @@ from refork.tree import Tree
 from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 
 #: Fixtures of the one agent by their reader.
-AGENTS = {"langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse"}
+AGENTS = {
+    "langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse", "mlflow-trace.json": "mlflow",
+    "mlflow-row.jsonl": "mlflow",
+}  # fmt: skip
 #: Those of LangChain's agent.
-CHAINS = {"langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse"}
+CHAINS = {
+    "langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse",
+    "mlflow-langchain.json": "mlflow", "mlflow-twice.json": "mlflow",
+}  # fmt: skip
 #: What the program was answered: text, tokens, calls of tools.
 SAID = [
     ("I look twice.", (21, 1), [("c1", "look", {"at": "door"}), ("c2", "look", {"at": "void"})]),
@@ -276,3 +283,92 @@ def test_what_no_observation_is_and_whose_trace_is_not_there_is_said(tmp_path):
         "a score of a span that the file does not have",
     } <= set(whats(remarks, "lost"))
     assert plain(tree)[0] == plain(read("langfuse-api.jsonl", tmp_path)[0])[0]
+
+
+# MLflow
+
+
+def trace_of(name):
+    return json.loads(gzip.decompress((FIXTURES / f"{name}.gz").read_bytes()))
+
+
+@pytest.mark.parametrize("name", ["mlflow-trace.json", "mlflow-row.jsonl"])
+def test_feedback_of_mlflow_is_for_the_trace_or_the_span(name, tmp_path):
+    tree, remarks = read(name, tmp_path)
+    assert scores_of(tree) == {
+        "helpful": (0.5, "so so", "", {"source_type": "HUMAN", "source_id": "ann"}),
+        "safe": (1.0, None, "", {"source_type": "CODE", "source_id": "default"}),
+        "brief": (1.0, None, "A door, and 3 of them.", {"source_type": "LLM_JUDGE", "source_id": "judge-1"}),
+    }
+    assert {
+        "an evaluation that is no number: tone",
+        "an assessment that is no feedback: expected",
+        "pictures: the file names them",
+    } <= set(whats(remarks, "lost"))
+
+
+def test_a_streamed_answer_of_mlflow_is_put_together_from_its_chunks(tmp_path):
+    """What MLflow puts together itself has no calls of tools."""
+    body = trace_of("mlflow-trace.json")
+    streamed = next(span for span in body["data"]["spans"] if "mlflow.chunk" in str(span["events"]))
+    assert json.loads(streamed["attributes"]["mlflow.spanOutputs"])["choices"][0]["message"]["tool_calls"] is None
+    tree, _ = read("mlflow-trace.json", tmp_path)
+    assert said(actions(tree)[1]) == SAID[1]
+    assert "events" not in actions(tree)[1].extra["span"]
+
+
+def as_second(span):
+    """A span as MLflow 2 wrote it."""
+    made = {key: span[key] for key in ("name", "attributes", "events")}
+    ids = {key: span_bytes(span[key]) for key in ("trace_id", "span_id", "parent_span_id")}
+    return made | {
+        "context": {"trace_id": ids["trace_id"], "span_id": ids["span_id"]},
+        "parent_id": ids["parent_span_id"],
+        "start_time": span["start_time_unix_nano"], "end_time": span["end_time_unix_nano"],
+        "status_code": span["status"]["code"].removeprefix("STATUS_CODE_"),
+        "status_message": span["status"]["message"],
+    }  # fmt: skip
+
+
+def span_bytes(text):
+    return None if text is None else "0x" + base64.b64decode(text).hex().lstrip("0")
+
+
+def as_otlp(span):
+    """A span in a batch of OTLP."""
+    made = {key: value for key, value in span.items() if key not in ("attributes", "events", "links")}
+    return made | {
+        "attributes": [
+            {"key": key, "value": {"stringValue": value}} for key, value in span["attributes"].items()
+        ],
+        "events": [
+            {
+                "name": one["name"],
+                "timeUnixNano": one["time_unix_nano"],
+                "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in one["attributes"].items()],
+            }
+            for one in span["events"]
+        ],
+    }
+
+
+@pytest.mark.parametrize("form", ["artifact", "second", "otlp", "printed", "array"])
+def test_every_form_of_a_trace_of_mlflow_says_the_same(form, tmp_path):
+    body = trace_of("mlflow-trace.json")
+    spans = body["data"]["spans"]
+    file = tmp_path / "traces.json"
+    made = {
+        "artifact": {"spans": spans},
+        "second": {"info": {"request_id": "r"}, "data": {"spans": list(map(as_second, spans))}},
+        "otlp": {"resourceSpans": [{"scopeSpans": [{"spans": list(map(as_otlp, spans))}]}]},
+        "printed": {"traces": [body], "next_page_token": None},
+        "array": [body, {"info": {"trace_id": "without"}, "data": {}}],
+    }[form]
+    file.write_text(json.dumps(made, indent=2 if form == "printed" else None))
+    reader = reader_for(file)
+    tree, remarks = imported(reader, file)
+    assert reader.name == "mlflow"
+    assert [said(node) for node in actions(tree)] == SAID
+    assert context(tree) == SHOWN
+    skipped = ["this is no trace of MLflow, or one without its spans"] if form == "array" else []
+    assert whats(remarks, "skipped") == skipped

@@ -74,6 +74,33 @@ def chat_messages(listed: Iterable[Any]) -> list[Any]:
     return found
 
 
+def chat_of_chunks(chunks: Iterable[Any]) -> Json | None:
+    """An answer of the chat interface put together from its chunks; None where they are no such chunks."""
+    message: Message = {"role": "assistant", "content": ""}
+    calls: dict[int, Json] = {}
+    whole: Json = {}
+    end = None
+    for chunk in chunks:
+        body = mapping(chunk)
+        if not isinstance(body.get("choices"), list):
+            return None
+        whole |= {key: value for key, value in body.items() if key not in ("choices", "object") and value}
+        for choice in body["choices"]:
+            delta = mapping(mapping(choice).get("delta"))
+            end = mapping(choice).get("finish_reason") or end
+            message["content"] += delta.get("content") if isinstance(delta.get("content"), str) else ""
+            for piece in delta.get("tool_calls") or []:
+                inner = mapping(piece.get("function"))
+                call = calls.setdefault(piece.get("index") or 0, tool_call("", ""))
+                call |= {"id": piece["id"]} if piece.get("id") else {}
+                for key in ("name", "arguments"):
+                    call["function"][key] += inner.get(key) or ""
+    if not whole:
+        return None
+    message |= {"tool_calls": [call for _, call in sorted(calls.items())]} if calls else {}
+    return whole | {"choices": [{"message": message, "finish_reason": end}]}
+
+
 def _kind(item: Any) -> str | None:
     kind = mapping(item).get("type")
     return kind if isinstance(kind, str) else None
