@@ -212,6 +212,7 @@ _MADE: dict[str, Callable[[], list[bytes]]] = {
     "otlp": lambda: [_lines(BATCH, LOGS), _lines(SPANS)],
     "langfuse": lambda: [_fixture("langfuse-api.jsonl.gz"), _fixture("langfuse-otlp.json.gz")],
     "mlflow": lambda: [_fixture("mlflow-trace.json.gz"), _fixture("mlflow-row.jsonl.gz")],
+    "weave": lambda: [_fixture("weave-calls.jsonl.gz"), _fixture("weave-twice.jsonl.gz")],
     "langsmith": lambda: [_lines(RUN, TOOL), _lines({"runs": [RUN, TOOL]})],
     "openai-agents": lambda: [_lines(*json.loads(_fixture("openai-agents.json.gz")))],
     "llm": lambda: [_database("llm-0.26.db.gz"), _database("llm-0.36.db.gz")],

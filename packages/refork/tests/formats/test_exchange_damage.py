@@ -69,6 +69,7 @@ GOOD = {
     "swe-agent": [SWE],
     "trl": [*TRL],
     "verifiers": [ROW, TRACE],
+    "weave": packed("weave-calls.jsonl", "id", "trace_id")[:4],
     "verl": [*lines("verl-dump.jsonl"), *VERL],
 }
 #: Formats whose files are lines of rows.

@@ -18,12 +18,13 @@ from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 #: Fixtures of the one agent by their reader.
 AGENTS = {
     "langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse", "mlflow-trace.json": "mlflow",
-    "mlflow-row.jsonl": "mlflow",
+    "mlflow-row.jsonl": "mlflow", "weave-calls.jsonl": "weave",
 }  # fmt: skip
 #: Those of LangChain's agent.
 CHAINS = {
     "langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse",
     "mlflow-langchain.json": "mlflow", "mlflow-twice.json": "mlflow",
+    "weave-twice.jsonl": "weave",
 }  # fmt: skip
 #: What the program was answered: text, tokens, calls of tools.
 SAID = [
@@ -372,3 +373,41 @@ def test_every_form_of_a_trace_of_mlflow_says_the_same(form, tmp_path):
     assert context(tree) == SHOWN
     skipped = ["this is no trace of MLflow, or one without its spans"] if form == "array" else []
     assert whats(remarks, "skipped") == skipped
+
+
+# Weave
+
+
+def test_feedback_of_weave_that_is_a_number_is_a_score(tmp_path):
+    tree, remarks = read("weave-calls.jsonl", tmp_path)
+    ann = {"creator": "ann", "wb_user_id": "u"}
+    assert scores_of(tree) == {
+        "helpful": (0.5, "so so", "", ann),
+        "safe": (1.0, None, "", ann),
+        "brief.passed": (1.0, None, "A door, and 3 of them.", ann),
+        "brief.words": (7.0, None, "A door, and 3 of them.", ann),
+    }
+    assert {f"an evaluation that is no number: wandb.{kind}.1" for kind in ("reaction", "note")} <= set(
+        whats(remarks, "lost")
+    )
+    assert [node.cost.money for node in actions(tree)] == [None, None, None, 0.25, None, None]
+
+
+def test_calls_of_weave_of_which_nothing_says_what_they_are(tmp_path):
+    """As other clients may write them; and the scores of an evaluation."""
+    lines = lines_of("weave-calls.jsonl")
+    for line in lines:
+        line["attributes"] = {}
+        line["summary"].pop("weave")
+    root = next(line for line in lines if line["parent_id"] is None)
+    root["op_name"] = root["op_name"].replace("errand:", "Evaluation.predict_and_score:")
+    root["output"] = {"output": "x", "scores": {"right": True, "judge": {"grade": 0.25, "why": "so"}}}
+    tree, remarks = of_lines([{"calls": lines}], tmp_path)
+    assert [said(node) for node in actions(tree)] == SAID
+    assert {name: found[:2] for name, found in scores_of(tree).items()} == {
+        "right": (1.0, None),
+        "judge.grade": (0.25, None),
+    }
+    assert "an evaluation that is no number: judge.why" in whats(remarks, "lost")
+    _, remarks = of_lines([*lines, {"op_name": "x", "trace_id": "y"}, lines[0]], tmp_path)
+    assert "this is no call of Weave" in whats(remarks, "skipped")
