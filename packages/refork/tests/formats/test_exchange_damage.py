@@ -69,6 +69,7 @@ GOOD = {
     "swe-agent": [SWE],
     "trl": [*TRL],
     "verifiers": [ROW, TRACE],
+    "braintrust": packed("braintrust-spans.jsonl", "span_id", "root_span_id")[2:6],
     "weave": packed("weave-calls.jsonl", "id", "trace_id")[:4],
     "verl": [*lines("verl-dump.jsonl"), *VERL],
 }

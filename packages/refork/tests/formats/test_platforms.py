@@ -19,12 +19,13 @@ from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 AGENTS = {
     "langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse", "mlflow-trace.json": "mlflow",
     "mlflow-row.jsonl": "mlflow", "weave-calls.jsonl": "weave",
+    "braintrust-spans.jsonl": "braintrust",
 }  # fmt: skip
 #: Those of LangChain's agent.
 CHAINS = {
     "langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse",
     "mlflow-langchain.json": "mlflow", "mlflow-twice.json": "mlflow",
-    "weave-twice.jsonl": "weave",
+    "weave-twice.jsonl": "weave", "braintrust-langchain.json": "braintrust",
 }  # fmt: skip
 #: What the program was answered: text, tokens, calls of tools.
 SAID = [
@@ -114,11 +115,17 @@ def test_a_trace_is_seen_by_its_content(name, tmp_path):
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_answers_calls_and_tokens_are_those_of_the_program(name, tmp_path):
-    tree, _ = read(name, tmp_path)
+    tree, remarks = read(name, tmp_path)
     made = actions(tree)
     assert [said(node) for node in made] == SAID
-    assert {node.policy for node in made[:5]} == {"tiny-1"}
-    assert "no such model" in made[-1].error
+    braintrust = name.startswith("braintrust")
+    # Its wrapper records what was asked for and not who answered, and of a refusal nothing.
+    assert {node.policy for node in made[:5]} == {"tiny" if braintrust else "tiny-1"}
+    if braintrust:
+        assert (made[-1].error, made[-1].message) == (None, None)
+        assert "answers of calls: neither an answer nor an error" in whats(remarks, "lost")
+    else:
+        assert "no such model" in made[-1].error
     assert [node.error for node in made[:5]] == [None] * 5
     assert context(tree) == SHOWN
     # Nothing is known of tokens, and what nothing is known of is not 0.
@@ -411,3 +418,58 @@ def test_calls_of_weave_of_which_nothing_says_what_they_are(tmp_path):
     assert "an evaluation that is no number: judge.why" in whats(remarks, "lost")
     _, remarks = of_lines([*lines, {"op_name": "x", "trace_id": "y"}, lines[0]], tmp_path)
     assert "this is no call of Weave" in whats(remarks, "skipped")
+
+
+# Braintrust
+
+
+def test_scores_of_braintrust_are_their_spans(tmp_path):
+    tree, remarks = read("braintrust-spans.jsonl", tmp_path)
+    # One that is null is none.
+    assert {name: found[:3] for name, found in scores_of(tree).items()} == {
+        "helpful": (0.5, None, ""),
+        "brief": (1.0, None, "A door, and 3 of them."),
+    }
+    assert {"comments: a tree has no place for them", "pictures: the file names them"} <= set(
+        whats(remarks, "lost")
+    )
+    (path,) = tree.paths(tree.leaves())
+    root = path.leaf.extra["trace"]["agents"][0]
+    assert (root["name"], root["other"]["expected"], root["other"]["tags"]) == ("errand", "two doors", ["t"])
+
+
+def test_calls_of_tools_that_an_answer_lacks_are_those_that_the_next_request_repeats(tmp_path):
+    """Braintrust's callback of LangChain leaves them out of what a model said."""
+    body = trace_of("braintrust-langchain.json")
+    models = [row for row in body["events"] if row["span_attributes"]["type"] == "llm"]
+    assert "tool_calls" not in models[0]["output"]["generations"][0][0]["message"]
+    _, remarks = read("braintrust-langchain.json", tmp_path)
+    what = "calls of tools: an answer does not have them, or not whole, and the next request repeats it"
+    assert [remark.count for remark in remarks if remark.what == what] == [1]
+    # Cut ones are completed too; what no request repeats stays as it is told.
+    lines = lines_of("weave-calls.jsonl")
+    streamed = next(
+        line
+        for line in lines
+        if "completions.create" in line["op_name"] and "deputy" in json.dumps(line["output"])
+    )
+    streamed["output"]["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = 'rand": "count"}'
+    tree, remarks = of_lines(lines, tmp_path)
+    assert [said(node) for node in actions(tree)] == SAID
+    assert what in whats(remarks, "lost")
+
+
+@pytest.mark.parametrize("page", ["events", "data", "array"])
+def test_pages_and_arrays_of_braintrust(page, tmp_path):
+    lines = lines_of("braintrust-spans.jsonl")
+    made = [line | {"span_attributes": {**line["span_attributes"], "type": "function"}}
+            if line.get("span_attributes", {}).get("type") == "tool" else line for line in lines]  # fmt: skip
+    (tmp_path / "e.json").write_text(json.dumps(made if page == "array" else {page: made}))
+    reader = reader_for(tmp_path / "e.json")
+    tree, remarks = imported(reader, tmp_path / "e.json")
+    assert reader.name == "braintrust"
+    assert [said(node) for node in actions(tree)] == SAID
+    (path,) = tree.paths(tree.leaves())
+    assert len(path.steps[2].node.extra["tool_spans"]) == 2
+    _, remarks = of_lines([*lines, {"id": "x"}], tmp_path)
+    assert whats(remarks, "skipped") == ["this is no span of Braintrust"]

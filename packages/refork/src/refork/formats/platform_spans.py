@@ -172,7 +172,7 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     stated = mapping(attributes.get("llm.invocation_parameters"))
     # A text stands for no limit, or for what a library was not given.
     parameters = {
-        key: value for key, value in {**given, **stated}.items() if value not in ("Infinity", "NOT_GIVEN")
+        key: value for key, value in {**given, **stated}.items() if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
     }
     attributes |= {"llm.invocation_parameters": parameters} if parameters else {}
     answer = {key: value for key, value in mapping(said).items() if key not in _SAID and value is not None}
@@ -208,6 +208,13 @@ def graded(producer: Producer, name: Any, value: Any, reason: Any = None) -> Jso
     return {"name": EVALUATION, "time": 0, "attributes": attributes}
 
 
+def tool_names(offered: Iterable[Any]) -> set[str]:
+    """The names of the tools that models were offered."""
+    tools = (tool for listed in offered if isinstance(listed, list) for tool in listed)
+    named = (mapping(mapping(tool).get("function") or tool).get("name") for tool in tools)
+    return {name for name in named if isinstance(name, str)}
+
+
 def nanoseconds(raw: Any) -> int:
     """A moment as nanoseconds since 1970, from an ISO time (UTC where it names no zone) or a number.
 
@@ -238,4 +245,3 @@ def unquoted(raw: Any) -> Any:
         return raw
 
 
-__all__ = ["PlatformReader", "graded", "nanoseconds", "platform_messages", "platform_span", "unquoted"]

@@ -18,7 +18,7 @@ from refork.formats.base import Head
 from refork.formats.conversation import amount_of, count_of, mapping
 from refork.formats.grouped import Grouped
 from refork.formats.otlp.batches import Span
-from refork.formats.platform_spans import Kind, PlatformReader, graded, nanoseconds, platform_span, unquoted
+from refork.formats.platform_spans import Kind, PlatformReader, graded, nanoseconds, platform_span, tool_names, unquoted
 from refork.tree.records import Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -72,11 +72,7 @@ class Weave(PlatformReader):
     def spans(self, raws: Sequence[Json], trace: str) -> Iterator[Span | Remark]:
         """The calls of a trace."""
         spenders = {raw.get("parent_id") for raw in raws if _usage(raw)}
-        offered = {
-            str(mapping(mapping(tool).get("function")).get("name"))
-            for raw in raws
-            for tool in mapping(raw.get("inputs")).get("tools") or []
-        }
+        offered = tool_names(mapping(raw.get("inputs")).get("tools") for raw in raws)
         for raw in raws:
             name = _name(raw)
             chain = name.split(".") if name.startswith("langchain.") else None

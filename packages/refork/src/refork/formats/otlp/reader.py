@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from typing import IO, Any, Final, final
 
@@ -23,7 +23,7 @@ from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.openai_chat import text_of
 from refork.formats.otlp.messages import INFERENCE_KIND, INFERENCE_KINDS, SpanMessages, span_messages
 from refork.formats.sampled import finish_of
-from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
+from refork.formats.spans import ModelCall, ToolRun, TracePath, goes_on, model_of
 from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Record, Remark
@@ -130,6 +130,11 @@ def trace_records(
     told = _SpanFacts(form, trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
     made = [_call(span, *talks[span.id], told, definitions) for span in calls]
+    if mended := _mended(made):
+        what = "calls of tools: an answer does not have them, or not whole, and the next request repeats it"
+        yield Remark("lost", what, f"trace {trace}", mended)
+    if untold := sum(bool(one.inputs) and not one.outputs and not one.facts["error"] for one in made):
+        yield Remark("lost", "answers of calls: neither an answer nor an error", f"trace {trace}", untold)
     model = model_of(made)
     service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
     came = origin(form, model, service=service) if model or service else None
@@ -226,6 +231,45 @@ def _recorded_twice(
                 if list(map(text_of, talks[above.id][0].outputs)) == list(map(text_of, talk.outputs)):
                     found[above.id] = id_
     return {outer: found.get(inner, inner) for outer, inner in found.items()}
+
+
+def _mended(made: list[ModelCall]) -> int:
+    """Complete answers whose calls of tools were left out or cut by what the next request repeats; how many.
+
+    Instruments that put an answer together from a stream, or serialise another library's, lose them.
+    """
+    count = 0
+    for at, one in enumerate(made):
+        # Several answers are all told whole: none of them was put together.
+        if len(one.outputs) != 1 or not _lacks_calls(one.outputs[0], one.choices):
+            continue
+        answer, place = one.outputs[0], len(one.inputs)
+        for later in made[at + 1 :]:
+            if len(later.inputs) > place and goes_on(one.inputs, later.inputs):
+                shown = later.inputs[place]
+                if (
+                    shown["role"] == "assistant"
+                    and shown.get("tool_calls")
+                    and (shown.get("content") or "") == (answer.get("content") or "")
+                ):
+                    made[at] = replace(one, outputs=[{**answer, "tool_calls": shown["tool_calls"]}])
+                    count += 1
+                break
+    return count
+
+
+def _lacks_calls(answer: Message, choices: Sequence[Json]) -> bool:
+    """Whether an answer should have calls of tools and has none, or has some without whole arguments."""
+    calls = answer.get("tool_calls") or []
+    if not calls:
+        end = choices[0].get("extra", {}).get("finish_reason") if choices else None
+        return not text_of(answer) or end in ("tool_calls", "tool_call", "tool_use", "function_call")
+    try:
+        for call in calls:
+            parse_json(str(call["function"]["arguments"] or "{}").encode(), "")
+    except BadInput:
+        return True
+    return False
 
 
 def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequence[Span]) -> dict[str, str]:
