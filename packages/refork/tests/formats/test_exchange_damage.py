@@ -70,6 +70,7 @@ GOOD = {
     "trl": [*TRL],
     "verifiers": [ROW, TRACE],
     "braintrust": packed("braintrust-spans.jsonl", "span_id", "root_span_id")[2:6],
+    "phoenix": packed("phoenix-frame.jsonl", "context.span_id", "context.trace_id")[1:4],
     "weave": packed("weave-calls.jsonl", "id", "trace_id")[:4],
     "verl": [*lines("verl-dump.jsonl"), *VERL],
 }

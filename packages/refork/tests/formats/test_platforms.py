@@ -19,7 +19,8 @@ from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 AGENTS = {
     "langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse", "mlflow-trace.json": "mlflow",
     "mlflow-row.jsonl": "mlflow", "weave-calls.jsonl": "weave",
-    "braintrust-spans.jsonl": "braintrust",
+    "braintrust-spans.jsonl": "braintrust", "phoenix-spans.jsonl": "phoenix", "phoenix-frame.jsonl": "phoenix",
+    "phoenix-otlpv1.json": "phoenix",
 }  # fmt: skip
 #: Those of LangChain's agent.
 CHAINS = {
@@ -105,7 +106,7 @@ def test_a_trace_is_seen_by_its_content(name, tmp_path):
     # Behind it stands OTLP alone, whose batches these may be.
     rest = {one.name for one in readers() if one.sniff(Head.of(tmp_path / name))} - {reader.name}
     assert rest <= {"otlp"}
-    assert rest == ({"otlp"} if "otlp" in name else set())
+    assert rest == ({"otlp"} if "-otlp." in name or name.endswith("langchain-otlp.json") else set())
     with Tree.memory() as tree:
         found = import_file(tree, tmp_path / name, reader, redactor=Redactor())
         assert (found.count("skipped"), found.count("redacted")) == (0, 0)
@@ -473,3 +474,37 @@ def test_pages_and_arrays_of_braintrust(page, tmp_path):
     assert len(path.steps[2].node.extra["tool_spans"]) == 2
     _, remarks = of_lines([*lines, {"id": "x"}], tmp_path)
     assert whats(remarks, "skipped") == ["this is no span of Braintrust"]
+
+
+# Phoenix
+
+
+def test_annotations_of_phoenix_beside_its_spans_or_inside_them(tmp_path):
+    expected = {
+        "helpful": (0.5, "meh: so so", "", {"annotator_kind": "HUMAN", "source": "API"}),
+        "brief": (1.0, None, "A door, and 3 of them.", {"annotator_kind": "CODE", "source": "API"}),
+    }
+    tree, remarks = read("phoenix-spans.jsonl", tmp_path)
+    assert scores_of(tree) == expected
+    assert "an evaluation that is no number: tone" in whats(remarks, "lost")
+    lines = lines_of("phoenix-spans.jsonl")
+    notes = [line for line in lines if "annotator_kind" in line]
+    spans = [line for line in lines if "annotator_kind" not in line]
+    for span in spans:
+        span["annotations"] = [one for one in notes if one["span_id"] == span["context"]["span_id"]]
+    other, _ = of_lines([{"traceId": "t", "spans": spans}], tmp_path)
+    assert plain(other) == plain(tree)
+    # Columns of the dataframe of annotations, before the spans that they are about.
+    flat = [
+        {"span_id": one["span_id"], "annotation_name": one["name"], "annotator_kind": one["annotator_kind"],
+         "source": one["source"], "result.score": one["result"]["score"], "result.label": one["result"]["label"],
+         "result.explanation": one["result"]["explanation"]}
+        for one in notes
+    ]  # fmt: skip
+    frame = lines_of("phoenix-frame.jsonl")
+    other, _ = of_lines([frame[0], *flat, *frame[1:]], tmp_path)
+    assert scores_of(other) == expected
+    lone = {**notes[0], "span_id": "0" * 16}
+    _, remarks = of_lines([*lines, lone, {"id": "x"}], tmp_path)
+    assert "what is said of traces whose spans the file does not have" in whats(remarks, "lost")
+    assert whats(remarks, "skipped") == ["this is no span and no annotation of Phoenix"]

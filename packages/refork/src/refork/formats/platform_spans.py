@@ -20,7 +20,7 @@ from refork.formats.langsmith import asked_and_said
 from refork.formats.log_reader import TraceReader
 from refork.formats.otlp.batches import Event, Span
 from refork.formats.otlp.messages import SpanMessages
-from refork.formats.otlp.reader import EVALUATION, MONEY, PRODUCER, trace_records
+from refork.formats.otlp.reader import EVALUATION, MONEY, PRODUCER, operation, trace_records
 from refork.formats.provider_messages import chat_answer, chat_request
 from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
@@ -47,11 +47,15 @@ class PlatformReader(TraceReader):
     def spans(self, raws: Sequence[Json], trace: str) -> Iterator[Span | Remark]:
         """The spans of one trace, from what was kept of it; remarks on parts that are none."""
 
+    def messages(self, span: Span) -> tuple[SpanMessages, Json, list[Event]]:
+        """The conversation of a call, and the attributes and events that are no part of it."""
+        return platform_messages(span)
+
     def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Drafts and scores of one trace."""
         found = list(self.spans(list(grouped.members(trace)), trace))
         yield from (one for one in found if isinstance(one, Remark))
-        spans = sorted((one for one in found if isinstance(one, Span)), key=lambda one: one.start)
+        spans = sorted((one for one in found if isinstance(one, Span)), key=lambda one: (one.start, one.end))
         by_id = {span.id: span for span in spans}
         if not spans:
             yield Remark("skipped", "a trace without a span", f"trace {trace}")
@@ -68,7 +72,7 @@ class PlatformReader(TraceReader):
         pictures: set[str] = set()
 
         def read(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
-            talk, attributes, events = platform_messages(span)
+            talk, attributes, events = self.messages(span)
             if self.elsewhere is not None:
                 talk.inputs = [
                     self._same(number, message, known, pictures) for number, message in enumerate(talk.inputs)
@@ -96,7 +100,7 @@ class PlatformReader(TraceReader):
 def _root_is_agent(spans: Sequence[Span], by_id: Mapping[str, Span]) -> None:
     """Take a trace's outermost span, where it is nothing else, as the agent: it says what the trace is."""
     for span in spans:
-        if span.parent not in by_id and "gen_ai.operation.name" not in span.attributes:
+        if span.parent not in by_id and operation(span) is None:
             span.attributes["gen_ai.operation.name"] = "invoke_workflow"
 
 
