@@ -7,6 +7,8 @@ import gzip
 import json
 import re
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from refork.errors import BadInput
@@ -508,3 +510,21 @@ def test_annotations_of_phoenix_beside_its_spans_or_inside_them(tmp_path):
     _, remarks = of_lines([*lines, lone, {"id": "x"}], tmp_path)
     assert "what is said of traces whose spans the file does not have" in whats(remarks, "lost")
     assert whats(remarks, "skipped") == ["this is no span and no annotation of Phoenix"]
+
+
+@pytest.mark.parametrize("name", ["phoenix-frame.jsonl", "mlflow-row.jsonl"])
+def test_dataframes_that_were_written_as_parquet(name, tmp_path):
+    rows = lines_of(name)
+    for row in rows:
+        # An object without keys, which Parquet cannot hold, and columns that are the same again.
+        row.pop("attributes.tool.parameters", None)
+        row.pop("assessments", None)
+        row.setdefault("spans", [])
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "frame.parquet")
+    reader = reader_for(tmp_path / "frame.parquet")
+    tree, remarks = imported(reader, tmp_path / "frame.parquet")
+    assert (reader.name, whats(remarks, "skipped")) == ("parquet", [])
+    assert [said(node) for node in actions(tree)] == SAID
+    assert context(tree) == SHOWN
+    named, _ = imported(reader_for(tmp_path / "frame.parquet", AGENTS[name]), tmp_path / "frame.parquet")
+    assert plain(named) == plain(tree)

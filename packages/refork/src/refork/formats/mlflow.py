@@ -49,6 +49,10 @@ class MLflow(PlatformReader):
         start = head.text.lstrip()
         return start.startswith(("{", "[")) and _MARKS.search(start) is not None
 
+    def has(self, columns: frozenset[str]) -> bool:
+        """Whether rows with these columns are those of ``search_traces()``."""
+        return {"trace_id", "trace", "spans"} <= columns
+
     def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
         """Keep spans and assessments by their traces."""
         for one in body["traces"] if isinstance(body.get("traces"), list) else [body]:

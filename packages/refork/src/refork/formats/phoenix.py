@@ -51,9 +51,13 @@ class Phoenix(PlatformReader):
         bare = '"start_time_unix_nano"' in start and start.startswith('{"data"')
         return start.startswith(("{", "[")) and (named or bare or '"context.trace_id"' in start)
 
+    def has(self, columns: frozenset[str]) -> bool:
+        """Whether rows with these columns are those of Phoenix's dataframe."""
+        return {"context.trace_id", "context.span_id", "span_kind"} <= columns
+
     def unpack(self, body: Any, where: str) -> list[Any]:
         """The spans of a page or of a trace; itself where it is one."""
-        lists = (mapping(body).get(key) for key in ("data", "spans"))
+        lists = (mapping(body).get(key) for key in ("data", "spans") if _ids(body) is None)
         return next((list(listed) for listed in lists if isinstance(listed, list)), [body])
 
     def keep(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
