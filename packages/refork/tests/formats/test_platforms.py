@@ -29,6 +29,7 @@ CHAINS = {
     "langfuse-langchain-otlp.json": "langfuse", "langfuse-twice-otlp.json": "langfuse",
     "mlflow-langchain.json": "mlflow", "mlflow-twice.json": "mlflow",
     "weave-twice.jsonl": "weave", "braintrust-langchain.json": "braintrust",
+    "phoenix-langchain.json": "phoenix",
 }  # fmt: skip
 #: What the program was answered: text, tokens, calls of tools.
 SAID = [

@@ -137,8 +137,10 @@ def platform_span(
         ASKED: asked,
         SAID: said,
     }
-    if kind == "tool":
-        named |= _tool(asked, said)
+    given = mapping(asked)
+    if kind == "tool" and set(given) == {"args", "kwargs"} and not given["args"]:
+        # A decorator of functions wrote what it was called with.
+        named["gen_ai.tool.call.arguments"] = given["kwargs"]
     attributes = {key: value for key, value in named.items() if value is not None}
     others = {key: value for key, value in (rest or {}).items() if value not in (None, [], {}, "")}
     status: Json = {"code": 2, "message": str(error)} if error else {}
@@ -146,19 +148,6 @@ def platform_span(
         trace, id_, str(parent) if parent else None, str(name or ""), 0, *times,
         attributes, list(events), status, other=others,
     )  # fmt: skip
-
-
-def _tool(asked: Any, said: Any) -> Json:
-    """What a run of a tool is called with and gives, where a decorator or LangChain wrapped it."""
-    found: Json = {}
-    given = mapping(asked)
-    if set(given) == {"args", "kwargs"} and not given["args"]:
-        found["gen_ai.tool.call.arguments"] = given["kwargs"]
-    body = mapping(said)
-    body = mapping(body.get("kwargs", body))
-    if isinstance(body.get("tool_call_id"), str):
-        found |= {"gen_ai.tool.call.id": body["tool_call_id"], "gen_ai.tool.call.result": body.get("content")}
-    return found
 
 
 def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:

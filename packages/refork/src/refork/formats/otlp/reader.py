@@ -16,7 +16,7 @@ from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
-from refork.formats.conversation import amount_of, asked_for, count_of, origin, settings_of
+from refork.formats.conversation import amount_of, asked_for, count_of, mapping, origin, settings_of
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
@@ -282,11 +282,11 @@ def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequ
         if call.get("id") is not None
         for name, given in [_asked_of_tool(call["function"]["name"], call["function"].get("arguments"))]
     ]
-    named = {str(_tool_call_id(span)) for span in tools if _tool_call_id(span) is not None}
+    named = {_told_by_tool(span)[0] for span in tools}
     open_ = [one for one in open_ if one[3] not in named]
     found: dict[str, str] = {}
     for span in tools:
-        if _tool_call_id(span) is None:
+        if _told_by_tool(span)[0] is None:
             name = span.attributes.get("gen_ai.tool.name", span.attributes.get("tool.name", span.name))
             given = span.attributes.get("gen_ai.tool.call.arguments", span.attributes.get("input.value"))
             own = _asked_of_tool(name, given)
@@ -298,16 +298,27 @@ def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequ
 
 
 def _asked_of_tool(name: Any, given: Any) -> tuple[str, str]:
-    """A tool's name and its arguments in one form of JSON."""
+    """A tool's name and its arguments in one form of JSON: of a lone one, which some write bare, its value."""
     try:
         value = parse_json(given.encode(), "") if isinstance(given, str) else given
     except BadInput:
         value = given
-    return str(name), json.dumps(value, sort_keys=True)
+    lone = next(iter(value.values())) if isinstance(value, Mapping) and len(value) == 1 else value
+    return str(name), json.dumps(lone, sort_keys=True)
 
 
-def _tool_call_id(span: Span) -> Any:
-    return span.attributes.get("gen_ai.tool.call.id", span.attributes.get("tool_call.id"))
+def _told_by_tool(span: Span) -> tuple[str | None, Any]:
+    """The id of the call that a run answers, and its result; LangChain's message of a result has both."""
+    call = span.attributes.get("gen_ai.tool.call.id", span.attributes.get("tool_call.id"))
+    result = span.attributes.get("gen_ai.tool.call.result", span.attributes.get("output.value"))
+    if call is not None:
+        return str(call), result
+    try:
+        body = parse_json(result.encode(), "") if isinstance(result, str) and result[:1] == "{" else result
+    except BadInput:
+        return None, result
+    inner = mapping(next((one for key in ("kwargs", "data") if (one := mapping(body).get(key))), body))
+    return (inner["tool_call_id"], inner.get("content")) if isinstance(inner.get("tool_call_id"), str) else (None, result)
 
 
 def _call(
@@ -349,14 +360,14 @@ def _call(
 
 
 def _tool_run(span: Span, told: _SpanFacts, asked: str | None) -> ToolRun:
-    call = _tool_call_id(span) if asked is None else asked
-    result = span.attributes.get("gen_ai.tool.call.result", span.attributes.get("output.value"))
+    call, result = _told_by_tool(span)
+    call = asked if call is None else call
     message: Message | None = None
     if result is not None and call is not None:
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        message = {"role": "tool", "tool_call_id": str(call), "content": text}
+        message = {"role": "tool", "tool_call_id": call, "content": text}
     kept = told.of_span(span, span.attributes, _unscored(span.events))
-    return ToolRun(None if call is None else str(call), message, kept)
+    return ToolRun(call, message, kept)
 
 
 def _unscored(events: Sequence[Event]) -> list[Event]:
