@@ -14,6 +14,7 @@ import pytest
 from refork.errors import BadInput
 from refork.formats import Redactor, import_file, reader_for, readers
 from refork.formats.base import Head
+from refork.formats.provider_messages import chat_answer, chat_request, chat_tool
 from refork.tree import Tree
 from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 
@@ -31,6 +32,12 @@ CHAINS = {
     "weave-twice.jsonl": "weave", "braintrust-langchain.json": "braintrust",
     "phoenix-langchain.json": "phoenix",
 }  # fmt: skip
+#: Those of the same errand over OpenAI's responses interface.
+RESPONSES = {
+    "langfuse-responses-otlp.json": "langfuse", "mlflow-responses.json": "mlflow",
+    "weave-responses.jsonl": "weave", "braintrust-responses.json": "braintrust",
+}  # fmt: skip
+READ_BY = {**AGENTS, **CHAINS, **RESPONSES}
 #: What the program was answered: text, tokens, calls of tools.
 SAID = [
     ("I look twice.", (21, 1), [("c1", "look", {"at": "door"}), ("c2", "look", {"at": "void"})]),
@@ -101,15 +108,15 @@ def words(content):
     return content or ""
 
 
-@pytest.mark.parametrize("name", [*AGENTS, *CHAINS])
+@pytest.mark.parametrize("name", READ_BY)
 def test_a_trace_is_seen_by_its_content(name, tmp_path):
     unpacked(name, tmp_path)
     reader = reader_for(tmp_path / name)
-    assert reader.name == {**AGENTS, **CHAINS}[name]
+    assert reader.name == READ_BY[name]
     # Behind it stands OTLP alone, whose batches these may be.
     rest = {one.name for one in readers() if one.sniff(Head.of(tmp_path / name))} - {reader.name}
     assert rest <= {"otlp"}
-    assert rest == ({"otlp"} if "-otlp." in name or name.endswith("langchain-otlp.json") else set())
+    assert rest == ({"otlp"} if "-otlp." in name else set())
     with Tree.memory() as tree:
         found = import_file(tree, tmp_path / name, reader, redactor=Redactor())
         assert (found.count("skipped"), found.count("redacted")) == (0, 0)
@@ -182,10 +189,55 @@ def test_langchains_agent_is_recorded_once(name, tmp_path):
     assert twice == (2 if "twice" in name else 0)
 
 
-@pytest.mark.parametrize("name", [*AGENTS, *CHAINS])
+@pytest.mark.parametrize("name", RESPONSES)
+def test_the_responses_interface_is_read_as_messages(name, tmp_path):
+    tree, _ = read(name, tmp_path)
+    made = actions(tree)
+    assert [said(node) for node in made] == CHAINED
+    assert [node.message["reasoning_content"] for node in made] == ["hm", "hm"]
+    (path,) = tree.paths(tree.leaves())
+    assert [step.node.kind for step in path] == ["task", "action", "observation", "action"]
+    assert path.root.text == "Be brief.\nWhat is there?"
+    assert path.root.extra["messages"][1]["content"][1]["type"] == "image_url"
+    assert path.root.extra["tools"][0]["function"]["name"] == "look"
+    assert len(path.steps[2].node.extra["tool_spans"]) == 2
+
+
+def test_blocks_of_anthropics_messages_are_messages_of_the_chat_interface():
+    picture = {"type": "image", "source": {"type": "base64", "data": "aa"}}
+    blocks = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look."},
+              {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "door"}}]  # fmt: skip
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "wood"}]}
+    asked = chat_request({"system": [{"type": "text", "text": "Be brief."}], "max_tokens": 5, "messages": [
+        {"role": "user", "content": [picture, {"type": "text", "text": "What?"}]},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+    ]})  # fmt: skip
+    call = {
+        "id": "t1",
+        "type": "function",
+        "function": {"name": "look", "arguments": '{"at": "door"}'},
+    }
+    answer = {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": [call]}
+    assert asked == {"max_tokens": 5, "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [picture, {"type": "text", "text": "What?"}]},
+        answer,
+        {"role": "tool", "tool_call_id": "t1", "content": "wood"},
+        {"role": "user", "content": "And?"},
+    ]}  # fmt: skip
+    whole = {"role": "assistant", "content": blocks, "stop_reason": "tool_use", "usage": {"input_tokens": 3}}
+    assert chat_answer(whole) == {**whole, **answer}
+    tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
+    told = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
+    assert chat_tool(tool) == {"type": "function", "function": told}
+    assert chat_tool(search := {"type": "web_search_20250305", "name": "web_search"}) is search
+
+
+@pytest.mark.parametrize("name", READ_BY)
 def test_a_file_that_was_cut_is_read_up_to_there_or_refused(name, tmp_path):
     data = unpacked(name, tmp_path).read_bytes()
-    format_ = {**AGENTS, **CHAINS}[name]
+    format_ = READ_BY[name]
     for part in (0.3, 0.7, 0.99):
         file = tmp_path / "cut.json"
         file.write_bytes(data[: int(len(data) * part)])

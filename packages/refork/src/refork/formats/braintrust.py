@@ -98,7 +98,7 @@ def _span(raw: Json, trace: str, about: Mapping[str, Any], kind: Kind | None) ->
     return platform_span(
         str(raw["span_id"]), trace, parents[0] if isinstance(parents, list) and parents else None,
         about.get("name"), kind, (nanoseconds(metrics.get("start")), nanoseconds(metrics.get("end"))), asked,
-        _said(raw.get("output")) if kind == "call" else raw.get("output"),
+        raw.get("output"),
         model=metadata.get("model"), tools=metadata.get("tools"),
         parameters=mapping(metadata.get("invocation_params")) or metadata if kind == "call" else None,
         tokens=(count_of(metrics, "prompt_tokens"), count_of(metrics, "completion_tokens")),
@@ -111,11 +111,3 @@ def _span(raw: Json, trace: str, about: Mapping[str, Any], kind: Kind | None) ->
         },
     )  # fmt: skip
 
-
-def _said(output: Any) -> Any:
-    """A model's output: choices of the chat interface, items of the responses interface, or messages."""
-    if not isinstance(output, list):
-        return output
-    if any("message" in mapping(one) for one in output):
-        return {"choices": output}
-    return {"output" if any("type" in mapping(one) for one in output) else "messages": output}

@@ -21,7 +21,7 @@ from refork.formats.log_reader import TraceReader
 from refork.formats.otlp.batches import Event, Span
 from refork.formats.otlp.messages import SpanMessages
 from refork.formats.otlp.reader import EVALUATION, MONEY, PRODUCER, operation, trace_records
-from refork.formats.provider_messages import chat_answer, chat_request
+from refork.formats.provider_messages import chat_answer, chat_request, chat_tool
 from refork.json_guard import parse_json
 from refork.tree.records import Record, Remark
 from refork.tree.score import Producer
@@ -160,7 +160,7 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     asked, said = chat_request(attributes.pop(ASKED, None)), chat_answer(attributes.pop(SAID, None))
     talk = asked_and_said(asked, said)
     offered = attributes.pop("gen_ai.tool.definitions", None) or mapping(asked).get("tools")
-    tools = offered if isinstance(offered, list) and offered else None
+    tools = list(map(chat_tool, offered)) if isinstance(offered, list) and offered else None
     given = {key: value for key, value in mapping(asked).items() if key not in _READ and value is not None}
     stated = mapping(attributes.get("llm.invocation_parameters"))
     # A text stands for no limit, or for what a library was not given.
