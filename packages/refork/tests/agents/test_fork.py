@@ -184,10 +184,10 @@ def test_a_judge_grades_what_is_on_the_tape(recorded, tmp_path):
     (tmp_path / "judge.py").write_text(
         "def short(path):\n"
         "    said = [step.node.text for step in path.steps if step.node.kind == 'action']\n"
-        "    return None if said[-1] == 'hm' else float(len(said[-1]) < 5)\n"
+        "    return None if said[-1] == 'hm' else {2: 0.5, 3: 0.49}.get(len(said[-1]), 0.0)\n"
     )
     by = Outcome(judge=f"{tmp_path / 'judge.py'}:short")
-    for said, value in (("no", 1.0), ("quite long", 0.0), ("hm", None)):
+    for said, value in (("no", 1.0), ("yes", 0.0), ("quite long", 0.0), ("hm", None)):
         change = ProgramChange.parse(f"answer:{said}")
         base, other = fork_run(tree, run, 2, change, 2, settings=settings, outcome=by)
         assert (base.values(), other.values()) == ([0.0, 0.0], [value, value])

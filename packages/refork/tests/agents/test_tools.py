@@ -188,6 +188,15 @@ def test_what_is_simulated_has_the_form_of_what_was_recorded(answer, result):
     call = {"name": "book", "arguments": {"to": "Rome"}}
     with fake.serving([(answer, None)]) as (provider, address), ToolSimulator("sim", address) as simulator:
         assert simulator.result(call, [({"to": "Bonn"}, {"price": 9, "seat": "c"})]) == result
+        # Of more calls than it is shown the latest are, in their order.
+        many = [({"to": number}, "x" * 3_000) for number in range(20)]
+        provider.script = lambda asked: (asked["messages"][1]["content"], None)
+        shown = simulator.result(call, many)
+        assert [line[8:-1].split()[-1] for line in shown.splitlines() if line.startswith("call")] == [
+            *map(str, range(13, 20)),
+            '"Rome"',
+        ]
+        provider.asked[1:] = []
         # Without a recorded result there is no form to go by, and nobody is asked.
         assert simulator.result(call, []) is None
         assert len(provider.asked) == 1

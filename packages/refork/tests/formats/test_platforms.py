@@ -375,7 +375,10 @@ def test_a_streamed_answer_of_mlflow_is_put_together_from_its_chunks(tmp_path):
     """What MLflow puts together itself has no calls of tools."""
     body = trace_of("mlflow-trace.json")
     streamed = next(span for span in body["data"]["spans"] if "mlflow.chunk" in str(span["events"]))
-    assert json.loads(streamed["attributes"]["mlflow.spanOutputs"])["choices"][0]["message"]["tool_calls"] is None
+    assert (
+        json.loads(streamed["attributes"]["mlflow.spanOutputs"])["choices"][0]["message"]["tool_calls"]
+        is None
+    )
     tree, _ = read("mlflow-trace.json", tmp_path)
     assert said(actions(tree)[1]) == SAID[1]
     assert "events" not in actions(tree)[1].extra["span"]

@@ -168,7 +168,7 @@ def test_chat_log_probs_name_tokens_and_their_bytes(client, policy):
         assert entry.top_logprobs[0].logprob >= entry.logprob - 1e-6
 
 
-def test_tokens_of_texts_and_conversations_are_the_policy_s(address, client, policy):
+def test_tokens_of_texts_and_conversations_are_the_policy_s(address, policy, monkeypatch):
     root = address.removesuffix("/v1")
 
     def asked(path, **body):
@@ -184,6 +184,10 @@ def test_tokens_of_texts_and_conversations_are_the_policy_s(address, client, pol
     assert asked("detokenize", tokens=ids) == {"prompt": PROMPT}
     assert asked("detokenize", tokens=[1 << 30]) == asked("detokenize", tokens=[-1]).split(".")[0] == "tokens"
     assert asked("tokenize") == asked("tokenize", prompt="a", messages=TALK) == "prompt"
+    monkeypatch.setattr(type(policy.codec), "opening", property(lambda codec: [5]))
+    assert asked("tokenize", prompt=PROMPT)["tokens"] == [5, *ids]
+    assert asked("tokenize", prompt=PROMPT, add_special_tokens=False)["tokens"] == ids
+    monkeypatch.undo()
     # So our client needs no tokenizer by hand: it counts, and draws, what the policy does.
     remote = RemotePolicy(address, "m")
     assert remote.encode(PROMPT).tolist() == ids

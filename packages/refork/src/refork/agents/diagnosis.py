@@ -553,14 +553,11 @@ class FallSearch:
         return before
 
     def _wider(self, step: int, end: int) -> int | None:
-        """A step before another from which much more is won than at the end; None: there is none.
-
-        So much that a test with what is left of the error shows it.
-        """
+        """A step before another from which the whole smallest fall is likely to the end; None: none."""
         back = 1
         while back // 2 < step:
             first = max(0, step - back)
-            if self._higher(first, end, 2 * self._how.smallest):
+            if self._higher(first, end, self._how.smallest):
                 return first
             back *= 2
         return None
@@ -581,10 +578,7 @@ class FallSearch:
 
     def _test(self, step: int, last: int) -> bool:
         """Have a fall judged on fresh draws, few at first; whether it was confirmed."""
-        failed = len(self.tested) - self._found
-        # Several together are tested last, with all that is left.
-        left = _TESTS - failed if step < last else 1
-        confirmed, error = False, self._how.each(failed) * left
+        confirmed, error = False, self._how.each(len(self.tested) - self._found)
         for draws in self._how.looks:
             kept, anew = self._judge(step, last, draws, error)
             confirmed = is_confirmed(kept, anew, error)

@@ -110,4 +110,3 @@ def _span(raw: Json, trace: str, about: Mapping[str, Any], kind: Kind | None) ->
             "span_attributes": about,
         },
     )  # fmt: skip
-

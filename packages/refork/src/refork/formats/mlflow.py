@@ -87,7 +87,9 @@ class MLflow(PlatformReader):
             if isinstance(mapping(one).get("feedback"), Mapping):
                 grouped.note(name, str(one.get("span_id") or ""), _score(one))
             else:
-                yield Remark("lost", f"an assessment that is no feedback: {one.get('assessment_name')}", where)
+                yield Remark(
+                    "lost", f"an assessment that is no feedback: {one.get('assessment_name')}", where
+                )
 
     def spans(self, raws: Sequence[Json], trace: str) -> Iterator[Span | Remark]:
         """The spans of a trace; what is said of the trace as a whole stands with the outermost."""

@@ -121,7 +121,9 @@ def _span(one: Json, trace: str, id_: str) -> Span:
 
 
 def _event(raw: Mapping[str, Any]) -> Event:
-    return Event(str(raw.get("name") or ""), nanoseconds(raw.get("timestamp")), dict(mapping(raw.get("attributes"))))
+    return Event(
+        str(raw.get("name") or ""), nanoseconds(raw.get("timestamp")), dict(mapping(raw.get("attributes")))
+    )
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -141,7 +143,9 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _score(one: Mapping[str, Any]) -> Json:
     result = mapping(one.get("result"))
     told = {key: result.get(key, one.get(f"result.{key}")) for key in ("score", "label", "explanation")}
-    config = {key: str(one[key]) for key in ("annotator_kind", "source", "identifier", "user_id") if one.get(key)}
+    config = {
+        key: str(one[key]) for key in ("annotator_kind", "source", "identifier", "user_id") if one.get(key)
+    }
     reason = ": ".join(str(told[key]) for key in ("label", "explanation") if told[key]) or None
     name = one.get("name") or one.get("annotation_name")
     return graded(Producer("phoenix", config=config), name, told["score"], reason)

@@ -165,7 +165,9 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     stated = mapping(attributes.get("llm.invocation_parameters"))
     # A text stands for no limit, or for what a library was not given.
     parameters = {
-        key: value for key, value in {**given, **stated}.items() if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
+        key: value
+        for key, value in {**given, **stated}.items()
+        if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
     }
     attributes |= {"llm.invocation_parameters": parameters} if parameters else {}
     answer = {key: value for key, value in mapping(said).items() if key not in _SAID and value is not None}
@@ -236,5 +238,3 @@ def unquoted(raw: Any) -> Any:
         return parse_json(raw.encode(), "")
     except BadInput:
         return raw
-
-

@@ -18,7 +18,15 @@ from refork.formats.base import Head
 from refork.formats.conversation import amount_of, count_of, mapping
 from refork.formats.grouped import Grouped
 from refork.formats.otlp.batches import Span
-from refork.formats.platform_spans import Kind, PlatformReader, graded, nanoseconds, platform_span, tool_names, unquoted
+from refork.formats.platform_spans import (
+    Kind,
+    PlatformReader,
+    graded,
+    nanoseconds,
+    platform_span,
+    tool_names,
+    unquoted,
+)
 from refork.tree.records import Remark
 from refork.tree.score import Producer
 from refork.types import Json
@@ -26,7 +34,9 @@ from refork.types import Json
 _KINDS: Final[dict[str, Kind]] = {"llm": "call", "tool": "tool", "agent": "agent"}
 _CHAIN: Final[dict[str, Kind]] = {"Llm": "call", "Tool": "tool"}
 _OP: Final = re.compile(r".*/op/([^:]+)(?::.*)?")
-_MODEL_OP: Final = re.compile(r"(?:completions\.create|completions\.parse|messages\.create|responses\.create|generate_content)\b")
+_MODEL_OP: Final = re.compile(
+    r"(?:completions\.create|completions\.parse|messages\.create|responses\.create|generate_content)\b"
+)
 _SCORED: Final = "Evaluation.predict_and_score"
 _TAKEN: Final = frozenset(
     {"id", "trace_id", "parent_id", "started_at", "ended_at", "inputs", "output", "exception", "summary"}

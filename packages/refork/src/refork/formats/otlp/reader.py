@@ -318,7 +318,11 @@ def _told_by_tool(span: Span) -> tuple[str | None, Any]:
     except BadInput:
         return None, result
     inner = mapping(next((one for key in ("kwargs", "data") if (one := mapping(body).get(key))), body))
-    return (inner["tool_call_id"], inner.get("content")) if isinstance(inner.get("tool_call_id"), str) else (None, result)
+    return (
+        (inner["tool_call_id"], inner.get("content"))
+        if isinstance(inner.get("tool_call_id"), str)
+        else (None, result)
+    )
 
 
 def _call(
