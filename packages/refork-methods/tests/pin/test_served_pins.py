@@ -2,10 +2,15 @@
 
 import json
 
+import httpx
 import pytest
 
 from refork.errors import BadInput
+from refork.serve import serving
+from refork.serve.engine_model import EngineModel
+from refork.serve.settings import ServerSettings
 from refork_methods.pin.serving import Pins
+from support.planted_live import chat_policy
 
 POLICY = """
 rules:
@@ -81,6 +86,21 @@ def test_a_call_that_cannot_be_judged_is_said_to_be_so(pins):
     message, note = pins.judged(call("much"))
     assert message == call("much")
     assert list(note["unread"]) == ["spend"]
+
+
+def test_what_an_answer_begins_with_stays_behind_the_rules(tmp_path):
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    policy = chat_policy()
+    body = {
+        "model": "m", "max_tokens": 2, "continue_final_message": True, "return_token_ids": True,
+        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "it is"}],
+    }  # fmt: skip
+    with serving({"m": EngineModel(policy)}, ServerSettings(pin=file)) as address:
+        prompt = httpx.post(f"{address}/chat/completions", json=body).json()["prompt_token_ids"]
+    text = policy.codec.pieces(prompt)[0]
+    assert text.endswith("it is")
+    assert "Never buy" in text
 
 
 def test_a_file_that_is_no_policy(tmp_path):
