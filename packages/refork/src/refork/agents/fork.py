@@ -22,7 +22,15 @@ from typing import Any, Final, Literal, TypeAlias, final
 from refork.agents.dialects import answer_edited, answer_with, dialect_of
 from refork.agents.endpoint import HttpReply, Upstream
 from refork.agents.hook import RepeatableRun
-from refork.agents.program import TIMED_OUT, ContainedRun, command_of, folder_of, run_program, unless_none
+from refork.agents.program import (
+    TIMED_OUT,
+    ContainedRun,
+    command_of,
+    folder_of,
+    proxy_for,
+    run_program,
+    unless_none,
+)
 from refork.agents.replay import REPEATABLE_HINT, FromTape, give
 from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
@@ -405,7 +413,7 @@ class ProgramPoints:
             lock=lock,
         )
         tape.goes_on(self.events[: arm.event])
-        upstream = Upstream(tape, to=how.to)
+        upstream = Upstream(tape, to=how.to, hosts=self.run.hosts)
         with unless_none(contained, self.tree, lock) as (view, check):
             repeatable = RepeatableRun.of(self.tree, self.run, record.id, number)
             way = _Branch(
@@ -422,7 +430,8 @@ class ProgramPoints:
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched, repeatable=repeatable, stop=how.stop,
+                patch=self.run.patched, repeatable=repeatable, proxy=proxy_for(self.run.hosts, view),
+                stop=how.stop,
             )  # fmt: skip
         ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
         return way, upstream, tape, status, ended.seconds or 0.0
