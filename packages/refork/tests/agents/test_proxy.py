@@ -177,23 +177,27 @@ def test_a_server_is_asked_in_place_of_the_host(tmp_path):
 
 #: Asks a model through the endpoint, and others beside it: by TLS, and in the clear.
 BESIDE = """
-import http.client, os, ssl, sys, urllib.parse as parts, urllib.request as web, json
+import base64, http.client, os, ssl, sys, urllib.parse as parts, urllib.request as web, json
 proxy = parts.urlsplit(os.environ["HTTPS_PROXY"])
 assert os.environ["ALL_PROXY"] == os.environ["https_proxy"] == proxy.geturl()
 
-def tunnel(port, password=True):
+pair = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
+word = {"Proxy-Authorization": "Basic " + pair}
+
+def tunnel(port, told=word):
     line = http.client.HTTPSConnection(proxy.hostname, proxy.port, context=ssl.create_default_context())
-    pair = __import__("base64").b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
-    line.set_tunnel("localhost", port, {"Proxy-Authorization": "Basic " + pair} if password else {})
+    line.set_tunnel("localhost", port, told)
     line.request("GET", "/x")
     return line.getresponse().read().decode()
 
 def clear(port):
-    opener = web.build_opener(web.ProxyHandler({"http": proxy.geturl()}))
-    return opener.open(f"http://localhost:{port}/y?z=1").read().decode()
+    line = http.client.HTTPConnection(proxy.hostname, proxy.port)
+    told = {**word, "Authorization": "mine", "Proxy-Connection": "keep-alive"}
+    line.request("GET", f"http://localhost:{port}/y?z=1", headers=told)
+    return line.getresponse().read().decode()
 
 for name, ask in (("tunnel", lambda: tunnel(int(sys.argv[1]))), ("clear", lambda: clear(int(sys.argv[2]))),
-                  ("nobody", lambda: tunnel(int(sys.argv[1]), False))):
+                  ("nobody", lambda: tunnel(int(sys.argv[1]), {}))):
     try:
         print(name, ask())
     except OSError as error:
@@ -215,7 +219,7 @@ def test_all_else_passes_untouched_and_nobody_else_is_let_in(tmp_path, upstream,
         assert (said["tunnel"], said["clear"]) == ("from elsewhere", "from elsewhere")
         assert "407" in said["nobody"]
         ((path, headers),) = clear.asked
-        assert path == "/y?z=1"
+        assert (path, headers["Authorization"]) == ("/y?z=1", "mine")
         assert not any("proxy" in name.lower() for name in headers)
         # Seen, and not recorded: only models are.
         assert agents.counts(tree, run)["exchanges"] == 1
@@ -224,7 +228,8 @@ def test_all_else_passes_untouched_and_nobody_else_is_let_in(tmp_path, upstream,
             told = agents.replay(tree, agents.find_run(tree, None), quiet=True, contained=inside)
         assert told.identical, told.sentence  # the models are reached
         assert told.output_equal is False
-        assert len(clear.asked) == 1  # the others are not
+        asked = [path for path, _ in (*upstream.asked, *clear.asked)]
+        assert sorted(asked) == ["/v1/chat/completions", "/x", "/y?z=1"]  # the others are not
 
 
 class Endless:

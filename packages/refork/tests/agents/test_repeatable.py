@@ -130,12 +130,13 @@ if __name__ == "__main__":
     code = "import time, uuid, random; print(time.time(), uuid.uuid4(), random.random(), {'a', 'b', 'c'})"
     said = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)]
     assert said[0].split()[1] != said[1].split()[1]
-    for way in ("fork", "spawn"):
+    for way in ("fork", "fork", "spawn"):
         ours, theirs = multiprocessing.Pipe()
         one = multiprocessing.get_context(way).Process(target=child, args=(theirs,))
         one.start()
         said.append(ours.recv())
         one.join()
+    assert len({one[1] for one in said[2:]} | {random.random()}) == 4  # no child draws as another does
     print(ask(*said, random.random()))
 """
 
