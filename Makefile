@@ -47,7 +47,7 @@ $(READY): pyproject.toml $(PACKAGES) constraints.txt
 	@echo "setup: everything else"
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --group dev
 	@$(PIP) --constraint constraints.txt --constraint .venv/torch.txt --no-build-isolation \
-	  --editable 'packages/refork[export,serve,trace,inspect,postgres,grammar,report]' \
+	  --editable 'packages/refork[export,serve,trace,inspect,postgres,grammar,report,proxy]' \
 	  --editable 'packages/refork-worlds[worlds,minigrid,mcp,web]' \
 	  --editable 'packages/refork-testbed[critics]' \
 	  --editable 'packages/refork-methods[harness,languages,export,mcp]'

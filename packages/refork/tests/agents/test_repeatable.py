@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -128,12 +130,13 @@ if __name__ == "__main__":
     code = "import time, uuid, random; print(time.time(), uuid.uuid4(), random.random(), {'a', 'b', 'c'})"
     said = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)]
     assert said[0].split()[1] != said[1].split()[1]
-    for way in ("fork", "spawn"):
+    for way in ("fork", "fork", "spawn"):
         ours, theirs = multiprocessing.Pipe()
         one = multiprocessing.get_context(way).Process(target=child, args=(theirs,))
         one.start()
         said.append(ours.recv())
         one.join()
+    assert len({one[1] for one in said[2:]} | {random.random()}) == 4  # no child draws as another does
     print(ask(*said, random.random()))
 """
 
@@ -233,6 +236,47 @@ def test_nothing_that_has_to_be_real_is_frozen(tmp_path):
         assert told.identical, told.sentence
         # Names of temporary files do not collide with those of the run that was recorded.
         assert told.output_equal is False
+
+
+def another_day(tree, run, days=12):
+    """The run as if it had been recorded so many days before."""
+    shift = days * 86_400 * 10**9
+    kept = json.loads(zlib.decompress(tree.blob(run.repeatable["readings"])))
+    late = re.compile(r"(?<=\t)\d{19}$", re.MULTILINE)
+    told = {name: late.sub(lambda one: str(int(one[0]) - shift), text) for name, text in kept.items()}
+    readings = tree.put_blob(zlib.compress(json.dumps(told).encode()))
+    return replace(run, began=run.began - shift / 1e9, repeatable={**run.repeatable, "readings": readings})
+
+
+DAYS = """
+import calendar, datetime, pathlib, time
+ask("hello")
+def looked(name):  # as code of a module with this name
+    return eval("time.time(), datetime.datetime.now().timestamp()", {**globals(), "__name__": name})
+if pathlib.Path("replayed").exists():
+    [looked("__main__") for _ in range(9)]  # more often than when it was recorded
+pathlib.Path("file").touch()
+names = "__main__", "jwt.api_jws", "google.auth._helpers", "google.genai"
+seen = {name: looked(name) for name in names} | {"file": [pathlib.Path("file").stat().st_mtime]}
+print(json.dumps(seen | {"gmtime": [calendar.timegm(time.gmtime())]}))
+"""
+
+
+def test_on_another_day_it_is_the_recorded_one_but_for_what_others_check(tmp_path):
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving() as (_, to):
+        run = another_day(tree, recorded(tree, to, tmp_path, DAYS))
+        (tmp_path / "replayed").touch()
+        again = tmp_path / "said"
+        told = agents.replay(
+            tree, run, quiet=True, command=["sh", "-c", f"{sys.executable} agent.py > {again}; true"]
+        )
+        assert told.identical, told.sentence
+    looks = json.loads(again.read_text())
+    ago = {name: {round((time.time() - one) / 86_400) for one in found} for name, found in looks.items()}
+    assert ago == {
+        "__main__": {12}, "google.genai": {12}, "gmtime": {12},
+        "jwt.api_jws": {0}, "google.auth._helpers": {0}, "file": {0},
+    }  # fmt: skip
 
 
 def test_time_zone_and_hashes_are_given_back_and_other_variables_are_named(tmp_path, monkeypatch):

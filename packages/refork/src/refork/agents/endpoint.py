@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Protocol, final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from refork.agents.proxy import LocalProxy
 from refork.agents.tape import Tape, Wire
 from refork.errors import MissingExtra
 from refork.json_guard import parse_json
@@ -152,8 +153,10 @@ class ProgramEndpoint:
     ``/SECRET/tools/...`` goes to who answers calls of tools.
     """
 
-    def __init__(self, answering: Answering, tools: AnsweringTools | None = None) -> None:
-        self._answering, self._tools, self._gate = answering, tools, Gate()
+    def __init__(
+        self, answering: Answering, tools: AnsweringTools | None = None, proxy: LocalProxy | None = None
+    ) -> None:
+        self._answering, self._tools, self._gate, self._proxy = answering, tools, Gate(), proxy
         self.secret = secrets.token_urlsafe(16)
         self.requests = 0
         self.broken: BaseException | None = None
@@ -162,7 +165,11 @@ class ProgramEndpoint:
         """One request, or the server's own beginning and end."""
         if scope["type"] == "lifespan":
             while (await receive())["type"] != "lifespan.shutdown":
+                if self._proxy is not None:
+                    await self._proxy.begin(self._by_name)
                 await send({"type": "lifespan.startup.complete"})
+            if self._proxy is not None:
+                await self._proxy.end()
             await self._answering.close()
             if self._tools is not None:
                 await self._tools.close()
@@ -170,18 +177,27 @@ class ProgramEndpoint:
             return
         await self._asked(scope, receive, HttpReply(send))
 
+    def _by_name(self, host: str) -> Callable[[Any, Any, Send], Awaitable[None]]:
+        """An application for what is asked of a host, through the proxy, which knows the program."""
+
+        async def asked(scope: Any, receive: Any, send: Send) -> None:
+            await self._answered(scope, f"{host}/{_path(scope).lstrip('/')}", receive, HttpReply(send))
+
+        return asked
+
     async def _asked(self, scope: Any, receive: Any, reply: HttpReply) -> None:
         try:
             self._gate.check(scope)
         except Refused as refused:
             await reply.whole(refused.status, {"content-type": "text/plain"}, str(refused).encode())
             return
-        # As it was sent: a model's name may hold what is quoted in a path.
-        path = scope.get("raw_path", scope["path"].encode()).split(b"?")[0].decode("latin-1")
-        _, secret, rest = (*path.split("/", 2), "", "")[:3]
+        _, secret, rest = (*_path(scope).split("/", 2), "", "")[:3]
         if not secrets.compare_digest(secret.encode(), self.secret.encode()):
             await reply.whole(404, {"content-type": "text/plain"}, b"there is nothing here")
             return
+        await self._answered(scope, rest, receive, reply)
+
+    async def _answered(self, scope: Any, rest: str, receive: Any, reply: HttpReply) -> None:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -239,6 +255,12 @@ class ProgramEndpoint:
         await reply.whole(200, {"content-type": "application/json"}, told.encode())
 
 
+def _path(scope: Any) -> str:
+    """A path as it was sent: a model's name may hold what is quoted in one."""
+    raw: bytes = scope.get("raw_path", scope["path"].encode())
+    return raw.split(b"?")[0].decode("latin-1")
+
+
 async def _body(receive: Any) -> bytes | None:
     """A request's body, not much beyond what is taken; None: the client went away."""
     parts, size = [], 0
@@ -255,18 +277,24 @@ async def _body(receive: Any) -> bytes | None:
 
 @contextmanager
 def listening(
-    answering: Answering, tools: AnsweringTools | None = None
+    answering: Answering, tools: AnsweringTools | None = None, proxy: LocalProxy | None = None
 ) -> Iterator[tuple[str, ProgramEndpoint]]:
     """Serve an endpoint from a thread while inside; gives the address that programs are told.
+
+    With a ``proxy`` that is its address, so that a program which reaches one port alone reaches both.
 
     Raises:
         CannotDo: no address can be had.
         MissingExtra: uvicorn is not installed (extra ``serve``).
     """
-    app = ProgramEndpoint(answering, tools)
+    app = ProgramEndpoint(answering, tools, proxy)
     server = http_server(lambda: app, head_s=60.0, connections=512, drain_s=5, level="critical")
     with running(server, "127.0.0.1", 0, f"/{app.secret}") as address:
-        yield address, app
+        if proxy is None:
+            yield address, app
+        else:
+            proxy.endpoint = urlsplit(address).port or 0
+            yield f"http://127.0.0.1:{proxy.port}/{app.secret}", app
 
 
 def without_keys(query: str) -> str:
@@ -293,6 +321,7 @@ class Upstream:
     """Passes requests on to their providers, or all to one server, and puts every exchange on a tape.
 
     ``to`` is the address of an OpenAI-compatible server, such as one of ``refork serve``, with its ``/v1``.
+    ``hosts``: those that programs name themselves, and where what is asked of them goes; empty: to them.
     Streams are passed on as they come. The last piece of an answer goes out once the exchange is on the tape.
     ``then`` is told the number of exchanges after each. ``unanswered``: requests to models that the provider
     answered with one of ``FAILURES``, or not at all, and not when they were asked again; by digest, with the
@@ -309,12 +338,13 @@ class Upstream:
         to: str | None = None,
         given: Mapping[str, str] | None = None,
         then: Callable[[int], None] | None = None,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
         try:
             import httpx
         except ImportError as error:
             raise MissingExtra("httpx", "serve") from error
-        self._tape, self._then = tape, then
+        self._tape, self._then, self._to, self._hosts = tape, then, to, hosts or {}
         self.unanswered: dict[str, tuple[int, str]] = {}
         self._bases = bases(to, os.environ if given is None else given)
         self._new: Callable[[], Any] = lambda: httpx.AsyncClient(
@@ -327,8 +357,8 @@ class Upstream:
 
     async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
         """Ask the provider, pass on what it says, and put it on the tape."""
-        name = wire.path.partition("/")[0]
-        if not self._bases.get(name):
+        name, base, _ = self._where(wire)
+        if not base:
             told = f"there is no address for {name!r}: set {_variable(name)}, or name a server with --to"
             await reply.whole(404, {"content-type": "text/plain"}, told.encode())
             await self.put(replace(wire, query=without_keys(wire.query), failed=told))
@@ -344,10 +374,10 @@ class Upstream:
 
     async def ask(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply | None = None) -> Wire:
         """Ask the provider; what it says, but the last piece, is passed on as it comes to ``reply``."""
-        name, _, path = wire.path.partition("/")
+        _, base, path = self._where(wire)
         passed = {key: value for key, value in headers.items() if key not in _OWN}
         passed["accept-encoding"] = "identity"
-        url = f"{self._bases.get(name, '')}/{path}" + (f"?{wire.query}" if wire.query else "")
+        url = f"{base or ''}/{path}" + (f"?{wire.query}" if wire.query else "")
         # Made in the loop that uses it, which is the server's.
         self._client = self._client or self._new()
         began = time.perf_counter()
@@ -392,6 +422,16 @@ class Upstream:
         if self._then is not None:
             self._then(event.number + 1)
 
+    def _where(self, wire: Wire) -> tuple[str, str | None, str]:
+        """Who is asked, at which address, for what."""
+        name, _, path = wire.path.partition("/")
+        host = name.partition(":")[0]
+        if name in self._bases or host not in self._hosts:
+            return name, self._bases.get(name), path
+        if self._to is not None:
+            return name, self._to.rstrip("/").removesuffix("/v1"), f"v1/{path.rpartition('v1/')[2]}"
+        return name, self._hosts[host] or f"https://{name}", path
+
     async def close(self) -> None:
         """Give back the connections."""
         if self._client is not None:
@@ -406,7 +446,9 @@ def server_of(path: str, *, to: str | None = None, given: Mapping[str, str] | No
     import httpx
 
     environment = os.environ if given is None else given
-    base = bases(to, environment)[path.partition("/")[0]]
+    base = bases(to, environment).get(path.partition("/")[0])
+    if base is None:
+        return None  # a host that a proxy met
     url = f"{base}/{path.partition('/')[2].removesuffix('chat/completions')}models"
     key = environment.get("OPENAI_API_KEY")
     try:

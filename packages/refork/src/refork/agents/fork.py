@@ -36,6 +36,7 @@ from refork.agents.program import (
     ContainedRun,
     command_of,
     folder_of,
+    proxy_for,
     run_check,
     run_program,
     unless_none,
@@ -545,7 +546,7 @@ class ProgramPoints:
             lock=lock,
         )
         tape.goes_on(self.events[: arm.event])
-        upstream = Upstream(tape, to=how.to)
+        upstream = Upstream(tape, to=how.to, hosts=self.run.hosts)
         with unless_none(contained, self.tree, lock) as (view, check):
             repeatable = RepeatableRun.of(self.tree, self.run, record.id, number)
             way = _Branch(
@@ -563,7 +564,8 @@ class ProgramPoints:
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched, repeatable=repeatable, stop=how.stop,
+                patch=self.run.patched, repeatable=repeatable, proxy=proxy_for(self.run.hosts, view),
+                stop=how.stop,
             )  # fmt: skip
             checked = None
             if self._outcome.check is not None and way.error is None:

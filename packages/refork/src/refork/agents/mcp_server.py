@@ -98,6 +98,13 @@ class RecordArguments(TapeArguments):
             "client on the tape, too: then no tool runs again. Python programs only."
         ),
     ] = False
+    repeatable: Annotated[
+        bool,
+        Field(
+            description="Keep clock, random numbers and uuids, and give them back when it is run again: of "
+            "a program that tells its model such. Python programs only."
+        ),
+    ] = False
     snapshots: Annotated[
         bool, Field(description="Keep the folder as it is now, so that contained draws begin in it.")
     ] = False
@@ -219,7 +226,7 @@ class AssistantJob:
             run = record(
                 tree, given.command, folder=place, to=self._to, quiet=True,
                 settings=RecordSettings(
-                    given.snapshots, given.patch, limit_s=given.limit_s, stop=self._stop
+                    given.snapshots, given.patch, given.repeatable, limit_s=given.limit_s, stop=self._stop
                 ),
                 then=lambda count: self._tell(count, f"{count} exchanges"),
             )  # fmt: skip

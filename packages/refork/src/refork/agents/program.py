@@ -21,6 +21,7 @@ from refork.agents.endpoint import PROVIDERS, Answering, AnsweringTools, Upstrea
 from refork.agents.folders import ContainedFolder, ContainedView, LayerKeeper, refused
 from refork.agents.hook import RepeatableRun, hooked
 from refork.agents.program_side import VARIABLE
+from refork.agents.proxy import LocalProxy, hosts_of
 from refork.agents.repeatable import VARIABLE as REPEATABLE
 from refork.agents.replay import FromTape, Replayed
 from refork.agents.snapshots import FolderCheck, FolderWatch, lay_start, start_of
@@ -47,15 +48,28 @@ class RecordSettings:
 
     ``patch``: a Python program shows calls of the tools that :func:`refork.agents.patch` knows.
     ``repeatable``: clock and chance of a Python program are kept, and are the same when it is run again.
-    ``limit_s``: seconds until the program is ended; with a limit it has no input. ``stop`` ends it once it is
-    set.
+    ``proxy``: what it asks of hosts that it names itself goes through a proxy, and is recorded: of the
+    providers' and of ``proxy_hosts``, each ``NAME`` or ``NAME=ADDRESS``. ``limit_s``: seconds until the
+    program is ended; with a limit it has no input. ``stop`` ends it once it is set.
     """
 
     snapshots: bool = False
     patch: bool = False
     repeatable: bool = False
+    proxy: bool = False
+    proxy_hosts: tuple[str, ...] = ()
     limit_s: float | None = None
     stop: threading.Event | None = None
+
+    @property
+    def hosts(self) -> dict[str, str] | None:
+        """Hosts whose requests go through a proxy, and where they go from there; None: there is none.
+
+        Raises:
+            BadInput: what is no name of a host.
+        """
+        known = [one.upstream for one in PROVIDERS]
+        return hosts_of(known, self.proxy_hosts) if self.proxy or self.proxy_hosts else None
 
 
 def record(
@@ -89,6 +103,7 @@ def record(
     how = settings or RecordSettings()
     watch = FolderWatch(tree, place, files_of(tree)) if how.snapshots else None
     repeatable = RepeatableRun.new(os.environ) if how.repeatable else None
+    proxy = proxy_for(how.hosts)
     tape = Tape(
         tree,
         command,
@@ -97,10 +112,11 @@ def record(
         changes=None if watch is None else watch.changes,
         patched=how.patch,
         repeatable=repeatable and repeatable.facts,
+        hosts=how.hosts,
     )
     status, output, seen = run_program(
-        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=how.patch,
-        repeatable=repeatable, limit_s=how.limit_s, stop=how.stop,
+        Upstream(tape, to=to, then=then, hosts=how.hosts), whole, place, quiet=quiet, tools=ToolCalls(tape),
+        patch=how.patch, repeatable=repeatable, proxy=proxy, limit_s=how.limit_s, stop=how.stop,
     )  # fmt: skip
     ended = tape.end(status, output, readings=repeatable and repeatable.readings)
     if not seen:
@@ -109,11 +125,39 @@ def record(
         raise CannotDo(
             f"the program ended with exit status {status} and asked no model that we could see{last}",
             where=" ".join(command),
-            hint="it must take its model's address from one of "
-            + ", ".join(name for provider in PROVIDERS for name in provider.variables)
-            + "; where it has a setting for it, give it that: sh -c 'agent --base-url \"$OPENAI_BASE_URL\"'",
+            hint=_unseen(proxy),
         )
     return ended
+
+
+def _unseen(proxy: LocalProxy | None) -> str:
+    """What to do where no model was seen."""
+    if proxy is None:
+        return (
+            "it must take its model's address from one of "
+            + ", ".join(name for provider in PROVIDERS for name in provider.variables)
+            + "; where it has a setting for it, give it that: sh -c 'agent --base-url \"$OPENAI_BASE_URL\"'; "
+            "where it has none, and asks its provider over HTTPS: record with --proxy"
+        )
+    if proxy.distrusted:
+        names = ", ".join(sorted(proxy.distrusted))
+        return f"it does not take our certificate for {names}: it has a list of its own of whom it believes"
+    if proxy.passed:
+        names = ", ".join(sorted(proxy.passed)[:6])
+        return f"it asked other hosts; is one of them its model's? --proxy-host NAME, of {names}"
+    return "it asked nothing through the proxy: it reads neither HTTPS_PROXY nor NODE_USE_ENV_PROXY"
+
+
+def proxy_for(hosts: Mapping[str, str] | None, view: ContainedView | None = None) -> LocalProxy | None:
+    """The proxy of a run whose requests to hosts are recorded or answered by it; None: it has none.
+
+    Raises:
+        CannotDo: no address can be had.
+        MissingExtra: cryptography is not installed.
+    """
+    if hosts is None:
+        return None
+    return LocalProxy(hosts, os.environ, outside=view is None or bool(view.plan["network"]))
 
 
 def replay(
@@ -146,7 +190,7 @@ def replay(
         tools = ToolCalls(None, called, source=answering)
         status, output, _ = run_program(
             answering, command_of(told, place), place, quiet=quiet, view=view, tools=tools, patch=run.patched,
-            repeatable=RepeatableRun.of(tree, run),
+            repeatable=RepeatableRun.of(tree, run), proxy=proxy_for(run.hosts, view),
         )  # fmt: skip
     changed = changed_since(run, place) if command is None else ()
     return Replayed(
@@ -277,12 +321,13 @@ def run_program(
     tools: AnsweringTools | None = None,
     patch: bool = False,
     repeatable: RepeatableRun | None = None,
+    proxy: LocalProxy | None = None,
     stop: threading.Event | None = None,
 ) -> tuple[int, str, int]:
     """Exit status and output of a program whose requests are answered so, and how many it made.
 
     ``tools`` answers the calls of tools that it shows; with ``patch`` a Python program shows those of known
-    packages, and with ``repeatable`` it has that clock and that chance.
+    packages, and with ``repeatable`` it has that clock and that chance. A ``proxy`` is closed behind it.
     After ``limit_s`` seconds it is ended with all that it started; the status is then :data:`TIMED_OUT`.
     So it is as soon as ``stop`` is set. With a ``view`` it runs in that.
 
@@ -290,11 +335,16 @@ def run_program(
         BadInput: it cannot be run.
         CannotDo: it cannot be contained, or was stopped.
     """
-    with listening(answering, tools) as (address, endpoint), hooked(os.environ, patch, repeatable) as more:
+    with (
+        proxy or nullcontext(),
+        listening(answering, tools, proxy) as (address, endpoint),
+        hooked(os.environ, patch, repeatable) as more,
+    ):
         # Of a run around us they would be another run's.
         rest = {name: value for name, value in os.environ.items() if name not in (VARIABLE, REPEATABLE)}
         # Some programs believe PWD, which is where we were started.
         whole = {**rest, "PWD": str(folder), **variables(address, os.environ), **more}
+        whole |= {} if proxy is None else proxy.variables()
         environment = {name: value for name, value in whole.items() if value is not None}
         if tools is not None:
             environment[VARIABLE] = f"{address}/tools"

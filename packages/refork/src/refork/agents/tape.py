@@ -121,6 +121,7 @@ class ProgramRun:
     command names. ``files``: the blob of how the folder was at the start, where that was kept. ``patched``:
     known packages were made to show the calls of their tools. ``repeatable``: what clock and chance of its
     Python processes were made of, with ``processes`` and ``looks`` at the clock; None: it was not asked for.
+    ``hosts``: what was asked of them came through a proxy, and where it went; None: there was none.
     """
 
     id: str
@@ -137,6 +138,7 @@ class ProgramRun:
     patched: bool = False
     marks: Mapping[str, str] = field(default_factory=dict)
     repeatable: Mapping[str, Any] | None = None
+    hosts: Mapping[str, str] | None = None
 
 
 class Tape:
@@ -162,6 +164,7 @@ class Tape:
         changes: Callable[[], Json] | None = None,
         patched: bool = False,
         repeatable: Json | None = None,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
         self._tree, self._lock = tree, lock or threading.Lock()
         self._began, self._changes = time.time(), changes
@@ -183,6 +186,7 @@ class Tape:
             patched=patched,
             marks=marks_of(os.environ),
             repeatable=repeatable,
+            hosts=hosts,
         )
         facts = {
             "version": VERSION, "id": run.id, "command": list(run.command), "folder": run.folder,
@@ -190,6 +194,7 @@ class Tape:
             **({} if start is None else {"files": start}),
             "patched": run.patched, "marks": dict(run.marks),
             **({} if repeatable is None else {"repeatable": repeatable}),
+            **({} if hosts is None else {"hosts": dict(hosts)}),
         }  # fmt: skip
         begun = NewNode(kind="task", key=f"run/{run.id}", text=" ".join(run.command), extra={"run": facts})
         if draw is not None:
@@ -705,6 +710,7 @@ def _run(tree: Tree, root: Node) -> ProgramRun:
         facts.get("marks", {}),
         None if "repeatable" not in facts
         else facts["repeatable"] | ({} if end is None else end.extra["run"].get("repeatable", {})),
+        facts.get("hosts"),
     )  # fmt: skip
 
 

@@ -108,22 +108,23 @@ def _announce(command: Sequence[str], folder: str) -> None:
     typer.echo(f"runs in {visible(folder)}: {visible(shlex.join(command))}", err=True)
 
 
-def _repeats(run: ProgramRun) -> Json:
-    """What of a run's clock and chance is on the tape; nothing where it was not asked for."""
+def _how(run: ProgramRun) -> Json:
+    """How a run was recorded: what of its clock and chance, and through a proxy; nothing unless asked for."""
     held = run.repeatable
-    if held is None:
-        return {}
-    return {"repeatable": {"processes": held.get("processes", 0), "looks": held.get("looks", 0)}}
+    kept = {} if held is None else {name: held.get(name, 0) for name in ("processes", "looks")}
+    told = {} if held is None else {"repeatable": kept}
+    return told if run.hosts is None else {**told, "hosts": dict(run.hosts)}
 
 
-def _say_repeats(run: ProgramRun) -> None:
-    for told in _repeats(run).values():
-        kept = (
-            f"clock and chance of {told['processes']} Python processes, {told['looks']:,} looks at the clock"
-        )
-        if not told["processes"]:
-            kept = "nothing was kept: it started no Python that reads PYTHONPATH (-I and -E do not)"
-        typer.echo(f"repeatable: {kept}", err=True)
+def _say_how(run: ProgramRun) -> None:
+    how = _how(run)
+    if (kept := how.get("repeatable")) is not None:
+        told = "nothing was kept: it started no Python that reads PYTHONPATH (-I and -E do not)"
+        if count := kept["processes"]:
+            told = f"clock and chance of {count} Python processes, {kept['looks']:,} looks at the clock"
+        typer.echo(f"repeatable: {told}", err=True)
+    if "hosts" in how:
+        typer.echo(f"through a proxy: {visible(', '.join(how['hosts']))}", err=True)
 
 
 @app.command()
@@ -157,6 +158,21 @@ def record(
             "when it is run again.",
         ),
     ] = False,
+    proxy: Annotated[
+        bool,
+        typer.Option(
+            "--proxy",
+            help="The last resort, for a program that names its provider's address itself: a proxy for it "
+            "alone, with a certificate of this run's own.",
+        ),
+    ] = False,
+    proxy_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy-host",
+            help="Host of another provider, as NAME or NAME=ADDRESS to ask there; implies --proxy.",
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -175,6 +191,8 @@ def record(
 
     Example: `refork agent record --repeatable -- python my_agent.py`
 
+    Example: `refork agent record --proxy -- python agent_with_a_fixed_address.py`
+
     Example: `refork agent record --out runs/tape.db --to http://127.0.0.1:8000/v1 -- node agent.js`
     """
     from refork import agents
@@ -187,13 +205,15 @@ def record(
             folder=folder,
             to=to,
             quiet=quiet or as_json,
-            settings=agents.RecordSettings(snapshots, patch, repeatable),
+            settings=agents.RecordSettings(
+                snapshots, patch, repeatable, proxy=proxy, proxy_hosts=tuple(proxy_host or ())
+            ),
         )
         counted = agents.counts(tree, run)
         start = None if run.files is None else agents.start_of(tree, run.files)
         called = agents.of_tools(agents.tool_events(tree, run))
     kept = {} if start is None else {"files": start.files, "bytes": start.size, "left": list(start.left)}
-    kept |= _repeats(run)
+    kept |= _how(run)
     told = {"run": run.id, "tape": str(out), "exit": run.exit, **counted, **kept}
     if as_json:
         print_json(
@@ -211,7 +231,7 @@ def record(
             typer.echo(
                 "no call of a tool was seen: none of the packages that --patch knows made one", err=True
             )
-        _say_repeats(run)
+        _say_how(run)
         for name in sorted({one.name for one in called if not one.replayable}):
             told_why = next(one.result["unkept"] for one in called if one.name == name and not one.replayable)
             typer.echo(f"this run cannot be replayed: {visible(name)}: {visible(told_why)}", err=True)
@@ -548,7 +568,7 @@ def show(
             for one in called
         ]  # fmt: skip
     if as_json:
-        told = {"run": found.id, "command": list(found.command), "exit": found.exit, **_repeats(found)}
+        told = {"run": found.id, "command": list(found.command), "exit": found.exit, **_how(found)}
         print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False, expand=True)
@@ -566,7 +586,7 @@ def show(
         table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
     for call in calls:
         _tool_row(table, call)
-    _say_repeats(found)
+    _say_how(found)
     open_console().print(table)
 
 
