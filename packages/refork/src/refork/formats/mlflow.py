@@ -87,7 +87,9 @@ class MLflow(PlatformReader):
             if isinstance(mapping(one).get("feedback"), Mapping):
                 grouped.note(name, str(one.get("span_id") or ""), _score(one))
             else:
-                yield Remark("lost", f"an assessment that is no feedback: {one.get('assessment_name')}", where)
+                yield Remark(
+                    "lost", f"an assessment that is no feedback: {one.get('assessment_name')}", where
+                )
 
     def spans(self, raws: Sequence[Json], trace: str) -> Iterator[Span | Remark]:
         """The spans of a trace; what is said of the trace as a whole stands with the outermost."""
@@ -130,8 +132,8 @@ def _span(span: Span, trace: str, info: Json | None) -> Span:
     rest = {key: value for key, value in told.items() if key not in _TAKEN}
     made = platform_span(
         span.id, trace, span.parent, span.name, _KINDS.get(str(told.get("mlflow.spanType"))),
-        (span.start, span.end), told.get("mlflow.spanInputs"),
-        told.get("mlflow.spanOutputs") if said is None else said, model=told.get("mlflow.llm.model"),
+        (span.start, span.end), asked=told.get("mlflow.spanInputs"),
+        said=told.get("mlflow.spanOutputs") if said is None else said, model=told.get("mlflow.llm.model"),
         tools=told.get("mlflow.chat.tools"),
         tokens=(count_of(usage, "input_tokens"), count_of(usage, "output_tokens")),
         money=mapping(told.get("mlflow.llm.cost")).get("total_cost"),

@@ -70,9 +70,15 @@ class PlatformReader(TraceReader):
         _root_is_agent(spans, by_id)
         known: dict[tuple[int, str], Message] = {}
         pictures: set[str] = set()
+        unread: list[str] = []
 
         def read(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
-            talk, attributes, events = self.messages(span)
+            try:
+                talk, attributes, events = self.messages(span)
+            except (BadInput, TypeError, AttributeError, LookupError, ValueError):
+                # Anybody may call a span one of a model, and say what was asked as he likes.
+                unread.append(span.id)
+                return SpanMessages(), dict(span.attributes), list(span.events)
             if self.elsewhere is not None:
                 talk.inputs = [
                     self._same(number, message, known, pictures) for number, message in enumerate(talk.inputs)
@@ -80,6 +86,9 @@ class PlatformReader(TraceReader):
             return talk, attributes, events
 
         yield from trace_records(trace, spans, self._policy, self.name, read)
+        if unread:
+            what = "messages of calls in a form that is not known: they stand as they are under extra"
+            yield Remark("lost", what, f"trace {trace}", len(unread))
         if pictures:
             yield Remark("lost", "pictures: the file names them", f"trace {trace}", len(pictures))
 
@@ -111,9 +120,9 @@ def platform_span(
     name: Any,
     kind: Kind | None,
     times: tuple[int, int],
-    asked: Any,
-    said: Any,
     *,
+    asked: Any = None,
+    said: Any = None,
     model: Any = None,
     parameters: Any = None,
     tools: Any = None,
@@ -165,7 +174,9 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
     stated = mapping(attributes.get("llm.invocation_parameters"))
     # A text stands for no limit, or for what a library was not given.
     parameters = {
-        key: value for key, value in {**given, **stated}.items() if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
+        key: value
+        for key, value in {**given, **stated}.items()
+        if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
     }
     attributes |= {"llm.invocation_parameters": parameters} if parameters else {}
     answer = {key: value for key, value in mapping(said).items() if key not in _SAID and value is not None}
@@ -225,7 +236,7 @@ def nanoseconds(raw: Any) -> int:
     if number is None or not 0 < number < 2**64:
         return 0
     unit = next((unit for end, unit in ((1e11, 9), (1e14, 6), (1e17, 3)) if number < end), 0)
-    return round(raw * 10**unit)
+    return int(raw * 10**unit) if isinstance(raw, int) else round(number * 10**unit)
 
 
 def unquoted(raw: Any) -> Any:
@@ -236,5 +247,3 @@ def unquoted(raw: Any) -> Any:
         return parse_json(raw.encode(), "")
     except BadInput:
         return raw
-
-

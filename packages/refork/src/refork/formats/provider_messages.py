@@ -40,8 +40,9 @@ def chat_request(asked: Any) -> Any:
 def chat_answer(said: Any) -> Any:
     """An answer: choices, items of a response, or blocks of a message, as one message beside the rest."""
     if isinstance(said, list) and said and all(isinstance(one, Mapping) for one in said):
-        items = any(_kind(one) in (*_CALLS, "message", "reasoning") for one in said)
-        said = {"choices" if any("message" in one for one in said) else "output" if items else "messages": said}
+        listed = any(_kind(one) in (*_CALLS, "message", "reasoning") for one in said)
+        choices = any("message" in one for one in said)
+        said = {"choices" if choices else "output" if listed else "messages": said}
     body = mapping(said)
     if isinstance(items := body.get("output"), list) and any(_kind(item) is not None for item in items):
         made = chat_messages(items)
@@ -56,7 +57,11 @@ def chat_answer(said: Any) -> Any:
 def chat_tool(tool: Any) -> Any:
     """The definition of a function as the chat interface takes it; another tool as it is."""
     body = mapping(tool)
-    if not isinstance(body.get("name"), str) or "function" in body or body.get("type", "function") not in ("function", "custom"):
+    if (
+        not isinstance(body.get("name"), str)
+        or "function" in body
+        or body.get("type", "function") not in ("function", "custom")
+    ):
         return tool
     given = body.get("parameters", body.get("input_schema")) or {}
     told = {"description": body["description"]} if body.get("description") else {}
