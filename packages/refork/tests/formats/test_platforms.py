@@ -234,6 +234,13 @@ def test_blocks_of_anthropics_messages_are_messages_of_the_chat_interface():
     assert chat_tool(search := {"type": "web_search_20250305", "name": "web_search"}) is search
 
 
+def test_a_search_of_the_providers_own_stays_with_the_answer():
+    search = {"type": "web_search_call", "id": "w", "status": "completed"}
+    spoken = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain."}]}
+    (message,) = chat_answer({"output": [search, spoken]})["messages"]
+    assert message == {"role": "assistant", "content": "Rain.", "items": [search]}
+
+
 @pytest.mark.parametrize("name", READ_BY)
 def test_a_file_that_was_cut_is_read_up_to_there_or_refused(name, tmp_path):
     data = unpacked(name, tmp_path).read_bytes()

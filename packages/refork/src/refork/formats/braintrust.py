@@ -98,7 +98,7 @@ def _span(raw: Json, trace: str, about: Mapping[str, Any], kind: Kind | None) ->
     return platform_span(
         str(raw["span_id"]), trace, parents[0] if isinstance(parents, list) and parents else None,
         about.get("name"), kind, (nanoseconds(metrics.get("start")), nanoseconds(metrics.get("end"))),
-        asked=asked, said=raw.get("output"),
+        inputs=asked, outputs=raw.get("output"),
         model=metadata.get("model"), tools=metadata.get("tools"),
         parameters=mapping(metadata.get("invocation_params")) or metadata if kind == "call" else None,
         tokens=(count_of(metrics, "prompt_tokens"), count_of(metrics, "completion_tokens")),

@@ -102,7 +102,8 @@ class Langfuse(PlatformReader):
             if raw["part"] == "trace":
                 yield platform_span(
                     f"trace {raw['id']}", trace, None, raw.get("name"), "agent",
-                    (nanoseconds(raw.get("timestamp")), 0), asked=raw.get("input"), said=raw.get("output"),
+                    (nanoseconds(raw.get("timestamp")), 0), inputs=raw.get("input"),
+                    outputs=raw.get("output"),
                     rest=_rest(raw),
                 )  # fmt: skip
             else:
@@ -184,7 +185,7 @@ def _span(raw: Json, trace: str) -> Span:
         str(raw["id"]), trace, raw.get("parentObservationId"), raw.get("name"),
         _KINDS.get(str(raw.get("type")).upper()),
         (nanoseconds(raw.get("startTime")), nanoseconds(raw.get("endTime"))),
-        asked=asked, said=unquoted(raw.get("output")),
+        inputs=asked, outputs=unquoted(raw.get("output")),
         model=raw.get("model") or raw.get("providedModelName"),
         parameters=unquoted(raw.get("modelParameters")), tools=tools,
         tokens=(count_of(usage, *_INPUT), count_of(usage, *_OUTPUT)),

@@ -29,11 +29,11 @@ from refork.types import Json, Message
 
 Kind = Literal["call", "tool", "agent"]
 
-ASKED, SAID = "input.value", "output.value"
+INPUT, OUTPUT = "input.value", "output.value"
 _OPERATIONS: Final[dict[Kind, str]] = {"call": "chat", "tool": "execute_tool", "agent": "invoke_agent"}
 #: What a call's input and output say elsewhere: as messages, tools, parameters, counts.
 _READ: Final = frozenset({"messages", "prompts", "prompt", "input", "tools", "system"})
-_SAID: Final = frozenset({"choices", "generations", "messages", "output", "content", "role", "tool_calls"})
+_ANSWER: Final = frozenset({"choices", "generations", "messages", "output", "content", "role", "tool_calls"})
 
 
 class PlatformReader(TraceReader):
@@ -121,8 +121,8 @@ def platform_span(
     kind: Kind | None,
     times: tuple[int, int],
     *,
-    asked: Any = None,
-    said: Any = None,
+    inputs: Any = None,
+    outputs: Any = None,
     model: Any = None,
     parameters: Any = None,
     tools: Any = None,
@@ -143,10 +143,10 @@ def platform_span(
         "gen_ai.response.finish_reasons": [finish] if isinstance(finish, str) else None,
         "gen_ai.tool.definitions": tools or None,
         "llm.invocation_parameters": dict(parameters) if isinstance(parameters, Mapping) else None,
-        ASKED: asked,
-        SAID: said,
+        INPUT: inputs,
+        OUTPUT: outputs,
     }
-    given = mapping(asked)
+    given = mapping(inputs)
     if kind == "tool" and set(given) == {"args", "kwargs"} and not given["args"]:
         # A decorator of functions wrote what it was called with.
         named["gen_ai.tool.call.arguments"] = given["kwargs"]
@@ -166,8 +166,8 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
         BadInput: a message is none.
     """
     attributes = dict(span.attributes)
-    asked, said = chat_request(attributes.pop(ASKED, None)), chat_answer(attributes.pop(SAID, None))
-    talk = asked_and_said(asked, said)
+    asked, answer = chat_request(attributes.pop(INPUT, None)), chat_answer(attributes.pop(OUTPUT, None))
+    talk = asked_and_said(asked, answer)
     offered = attributes.pop("gen_ai.tool.definitions", None) or mapping(asked).get("tools")
     tools = list(map(chat_tool, offered)) if isinstance(offered, list) and offered else None
     given = {key: value for key, value in mapping(asked).items() if key not in _READ and value is not None}
@@ -179,8 +179,10 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
         if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
     }
     attributes |= {"llm.invocation_parameters": parameters} if parameters else {}
-    answer = {key: value for key, value in mapping(said).items() if key not in _SAID and value is not None}
-    attributes |= {"answer": answer} if answer else {}
+    beside = {
+        key: value for key, value in mapping(answer).items() if key not in _ANSWER and value is not None
+    }
+    attributes |= {"answer": beside} if beside else {}
     for name, *others in (
         ("input", "input_tokens", "prompt_tokens"),
         ("output", "output_tokens", "completion_tokens"),

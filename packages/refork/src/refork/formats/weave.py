@@ -141,7 +141,7 @@ def _span(raw: Json, trace: str, name: str, kind: Kind | None) -> Span:
     return platform_span(
         str(raw["id"]), trace, raw.get("parent_id"), name, kind,
         (nanoseconds(raw.get("started_at")), nanoseconds(raw.get("ended_at"))),
-        asked=raw.get("inputs"), said=raw.get("output"), model=model if kind == "call" else None,
+        inputs=raw.get("inputs"), outputs=raw.get("output"), model=model if kind == "call" else None,
         tokens=(
             count_of(usage, "prompt_tokens", "input_tokens"),
             count_of(usage, "completion_tokens", "output_tokens"),
