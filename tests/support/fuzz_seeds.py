@@ -214,7 +214,9 @@ _MADE: dict[str, Callable[[], list[bytes]]] = {
     "mlflow": lambda: [_fixture("mlflow-trace.json.gz"), _fixture("mlflow-row.jsonl.gz")],
     "weave": lambda: [_fixture("weave-calls.jsonl.gz"), _fixture("weave-twice.jsonl.gz")],
     "braintrust": lambda: [_fixture("braintrust-spans.jsonl.gz"), _fixture("braintrust-langchain.json.gz")],
-    "phoenix": lambda: [_fixture(f"phoenix-{name}.gz") for name in ("spans.jsonl", "frame.jsonl", "otlpv1.json")],
+    "phoenix": lambda: [
+        _fixture(f"phoenix-{name}.gz") for name in ("spans.jsonl", "frame.jsonl", "otlpv1.json")
+    ],
     "langsmith": lambda: [_lines(RUN, TOOL), _lines({"runs": [RUN, TOOL]})],
     "openai-agents": lambda: [_lines(*json.loads(_fixture("openai-agents.json.gz")))],
     "llm": lambda: [_database("llm-0.26.db.gz"), _database("llm-0.36.db.gz")],

@@ -22,8 +22,8 @@ from support.foreign_logs import FIXTURES, imported, plain, unpacked, whats
 AGENTS = {
     "langfuse-api.jsonl": "langfuse", "langfuse-otlp.json": "langfuse", "mlflow-trace.json": "mlflow",
     "mlflow-row.jsonl": "mlflow", "weave-calls.jsonl": "weave",
-    "braintrust-spans.jsonl": "braintrust", "phoenix-spans.jsonl": "phoenix", "phoenix-frame.jsonl": "phoenix",
-    "phoenix-otlpv1.json": "phoenix",
+    "braintrust-spans.jsonl": "braintrust", "phoenix-spans.jsonl": "phoenix",
+    "phoenix-frame.jsonl": "phoenix", "phoenix-otlpv1.json": "phoenix",
 }  # fmt: skip
 #: Those of LangChain's agent.
 CHAINS = {
@@ -234,6 +234,13 @@ def test_blocks_of_anthropics_messages_are_messages_of_the_chat_interface():
     assert chat_tool(search := {"type": "web_search_20250305", "name": "web_search"}) is search
 
 
+def test_a_search_of_the_providers_own_stays_with_the_answer():
+    search = {"type": "web_search_call", "id": "w", "status": "completed"}
+    spoken = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain."}]}
+    (message,) = chat_answer({"output": [search, spoken]})["messages"]
+    assert message == {"role": "assistant", "content": "Rain.", "items": [search]}
+
+
 @pytest.mark.parametrize("name", READ_BY)
 def test_a_file_that_was_cut_is_read_up_to_there_or_refused(name, tmp_path):
     data = unpacked(name, tmp_path).read_bytes()
@@ -241,13 +248,14 @@ def test_a_file_that_was_cut_is_read_up_to_there_or_refused(name, tmp_path):
     for part in (0.3, 0.7, 0.99):
         file = tmp_path / "cut.json"
         file.write_bytes(data[: int(len(data) * part)])
+        refused: list[BadInput] = []
         with Tree.memory() as tree:
             try:
-                found = import_file(tree, file, reader_for(file, format_))
-                assert found.count("skipped") >= 1
+                assert import_file(tree, file, reader_for(file, format_)).count("skipped") >= 1
             except BadInput as error:
-                assert str(file) in str(error.where)
+                refused.append(error)
             assert list(tree.verify()) == []
+        assert all(str(file) in str(error.where) for error in refused)
 
 
 # Langfuse
@@ -347,6 +355,21 @@ def test_what_no_observation_is_and_whose_trace_is_not_there_is_said(tmp_path):
         "a score of a span that the file does not have",
     } <= set(whats(remarks, "lost"))
     assert plain(tree)[0] == plain(read("langfuse-api.jsonl", tmp_path)[0])[0]
+
+
+def test_messages_in_a_form_of_ones_own_do_not_take_the_trace_with_them(tmp_path):
+    lines = lines_of("langfuse-api.jsonl")
+    odd = next(
+        line for line in lines if "There are 3." in str(line.get("output")) and line["type"] == "GENERATION"
+    )
+    odd["input"], odd["output"] = {"messages": [[1], 2]}, [[{"said": 3}]]
+    tree, remarks = of_lines(lines, tmp_path)
+    made = actions(tree)
+    assert [said(node)[0] for node in made] == [text if text != "There are 3." else "" for text, _, _ in SAID]
+    assert made[2].extra["span"]["attributes"]["input.value"] == {"messages": [[1], 2]}
+    assert made[2].cost.tokens_in == 23
+    what = "messages of calls in a form that is not known: they stand as they are under extra"
+    assert what in whats(remarks, "lost")
 
 
 # MLflow
@@ -554,11 +577,13 @@ def test_annotations_of_phoenix_beside_its_spans_or_inside_them(tmp_path):
     assert plain(other) == plain(tree)
     # Columns of the dataframe of annotations, before the spans that they are about.
     flat = [
-        {"span_id": one["span_id"], "annotation_name": one["name"], "annotator_kind": one["annotator_kind"],
-         "source": one["source"], "result.score": one["result"]["score"], "result.label": one["result"]["label"],
-         "result.explanation": one["result"]["explanation"]}
+        {
+            **{key: one[key] for key in ("span_id", "annotator_kind", "source")},
+            "annotation_name": one["name"],
+            **{f"result.{key}": one["result"][key] for key in ("score", "label", "explanation")},
+        }
         for one in notes
-    ]  # fmt: skip
+    ]
     frame = lines_of("phoenix-frame.jsonl")
     other, _ = of_lines([frame[0], *flat, *frame[1:]], tmp_path)
     assert scores_of(other) == expected

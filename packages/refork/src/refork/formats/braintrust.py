@@ -24,8 +24,8 @@ from refork.types import Json
 _KINDS: Final[dict[str, Kind]] = {"llm": "call", "tool": "tool", "task": "agent"}
 _PAGES: Final = ("events", "data", "rows")
 _TAKEN: Final = frozenset({
-    "id", "span_id", "root_span_id", "span_parents", "span_attributes", "input", "output", "scores", "metrics",
-    "metadata", "comments",
+    "id", "span_id", "root_span_id", "span_parents", "span_attributes", "input", "output", "scores",
+    "metrics", "metadata", "comments",
 })  # fmt: skip
 _PRODUCER: Final = Producer("braintrust")
 
@@ -97,8 +97,8 @@ def _span(raw: Json, trace: str, about: Mapping[str, Any], kind: Kind | None) ->
     measured = {key: value for key, value in metrics.items() if key not in ("start", "end")}
     return platform_span(
         str(raw["span_id"]), trace, parents[0] if isinstance(parents, list) and parents else None,
-        about.get("name"), kind, (nanoseconds(metrics.get("start")), nanoseconds(metrics.get("end"))), asked,
-        raw.get("output"),
+        about.get("name"), kind, (nanoseconds(metrics.get("start")), nanoseconds(metrics.get("end"))),
+        inputs=asked, outputs=raw.get("output"),
         model=metadata.get("model"), tools=metadata.get("tools"),
         parameters=mapping(metadata.get("invocation_params")) or metadata if kind == "call" else None,
         tokens=(count_of(metrics, "prompt_tokens"), count_of(metrics, "completion_tokens")),

@@ -37,7 +37,7 @@ class Grouped:
         return bool(self._db.execute(sql, (name, id_)).fetchone()[0] == text)
 
     def note(self, name: str, id_: str, body: Json) -> None:
-        """Keep something that is said of a part, which may come later or never; of a group, or of any (``""``)."""
+        """Keep what is said of a part, which may come later or never; of a group, or of any (``""``)."""
         sql = "INSERT INTO notes (name, id, body) VALUES (?, ?, ?)"
         self._db.execute(sql, (name, id_, json.dumps(body)))
 

@@ -39,8 +39,9 @@ _INPUT: Final = ("input", "prompt_tokens", "promptTokens", "input_tokens")
 _OUTPUT: Final = ("output", "completion_tokens", "completionTokens", "output_tokens")
 #: What is read of an observation, or changes when it is exported again.
 _TAKEN: Final = frozenset({
-    "id", "traceId", "parentObservationId", "name", "type", "startTime", "endTime", "input", "output", "model",
-    "providedModelName", "modelParameters", "statusMessage", "createdAt", "updatedAt", "scores", "observations",
+    "id", "traceId", "parentObservationId", "name", "type", "startTime", "endTime", "input", "output",
+    "model", "providedModelName", "modelParameters", "statusMessage", "createdAt", "updatedAt", "scores",
+    "observations", "part",
 })  # fmt: skip
 _MARKS: Final = ('"parentObservationId"', '"parent_observation_id"', '"langfuse.observation.', '"traceId"')
 
@@ -76,13 +77,13 @@ class Langfuse(PlatformReader):
             if part is None:
                 yield Remark("skipped", "this is no observation, trace or score of Langfuse", where)
                 continue
-            one = _camel(one)
-            trace = str(one.get("traceId") or one["id"])
-            if part == "score" and not one.get("traceId"):
+            made = _camel(one)
+            trace = str(made.get("traceId") or made["id"])
+            if part == "score" and not made.get("traceId"):
                 yield Remark("lost", "scores of sessions and experiments, and not of a trace", where)
             elif part == "score":
-                grouped.note(trace, str(one.get("observationId") or ""), _score(one))
-            elif not grouped.add(trace, f"{part} {one['id']}", one | {"part": part}):
+                grouped.note(trace, str(made.get("observationId") or ""), _score(made))
+            elif not grouped.add(trace, f"{part} {made['id']}", made | {"part": part}):
                 yield Remark("skipped", f"another {part} of the same id", where)
 
     def _batch(self, grouped: Grouped, body: Json, where: str) -> Iterator[Remark]:
@@ -101,14 +102,16 @@ class Langfuse(PlatformReader):
             if raw["part"] == "trace":
                 yield platform_span(
                     f"trace {raw['id']}", trace, None, raw.get("name"), "agent",
-                    (nanoseconds(raw.get("timestamp")), 0), raw.get("input"), raw.get("output"), rest=_rest(raw),
+                    (nanoseconds(raw.get("timestamp")), 0), inputs=raw.get("input"),
+                    outputs=raw.get("output"),
+                    rest=_rest(raw),
                 )  # fmt: skip
             else:
                 yield _span(raw, trace)
 
 
 def _flat(body: Any) -> Iterator[Any]:
-    """The parts of an object of the file: of a page, of a trace, of the UI's ``{"trace", "observations"}``."""
+    """The parts of an object of the file: a page's, a trace's, ``{"trace": ..., "observations": ...}``'s."""
     if not isinstance(body, Mapping) or "startTime" in body or "start_time" in body:
         yield body
         return
@@ -181,18 +184,19 @@ def _span(raw: Json, trace: str) -> Span:
     return platform_span(
         str(raw["id"]), trace, raw.get("parentObservationId"), raw.get("name"),
         _KINDS.get(str(raw.get("type")).upper()),
-        (nanoseconds(raw.get("startTime")), nanoseconds(raw.get("endTime"))), asked, unquoted(raw.get("output")),
+        (nanoseconds(raw.get("startTime")), nanoseconds(raw.get("endTime"))),
+        inputs=asked, outputs=unquoted(raw.get("output")),
         model=raw.get("model") or raw.get("providedModelName"),
         parameters=unquoted(raw.get("modelParameters")), tools=tools,
         tokens=(count_of(usage, *_INPUT), count_of(usage, *_OUTPUT)),
-        money=next(filter(None, (cost.get("total"), raw.get("totalCost"), raw.get("calculatedTotalCost"))), None),
+        money=cost.get("total") or raw.get("totalCost") or raw.get("calculatedTotalCost"),
         finish=mapping(raw.get("metadata")).get("finish_reason"),
         error=(raw.get("statusMessage") or "error") if failed else None, rest=_rest(raw),
     )  # fmt: skip
 
 
 def _rest(raw: Mapping[str, Any]) -> Json:
-    return {key: value for key, value in raw.items() if key not in _TAKEN and key != "part"}
+    return {key: value for key, value in raw.items() if key not in _TAKEN}
 
 
 def _asked(asked: Any) -> tuple[Any, Any]:

@@ -37,7 +37,7 @@ _TAKEN: Final = frozenset({
 
 
 @final
-class MLflow(PlatformReader):
+class MLflowTraces(PlatformReader):
     """Reads traces of MLflow; those without a span of a model are counted and left out."""
 
     name, label = "mlflow", "MLflow"
@@ -132,8 +132,8 @@ def _span(span: Span, trace: str, info: Json | None) -> Span:
     rest = {key: value for key, value in told.items() if key not in _TAKEN}
     made = platform_span(
         span.id, trace, span.parent, span.name, _KINDS.get(str(told.get("mlflow.spanType"))),
-        (span.start, span.end), told.get("mlflow.spanInputs"),
-        told.get("mlflow.spanOutputs") if said is None else said, model=told.get("mlflow.llm.model"),
+        (span.start, span.end), inputs=told.get("mlflow.spanInputs"),
+        outputs=told.get("mlflow.spanOutputs") if said is None else said, model=told.get("mlflow.llm.model"),
         tools=told.get("mlflow.chat.tools"),
         tokens=(count_of(usage, "input_tokens"), count_of(usage, "output_tokens")),
         money=mapping(told.get("mlflow.llm.cost")).get("total_cost"),

@@ -1,7 +1,7 @@
 """Spans of Phoenix: what its client and its API give, rows of its dataframe, its OTLP, and annotations.
 
 A file is JSON lines or an array of spans, a page of the API (``{"data": [...]}``), or a trace of its command
-line (``{"spans": [...]}``). Attributes are OpenInference's, flat or nested in columns (``attributes.llm...``).
+line (``{"spans": [...]}``). Attributes are OpenInference's, flat, or nested in columns (``attributes.*``).
 Annotations, as lines beside the spans or inside them, are scores.
 
 Source: ``arize-phoenix`` 20.26, ``arize-phoenix-client`` 3.5 (``get_spans``, ``get_spans_dataframe``,
@@ -112,11 +112,13 @@ def _span(one: Json, trace: str, id_: str) -> Span:
     attributes.setdefault(INFERENCE_KIND, str(one.get("span_kind")))
     failed = {"code": 2, "message": str(one.get("status_message") or "")}
     parent = one.get("parent_id")
+    taken = {key for key in one if key in _TAKEN or key.startswith(_COLUMN)}
+    rest = {key: value for key, value in one.items() if key not in taken and value is not None}
     return Span(
         trace, id_, str(parent) if parent else None, str(one.get("name") or ""), 0,
         nanoseconds(one.get("start_time")), nanoseconds(one.get("end_time")), attributes,
-        [_event(event) for event in one.get("events") or []], failed if one.get("status_code") == "ERROR" else {},
-        other={k: v for k, v in one.items() if k not in _TAKEN and not k.startswith(_COLUMN) and v is not None},
+        [_event(event) for event in one.get("events") or []],
+        failed if one.get("status_code") == "ERROR" else {}, other=rest,
     )  # fmt: skip
 
 

@@ -29,11 +29,11 @@ from refork.types import Json, Message
 
 Kind = Literal["call", "tool", "agent"]
 
-ASKED, SAID = "input.value", "output.value"
+INPUT, OUTPUT = "input.value", "output.value"
 _OPERATIONS: Final[dict[Kind, str]] = {"call": "chat", "tool": "execute_tool", "agent": "invoke_agent"}
 #: What a call's input and output say elsewhere: as messages, tools, parameters, counts.
 _READ: Final = frozenset({"messages", "prompts", "prompt", "input", "tools", "system"})
-_SAID: Final = frozenset({"choices", "generations", "messages", "output", "content", "role", "tool_calls"})
+_ANSWER: Final = frozenset({"choices", "generations", "messages", "output", "content", "role", "tool_calls"})
 
 
 class PlatformReader(TraceReader):
@@ -70,9 +70,15 @@ class PlatformReader(TraceReader):
         _root_is_agent(spans, by_id)
         known: dict[tuple[int, str], Message] = {}
         pictures: set[str] = set()
+        unread: list[str] = []
 
         def read(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
-            talk, attributes, events = self.messages(span)
+            try:
+                talk, attributes, events = self.messages(span)
+            except (BadInput, TypeError, AttributeError, LookupError, ValueError):
+                # Anybody may call a span one of a model, and say what was asked as he likes.
+                unread.append(span.id)
+                return SpanMessages(), dict(span.attributes), list(span.events)
             if self.elsewhere is not None:
                 talk.inputs = [
                     self._same(number, message, known, pictures) for number, message in enumerate(talk.inputs)
@@ -80,6 +86,9 @@ class PlatformReader(TraceReader):
             return talk, attributes, events
 
         yield from trace_records(trace, spans, self._policy, self.name, read)
+        if unread:
+            what = "messages of calls in a form that is not known: they stand as they are under extra"
+            yield Remark("lost", what, f"trace {trace}", len(unread))
         if pictures:
             yield Remark("lost", "pictures: the file names them", f"trace {trace}", len(pictures))
 
@@ -111,9 +120,9 @@ def platform_span(
     name: Any,
     kind: Kind | None,
     times: tuple[int, int],
-    asked: Any,
-    said: Any,
     *,
+    inputs: Any = None,
+    outputs: Any = None,
     model: Any = None,
     parameters: Any = None,
     tools: Any = None,
@@ -134,10 +143,10 @@ def platform_span(
         "gen_ai.response.finish_reasons": [finish] if isinstance(finish, str) else None,
         "gen_ai.tool.definitions": tools or None,
         "llm.invocation_parameters": dict(parameters) if isinstance(parameters, Mapping) else None,
-        ASKED: asked,
-        SAID: said,
+        INPUT: inputs,
+        OUTPUT: outputs,
     }
-    given = mapping(asked)
+    given = mapping(inputs)
     if kind == "tool" and set(given) == {"args", "kwargs"} and not given["args"]:
         # A decorator of functions wrote what it was called with.
         named["gen_ai.tool.call.arguments"] = given["kwargs"]
@@ -157,8 +166,8 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
         BadInput: a message is none.
     """
     attributes = dict(span.attributes)
-    asked, said = chat_request(attributes.pop(ASKED, None)), chat_answer(attributes.pop(SAID, None))
-    talk = asked_and_said(asked, said)
+    asked, answer = chat_request(attributes.pop(INPUT, None)), chat_answer(attributes.pop(OUTPUT, None))
+    talk = asked_and_said(asked, answer)
     offered = attributes.pop("gen_ai.tool.definitions", None) or mapping(asked).get("tools")
     tools = list(map(chat_tool, offered)) if isinstance(offered, list) and offered else None
     given = {key: value for key, value in mapping(asked).items() if key not in _READ and value is not None}
@@ -170,8 +179,10 @@ def platform_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:
         if value not in ("Infinity", "NOT_GIVEN") and key not in ("tools", "instructions")
     }
     attributes |= {"llm.invocation_parameters": parameters} if parameters else {}
-    answer = {key: value for key, value in mapping(said).items() if key not in _SAID and value is not None}
-    attributes |= {"answer": answer} if answer else {}
+    beside = {
+        key: value for key, value in mapping(answer).items() if key not in _ANSWER and value is not None
+    }
+    attributes |= {"answer": beside} if beside else {}
     for name, *others in (
         ("input", "input_tokens", "prompt_tokens"),
         ("output", "output_tokens", "completion_tokens"),
@@ -227,7 +238,7 @@ def nanoseconds(raw: Any) -> int:
     if number is None or not 0 < number < 2**64:
         return 0
     unit = next((unit for end, unit in ((1e11, 9), (1e14, 6), (1e17, 3)) if number < end), 0)
-    return round(raw * 10**unit)
+    return int(raw * 10**unit) if isinstance(raw, int) else round(number * 10**unit)
 
 
 def unquoted(raw: Any) -> Any:

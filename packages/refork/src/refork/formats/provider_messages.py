@@ -37,14 +37,13 @@ def chat_request(asked: Any) -> Any:
     return {**rest, "messages": [*told, *found]}
 
 
-def chat_answer(said: Any) -> Any:
+def chat_answer(output: Any) -> Any:
     """An answer: choices, items of a response, or blocks of a message, as one message beside the rest."""
-    if isinstance(said, list) and said and all(isinstance(one, Mapping) for one in said):
-        items = any(_kind(one) in (*_CALLS, "message", "reasoning") for one in said)
-        said = {
-            "choices" if any("message" in one for one in said) else "output" if items else "messages": said
-        }
-    body = mapping(said)
+    if isinstance(output, list) and output and all(isinstance(one, Mapping) for one in output):
+        listed = any(_kind(one) in (*_CALLS, "message", "reasoning") for one in output)
+        choices = any("message" in one for one in output)
+        output = {"choices" if choices else "output" if listed else "messages": output}
+    body = mapping(output)
     if isinstance(items := body.get("output"), list) and any(_kind(item) is not None for item in items):
         made = chat_messages(items)
         message = made[-1] if made else {"role": "assistant", "content": ""}
@@ -52,7 +51,7 @@ def chat_answer(said: Any) -> Any:
     if isinstance(blocks := body.get("content"), list) and any(_kind(one) in _BLOCKS for one in blocks):
         made = chat_messages([{"role": "assistant", "content": blocks}])
         return {**body, **made[-1]}
-    return said
+    return output
 
 
 def chat_tool(tool: Any) -> Any:
@@ -75,7 +74,8 @@ def chat_messages(listed: Iterable[Any]) -> list[Any]:
     answer: Message | None = None
     for item in listed:
         kind = _kind(item)
-        if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
+        own = kind == "reasoning" or (kind or "").endswith("_call")
+        if own or (kind == "message" and item.get("role") == "assistant"):
             if answer is None:
                 answer = {"role": "assistant", "content": ""}
                 found.append(answer)
@@ -133,6 +133,9 @@ def _add_item(answer: Message, item: Mapping[str, Any]) -> None:
         thought = _text(item.get("summary") or item.get("content"))
         if thought:
             answer["reasoning_content"] = answer.get("reasoning_content", "") + thought
+    elif kind not in _CALLS:
+        # A search of the provider's own, or the like: its result is not ours to give.
+        answer.setdefault("items", []).append(dict(item))
     else:
         given = item.get("arguments", item.get("input"))
         answer.setdefault("tool_calls", []).append(

@@ -89,8 +89,9 @@ class Weave(PlatformReader):
             # What a call of LangChain is its name says: Weave gives its chains the kinds of their neighbours.
             kind = _CHAIN.get(chain[1]) if chain else _KINDS.get(str(_own(raw).get("kind")))
             if chain is not None:
-                raw = _of_langchain(raw)
-            elif kind is None and name in offered:
+                yield _span(_of_langchain(raw), trace, name, kind)
+                continue
+            if kind is None and name in offered:
                 kind = "tool"
             elif kind is None and ((_usage(raw) and raw["id"] not in spenders) or _MODEL_OP.search(name)):
                 kind = "call"
@@ -131,14 +132,20 @@ def _of_langchain(raw: Json) -> Json:
 def _span(raw: Json, trace: str, name: str, kind: Kind | None) -> Span:
     model, usage = next(iter(_usage(raw).items()), (None, {}))
     summary = mapping(mapping(raw.get("summary")).get("weave"))
-    costs = [amount_of(cost.get(f"{part}_tokens_total_cost")) for cost in map(mapping, mapping(summary.get("costs")).values())
-             for part in ("prompt", "completion")]  # fmt: skip
+    costs = [
+        amount_of(mapping(cost).get(f"{part}_tokens_total_cost"))
+        for cost in mapping(summary.get("costs")).values()
+        for part in ("prompt", "completion")
+    ]
     failed = unquoted(raw.get("exception"))
     return platform_span(
         str(raw["id"]), trace, raw.get("parent_id"), name, kind,
-        (nanoseconds(raw.get("started_at")), nanoseconds(raw.get("ended_at"))), raw.get("inputs"),
-        raw.get("output"), model=model if kind == "call" else None,
-        tokens=(count_of(usage, "prompt_tokens", "input_tokens"), count_of(usage, "completion_tokens", "output_tokens")),
+        (nanoseconds(raw.get("started_at")), nanoseconds(raw.get("ended_at"))),
+        inputs=raw.get("inputs"), outputs=raw.get("output"), model=model if kind == "call" else None,
+        tokens=(
+            count_of(usage, "prompt_tokens", "input_tokens"),
+            count_of(usage, "completion_tokens", "output_tokens"),
+        ),
         money=sum(cost for cost in costs if cost) or None,
         error=mapping(failed).get("message") or failed,
         rest={key: value for key, value in raw.items() if key not in _TAKEN},

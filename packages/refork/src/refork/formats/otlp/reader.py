@@ -19,8 +19,8 @@ from refork.formats.base import Head
 from refork.formats.conversation import amount_of, asked_for, count_of, mapping, origin, settings_of
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
-from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.openai_chat import text_of
+from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
 from refork.formats.otlp.messages import INFERENCE_KIND, INFERENCE_KINDS, SpanMessages, span_messages
 from refork.formats.sampled import finish_of
 from refork.formats.spans import ModelCall, ToolRun, TracePath, goes_on, model_of
@@ -227,9 +227,9 @@ def _recorded_twice(
         for above in reversed(ancestors(by_id[id_], by_id, lambda one: one.parent)):
             if operations[above.id] in ("tool", "agent"):
                 break
-            if operations[above.id] == "call" and id_ not in found:
-                if list(map(text_of, talks[above.id][0].outputs)) == list(map(text_of, talk.outputs)):
-                    found[above.id] = id_
+            outer = talks[above.id][0] if above.id in talks and id_ not in found else None
+            if outer is not None and list(map(text_of, outer.outputs)) == list(map(text_of, talk.outputs)):
+                found[above.id] = id_
     return {outer: found.get(inner, inner) for outer, inner in found.items()}
 
 
@@ -298,7 +298,7 @@ def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequ
 
 
 def _asked_of_tool(name: Any, given: Any) -> tuple[str, str]:
-    """A tool's name and its arguments in one form of JSON: of a lone one, which some write bare, its value."""
+    """A tool's name and its arguments in one form of JSON: of a lone one its value, as some write it."""
     try:
         value = parse_json(given.encode(), "") if isinstance(given, str) else given
     except BadInput:
