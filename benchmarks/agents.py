@@ -319,7 +319,7 @@ def fork(one: Framework, tape: str, world: World, seen: Counted) -> None:
 @contextmanager
 def refork_serve(models: Sequence[str], url: str) -> Iterator[str]:
     """A real `refork serve` with the script as its model, by several names; gives its address."""
-    given = [part for name in models for part in ("--model", f"{name}=openai:{url}#{name}")]
+    given = [part for name in models for part in ("--model", f"{name}=openai:{url}#m")]
     started = [sys.executable, "-m", "refork", "serve", "--port", "0", *given]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None

@@ -176,7 +176,7 @@ def page(
         heading = "lost the run" if lost.confirmed else "looked at, and not confirmed"
         row = asked[lost.step]
         lines += [
-            f"## Step {lost.step}: {heading}", "",
+            f"## Step {lost.step}{f' ({lost.by})' if lost.by else ''}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
             "What the model answered:", "", *quoted(_answer_of(row)), "",
             "| arm | succeeds | of draws | interval |", "|---|---|---|---|",
@@ -249,6 +249,7 @@ def picture_page(run: ProgramRun, diagnosis: Diagnosis, facts: Json, asked: Sequ
     findings = [
         {
             "step": lost.step,
+            "by": lost.by,
             "confirmed": lost.confirmed,
             "asked": _cut(asked[lost.step]["asked"]),
             "said": _cut(_answer_of(asked[lost.step])),

@@ -19,6 +19,7 @@ import numpy as np
 
 from refork import stats
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, ProgramPoints
+from refork.agents.steps import step_words
 from refork.agents.tape import ProgramRun
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.effect import Effect, compare
@@ -106,6 +107,7 @@ class LostStep:
     """An answer that was tested: ``effect`` of drawing it anew, with the recorded answer as the control.
 
     ``p``: exact, one-sided, of this test alone. ``confirmed``: with all tests of the diagnosis counted.
+    ``by``: the step of the program that asked, in words; empty where that was not told.
     """
 
     step: int
@@ -113,6 +115,7 @@ class LostStep:
     effect: Effect
     p: float
     confirmed: bool
+    by: str = ""
 
 
 @final
@@ -179,9 +182,11 @@ class Diagnosis:
         if self.confirmed:
             first = self.confirmed[0].effect
             others = ", ".join(str(one.step) for one in self.confirmed[1:])
+            by = f" ({self.confirmed[0].by})" if self.confirmed[0].by else ""
             return (
-                f"the answer at step {self.confirmed[0].step} lost the run: with it the program succeeds in "
-                f"{first.base.rate:.0%} of runs, with the answer drawn anew in {first.other.rate:.0%} "
+                f"the answer at step {self.confirmed[0].step}{by} lost the run: "
+                f"with it the program succeeds in {first.base.rate:.0%} of runs, "
+                f"with the answer drawn anew in {first.other.rate:.0%} "
                 f"(difference {first.low:+.0%} to {first.high:+.0%}){live}"
                 + (f"; steps {others} lose more" if others else "")
             )
@@ -206,7 +211,7 @@ class Diagnosis:
             "steps": self.steps,
             "values": [asdict(one) for one in self.values],
             "findings": [
-                {"step": one.step, "answer": one.answer, "p": one.p, "confirmed": one.confirmed}
+                {"step": one.step, "by": one.by, "answer": one.answer, "p": one.p, "confirmed": one.confirmed}
                 | {"effect": one.effect.to_json()}
                 for one in self.findings
             ],
@@ -320,9 +325,11 @@ class _ProgramDraws:
         kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
         # One side of it is the question, so both ends of the interval have the error of a look.
         effect = compare(base, other, level=1 - 2 * error)
-        said = points.tree.node(points.events[step].node).text
+        node = points.tree.node(points.events[step].node)
+        by = step_words(node.extra["exchange"])
         self.tests = [one for one in self.tests if one.step != step]
-        self.tests.append(LostStep(step, said, effect, exact_p(kept, anew), is_confirmed(kept, anew, error)))
+        confirmed = is_confirmed(kept, anew, error)
+        self.tests.append(LostStep(step, node.text, effect, exact_p(kept, anew), confirmed, by))
         return kept, anew
 
     def rescue(self, lost: LostStep) -> Rescue | None:

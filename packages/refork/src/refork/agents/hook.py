@@ -15,7 +15,7 @@ from refork.errors import CannotDo
 #: Python imports a module of this name before the program. One that the program has is imported, too.
 _NAME: Final = "sitecustomize"
 #: Loaded by their files: the program's environment need not have Refork, or what Refork needs.
-_FILES: Final = ("refork.agents.program_side", "refork.agents.patches")
+_FILES: Final = ("refork.agents.program_side", "refork.agents.step_names", "refork.agents.patches")
 _TEXT: Final = """
 import importlib.machinery
 import importlib.util

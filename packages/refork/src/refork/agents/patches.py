@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from refork.agents.program_side import VARIABLE, athrough, intercepted, through
+from refork.agents.step_names import step_patches
 
 #: Modules of which it was said that their place is gone.
 _TOLD: set[str] = set()
@@ -27,19 +28,20 @@ def patch() -> tuple[str, ...]:
     """Let the tools of known packages be on the tape, whether they are imported already or later.
 
     These are langchain-core (and so LangGraph), openai-agents, pydantic-ai, smolagents and the Python client
-    of MCP. Without a run of Refork around the program it does nothing. Gives the packages that it knows.
+    of MCP. Steps of packages that have names for them are told by their names, too. Without a run of Refork
+    around the program it does nothing. Gives the packages that it knows.
     """
     if os.environ.get(VARIABLE):
         if not any(isinstance(one, _Finder) for one in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
-        for name in PATCHES:
+        for name in _PLACES:
             if name in sys.modules:
                 _apply(name)
     return tuple(package for package, _ in PATCHES.values())
 
 
 def _apply(name: str) -> None:
-    package, wrap = PATCHES[name]
+    package, wrap = _PLACES[name]
     try:
         wrap(sys.modules[name])
     except (AttributeError, ImportError) as error:
@@ -57,7 +59,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The module's own spec, with a loader that wraps behind it."""
-        if name not in PATCHES:
+        if name not in _PLACES:
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
@@ -229,3 +231,5 @@ PATCHES: Final[dict[str, tuple[str, Callable[[Any], None]]]] = {
     "smolagents.tools": ("smolagents", _smolagents),
     "mcp.client.session": ("mcp", _mcp),
 }
+#: Those, and places by which steps have names.
+_PLACES: Final = {**step_patches(_swap), **PATCHES}

@@ -442,12 +442,22 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
+def show(
+    tape: Tape,
+    run: RunName = None,
+    state: Annotated[
+        int | None, typer.Option("--state", help="Print a graph's values as they were at this step.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the exchanges of a run by their numbers: what was new in each request, and what the model said.
 
-    The numbers are those that `refork agent fork --step` takes.
+    The numbers are those that `refork agent fork --step` takes. Of runs that were recorded with --patch also
+    who asked: the node, agent or module of a known package. Of LangGraph's the values of the graph are kept.
 
     Example: `refork agent show tape.db`
+
+    Example: `refork agent show tape.db --state 4`
     """
     from rich.table import Table
     from rich.text import Text
@@ -459,6 +469,9 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
     with Tree.open(existing(tape), "r") as tree:
         found = agents.find_run(tree, run)
         rows = agents.exchanges(tree, found)
+        if state is not None:
+            print_json(agents.graph_state(tree, found, state))
+            return
         called = agents.of_tools(agents.tool_events(tree, found))
         calls = [
             {
@@ -473,30 +486,32 @@ def show(tape: Tape, run: RunName = None, as_json: AsJson = False) -> None:
         print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("step", "talk", "model"):
-        table.add_column(name, no_wrap=True, max_width=16, overflow="ellipsis")
+    known = ["by"] if any(row.get("by") for row in rows) else []
+    for name in ("step", "talk", "model", *known):
+        table.add_column(name, no_wrap=True, max_width=28 if name == "by" else 16, overflow="ellipsis")
     for name in ("asked", "said"):
         table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
     for row in rows:
         for call in calls[:]:
             if call["after"] <= row["step"]:
-                _tool_row(table, calls.pop(0))
+                _tool_row(table, calls.pop(0), known)
         named = zip(row["calls"], row["arguments"], strict=True)
         said = row["error"] or " ".join([row["said"], *(f"{name}({told})" for name, told in named)]).strip()
         texts = (Text(visible(" ".join(text.split()))) for text in (row["asked"], said))
-        table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
+        heads = (str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"))
+        table.add_row(*heads, *(Text(visible(str(row.get(name) or "-"))) for name in known), *texts)
     for call in calls:
-        _tool_row(table, call)
+        _tool_row(table, call, known)
     open_console().print(table)
 
 
-def _tool_row(table: Table, call: Json) -> None:
+def _tool_row(table: Table, call: Json, known: Sequence[str]) -> None:
     """A call of a tool between the exchanges; it is no step."""
     from rich.text import Text
 
     asked, _, came = str(call["text"]).partition(" -> ")
     texts = (Text(visible(" ".join(text.split()))) for text in (asked, came))
-    table.add_row("", "", Text("tool"), *texts)
+    table.add_row("", "", Text("tool"), *("" for _ in known), *texts)
 
 
 @app.command("mcp-wrap")

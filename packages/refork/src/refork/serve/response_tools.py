@@ -81,7 +81,7 @@ class OfferedTool:
     name: str
     namespace: str | None
     function: Json
-    place: str
+    where: str
 
 
 @final
@@ -112,29 +112,29 @@ class ResponseTools:
         if not isinstance(tools, list):
             raise BadParameter(where, f"{where}: this is no list of tools")
         for number, tool in enumerate(tools):
-            place = f"{where}.{number}"
+            at = f"{where}.{number}"
             kind = tool.get("type") if isinstance(tool, dict) else None
             if not isinstance(kind, str):
-                raise BadParameter(place, f"{place}: a tool has a type")
+                raise BadParameter(at, f"{at}: a tool has a type")
             if kind == "namespace":
-                self.add(tool.get("tools"), f"{place}.tools", _name(tool, place))
+                self.add(tool.get("tools"), f"{at}.tools", _name(tool, at))
                 continue
-            function = _function(tool, kind, place)
+            function = _function(tool, kind, at)
             if function is None:
                 self.left_out[kind] = None
                 continue
             name = _OWN.get(kind) or str(function["name"])
             told = flat_name(name, namespace)
-            self.offered[told] = OfferedTool(kind, name, namespace, {**function, "name": told}, place)
+            self.offered[told] = OfferedTool(kind, name, namespace, {**function, "name": told}, at)
 
     @property
     def functions(self) -> list[Json]:
         """What a model is told of."""
         return [tool.function for tool in self.offered.values()]
 
-    def place(self, number: int) -> str:
+    def parameters_at(self, number: int) -> str:
         """Where a request has the parameters of a function, by its number."""
-        return f"{list(self.offered.values())[number].place}.parameters"
+        return f"{list(self.offered.values())[number].where}.parameters"
 
     def named(self, choice: FlatNamedTool) -> str:
         """The function that a request names. Raises BadParameter where only a provider runs it."""
@@ -173,20 +173,20 @@ def flat_name(name: str, namespace: str | None) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def _name(tool: Json, place: str) -> str:
+def _name(tool: Json, at: str) -> str:
     name = tool.get("name")
     if not isinstance(name, str) or not name:
-        raise BadParameter(place, f"{place}: a tool of type {tool.get('type')!r} has a name"[:200])
+        raise BadParameter(at, f"{at}: a tool of type {tool.get('type')!r} has a name"[:200])
     return name
 
 
-def _function(tool: Json, kind: str, place: str) -> Json | None:
+def _function(tool: Json, kind: str, at: str) -> Json | None:
     """The function that stands for a tool; None where only a provider runs it."""
     if kind == "function":
-        _name(tool, place)
+        _name(tool, at)
         return {key: tool[key] for key in ("name", "description", "parameters", "strict") if key in tool}
     if kind == "custom":
-        name, told = _name(tool, place), str(tool.get("description") or "")
+        name, told = _name(tool, at), str(tool.get("description") or "")
         form = _dict(tool.get("format"))
         grammar = f"It follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
         parts = [told, "Its whole input is the text of the argument `input`."]

@@ -158,7 +158,7 @@ def _form(body: ResponseRequest, tools: ResponseTools) -> Form:
         allowed(tools.functions, choice, mode, named),
         many=body.parallel_tool_calls and not isinstance(choice, FlatNamedTool),
         answer=schema_of(body.text.format) if body.text is not None else None,
-        tool_at=tools.place,
+        tool_at=tools.parameters_at,
         answer_at="text.format",
     )
 
