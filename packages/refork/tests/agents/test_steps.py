@@ -106,14 +106,23 @@ from agent_framework import Agent
 from agent_framework.openai import OpenAIChatCompletionClient
 print(asyncio.run(Agent(OpenAIChatCompletionClient(model="m"), name="clerk").run("hi")).text)
 """
-
+INSPECT = """
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.solver import generate
+task = Task(dataset=[Sample(input="hi", target="x")], solver=[generate()])
+print(eval(task, model="openai/gpt-4o", display="plain", log_dir="logs")[0].status)
+"""
 
 PYTHON = os.environ.get("REFORK_PROGRAMS") or sys.executable
 
 
 def need(package):
-    """Skip where the programs' Python has no such package."""
-    look = f"import importlib.util as u; raise SystemExit(u.find_spec({package!r}) is None)"
+    """Skip where the programs' Python has no such package, or not the OpenAI package that it wants."""
+    look = f"import importlib.util as u; bad = u.find_spec({package!r}) is None\n"
+    if package == "inspect_ai":
+        look += "import openai; bad = bad or int(openai.__version__.split('.')[0]) < 3\n"
+    look += "raise SystemExit(bad)"
     if subprocess.run([PYTHON, "-c", look], check=False, stderr=subprocess.DEVNULL).returncode:
         pytest.skip(f"{package} is not installed")
 
@@ -176,6 +185,7 @@ def test_a_graphs_nodes_and_its_state_are_on_the_tape_and_no_provider_hears_of_t
             {"by": "dspy", "name": "Predict"},
         ),
         ("crewai", CREWAI, "agent `clerk` at task `greet`", {"by": "crewai", "task": "greet"}),
+        ("inspect_ai", INSPECT, "solver `generate`", {"by": "inspect-ai", "path": "generate"}),
         ("agent_framework_openai", AGENT_FRAMEWORK, "agent `clerk`", {"by": "agent-framework"}),
     ],
 )  # fmt: skip

@@ -116,7 +116,9 @@ def record(
     patch: Annotated[
         bool,
         typer.Option(
-            "--patch", help="Let tools of known packages be on the tape, too, where the program is Python."
+            "--patch",
+            help="Let tools of known packages be on the tape, too, and which of their steps asks, "
+            "where the program is Python.",
         ),
     ] = False,
     quiet: Quiet = False,
@@ -126,7 +128,8 @@ def record(
 
     It finds our address in the variables in which the packages of OpenAI, Anthropic, Gemini, Azure and Ollama
     look for one. Keys go to the provider and never to the tape. With --patch the calls of its tools are
-    on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them.
+    on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them,
+    and who asked: the node, agent or module.
 
     Example: `refork agent record -- python my_agent.py --task 3`
 
