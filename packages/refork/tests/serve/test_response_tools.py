@@ -134,11 +134,34 @@ def test_what_only_a_provider_runs_is_left_out_and_said(client, heard, caplog):
     assert "refork-tools-left-out" not in raw.headers
 
 
+def test_of_tools_that_are_allowed_only_those_are_meant_that_are_there(client, heard):
+    heard.to_call("note", {"input": "x"})
+    known = [*HOSTED[:2], *OWN]
+    some = {"type": "allowed_tools", "tools": [{"type": "web_search"}, {"type": "custom", "name": "note"}]}
+    client.responses.create(model="m", input="x", tools=known, tool_choice={**some, "mode": "auto"})
+    assert [tool["function"]["name"] for tool in heard.tools] == ["note"]
+    none = {"type": "allowed_tools", "tools": [{"type": "web_search"}], "mode": "auto"}
+    client.responses.create(model="m", input="x", tools=known, tool_choice=none)
+    assert not heard.tools
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
         ({"tools": HOSTED, "tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
         ({"tools": HOSTED, "tool_choice": "required"}, "tool_choice"),
+        (
+            {
+                "tools": [*HOSTED, *OWN],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "required",
+                    "tools": [{"type": "web_search"}],
+                },
+            },
+            "tool_choice",
+        ),
+        ({"tools": OWN, "tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice"),
         ({"tools": OWN, "tool_choice": {"type": "custom", "name": "other"}}, "tool_choice"),
         ({"tools": OWN, "tool_choice": {"type": "function", "name": "find"}}, "tool_choice"),
         ({"tools": [*OWN, {"type": "custom"}]}, "tools.6"),

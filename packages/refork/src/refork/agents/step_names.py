@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from refork.agents.program_side import VARIABLE, ToolRefused, ask, plain
+from refork.agents.program_side import VARIABLE, ask, plain
 
 #: Header of a request that holds the number of what was told of it.
 HEADER: Final = "x-refork-step"
@@ -55,10 +55,19 @@ def _tell(url: str) -> str | None:
         short = told is not None and len(told) > _LARGEST
         kept = {"size": len(told or "")} if short else json.loads(told or "null")
         return str(ask("step", {"steps": plain(steps), "state": kept, "cut": short})["id"])
-    except (ToolRefused, ValueError, KeyError, AttributeError, TypeError, LookupError) as error:
-        # A name is not worth a request: the program goes on as it would without us.
+    except Exception as error:
+        # Whatever a package's insides do: a name is not worth a request, and the program goes on.
         sys.stderr.write(f"refork: the step that asks has no name on the tape: {error!r}\n")
         return None
+
+
+async def _atell(url: str) -> str | None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _tell(url)  # another kind of loop: the answer comes from this machine, and at once
+    ours = url.startswith(os.environ.get(VARIABLE, "-").removesuffix("tools"))
+    return await asyncio.to_thread(_tell, url) if ours else None
 
 
 @contextmanager
@@ -87,9 +96,7 @@ def _httpx(module: Any, swap: Swap) -> None:
 
     def asend(old: Any) -> Any:
         async def waits(self: Any, request: Any, *args: Any, **more: Any) -> Any:
-            url = str(request.url)
-            if url.startswith(os.environ.get(VARIABLE, "-").removesuffix("tools")):
-                _mark(request, await asyncio.to_thread(_tell, url))
+            _mark(request, await _atell(str(request.url)))
             return await old(self, request, *args, **more)
 
         return waits

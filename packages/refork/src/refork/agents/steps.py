@@ -17,7 +17,7 @@ from refork.tree.tree import Tree
 from refork.types import Json
 
 #: Steps that were told and whose request has not come; more are of requests that never will.
-_WAITING: Final = 4_096
+_WAITING: Final = 1_024
 #: Characters of a name in words.
 _CUT: Final = 80
 

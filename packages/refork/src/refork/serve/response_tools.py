@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from refork.serve.api import FlatNamedTool
+from refork.serve.api import FlatAllowedTools, FlatNamedTool
 from refork.serve.refusal import BadParameter
 from refork.types import Json, Message
 
@@ -104,7 +104,7 @@ class ResponseTools:
             if item.get("type") in ("additional_tools", "tool_search_output"):
                 found.add(item.get("tools") or [], f"input.{number}.tools")
         if found.left_out:
-            _log.warning("tools that only a provider runs are left out: %s", ", ".join(found.left_out))
+            _log.warning("tools that only a provider runs are left out: %s", found.left_out_words)
         return found
 
     def add(self, tools: object, where: str, namespace: str | None = None) -> None:
@@ -142,11 +142,25 @@ class ResponseTools:
             raise BadParameter("tool_choice", f"tool_choice: {choice.type!r} cannot be had here"[:200])
         return flat_name(choice.name or choice.type, choice.namespace)
 
+    def some(self, choice: FlatAllowedTools) -> list[str]:
+        """The functions that a request allows; of kinds that only a provider runs it may name others besides.
+
+        Raises: BadParameter where one of those must be called.
+        """
+        ours = [tool for tool in choice.tools if tool.type not in self.left_out]
+        must = not ours and choice.mode == "required"
+        return [self.named(tool) for tool in (choice.tools if must else ours)]
+
+    @property
+    def left_out_words(self) -> str:
+        """Kinds of tools that the model was not told of."""
+        told = [kind if re.fullmatch(r"\w{1,40}", kind, re.ASCII) else "..." for kind in self.left_out]
+        return ", ".join(told[:50])
+
     @property
     def header(self) -> dict[str, str]:
-        """The header ``refork-tools-left-out``: kinds of tools that the model was not told of."""
-        told = [kind if re.fullmatch(r"\w{1,40}", kind, re.ASCII) else "..." for kind in self.left_out]
-        return {"refork-tools-left-out": ", ".join(told[:50])} if told else {}
+        """The header ``refork-tools-left-out``, where there are such tools."""
+        return {"refork-tools-left-out": self.left_out_words} if self.left_out else {}
 
     def call_items(self, message: Message) -> list[Json]:
         """The calls of a message as items of the answer, each of its tool's kind."""

@@ -150,7 +150,7 @@ def _form(body: ResponseRequest, tools: ResponseTools) -> Form:
     if isinstance(choice, FlatNamedTool):
         named = [tools.named(choice)]
     elif isinstance(choice, FlatAllowedTools):
-        mode, named = choice.mode, [tools.named(tool) for tool in choice.tools]
+        mode, named = choice.mode, tools.some(choice)
     elif isinstance(choice, str):
         mode = choice
     return Form(
