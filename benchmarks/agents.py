@@ -253,7 +253,7 @@ def run(one: Framework, way: str, number: int, python: str, world: World, seen: 
         try:
             recorded = agents.record(
                 tree, command(one, python, way, number), folder=place / "work", to=world.address, quiet=True,
-                patch=one.patched,
+                settings=agents.RecordSettings(patch=one.patched),
             )  # fmt: skip
             visits, asked = len(marks(world)), len(provider.asked)
             seen.visits += visits

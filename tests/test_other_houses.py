@@ -337,7 +337,7 @@ def test_formats_are_called_as_they_are_registered():
     assert {one.name for one in (*readers(), *writers())} == set(names("formats"))
     assert " ".join(one.name for one in readers()) == (
         "native inspect claude-code codex opencode swe-agent mini-swe-agent tau-bench openai-preference art "
-        "skyrl verl trl parquet otlp openai-agents langsmith llm agentworldbench atif verifiers openai-chat "
+        "skyrl verl trl parquet braintrust langfuse mlflow weave phoenix otlp openai-agents langsmith llm agentworldbench atif verifiers openai-chat "
         "androidworld osworld"
     )
 

@@ -158,10 +158,32 @@ MADE = {
 
 
 class Provider:
-    """``script``: answers, (text, call), (status, JSON) or "hang up"; then it counts what it was asked."""
+    """``script``: answers, (text, call), (status, JSON) or "hang up"; then it counts what it was asked.
 
-    def __init__(self, script=()):
-        self.script, self.asked, self.headers = list(script), [], []
+    Or a function of what is asked that gives one. ``owner``: whose server it says that it is.
+    """
+
+    def __init__(self, script=(), owner=None):
+        self.script = script if callable(script) else list(script)
+        self.owner, self.asked, self.headers = owner, [], []
+
+    def _next(self, asked):
+        if callable(self.script):
+            return self.script(asked)
+        return self.script.pop(0) if self.script else (f"answer {len(self.asked)}", None)
+
+    async def _body(self, receive):
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        return body
+
+    async def _models(self, send):
+        """Whoever looks what there is asks no model."""
+        told = json.dumps({"data": [{"id": "m", "owned_by": self.owner or "nobody"}]}).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": told})
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
@@ -169,16 +191,14 @@ class Provider:
                 await send({"type": "lifespan.startup.complete"})
             await send({"type": "lifespan.shutdown.complete"})
             return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        asked = json.loads(body) if body else {}
+        asked = json.loads(await self._body(receive) or b"{}")
         path = scope["path"]
+        if scope["method"] == "GET" and path == "/models":
+            await self._models(send)
+            return
         self.asked.append((path, scope["query_string"].decode(), asked))
         self.headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
-        said = self.script.pop(0) if self.script else (f"answer {len(self.asked)}", None)
+        said = self._next(asked)
         make = next((make for end, make in MADE.items() if path.endswith(end)), None)
         status, kind, pieces = 200, b"application/json", [json.dumps({"data": [len(self.asked)]}).encode()]
         if said == "hang up":
@@ -202,9 +222,9 @@ class Provider:
 
 
 @contextmanager
-def serving(script=()):
+def serving(script=(), owner=None):
     """A provider while inside, and its address."""
-    provider = Provider(script)
+    provider = Provider(script, owner)
     server = http_server(lambda: provider, head_s=60.0, connections=64, drain_s=1, level="critical")
     with running(server, "127.0.0.1", 0, "") as address:
         yield provider, address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from agents import provider as fake
 from refork import agents, compare
 from refork.agents import fork
-from refork.agents.dialects import answer_edited, answer_with, read_answer
+from refork.agents.dialects import answer_begun, answer_edited, answer_pieces, answer_with, read_answer
 from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, cost_of, fork_run
 from refork.agents.tape import events_of
 from refork.errors import BadChange, BadInput, CannotDo
@@ -158,6 +159,45 @@ def test_draws_are_graded_by_the_outcome_that_is_asked_for_now(recorded):
     assert again.record.id != arms[1].record.id
 
 
+def test_a_command_looks_at_what_a_draw_left_and_reads_what_it_printed(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    change = ProgramChange.parse("answer:no")
+    (tmp_path / "mark").write_text("")
+    told = "test -f mark && grep -q answer && echo looked"
+    base, other = fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(check=told))
+    assert (base.values(), other.values(), provider.asked) == ([1.0, 1.0], [0.0, 0.0], [])
+    (end,) = {tree.node(draw.leaf).extra["run"]["check"]["output"] for draw in base.draws}
+    assert end == "looked\n"
+    # It is not there any more after a draw: another command is another arm. A pattern counts beside it.
+    both = Outcome(fails="answer", check="true")
+    again, _ = fork_run(tree, run, 2, change, 2, settings=settings, outcome=both)
+    assert {one.leaf for one in again.draws}.isdisjoint(one.leaf for one in base.draws)
+    assert again.values() == [0.0, 0.0]
+    with pytest.raises(BadInput, match=r"cannot be run.*nothing-like-it"):
+        fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(check="nothing-like-it"))
+    with pytest.raises(BadInput, match="empty"):
+        Outcome(check=" ")
+
+
+def test_a_judge_grades_what_is_on_the_tape(recorded, tmp_path):
+    tree, run, provider, settings = recorded
+    (tmp_path / "judge.py").write_text(
+        "def short(path):\n"
+        "    said = [step.node.text for step in path.steps if step.node.kind == 'action']\n"
+        "    return None if said[-1] == 'hm' else float(len(said[-1]) < 5)\n"
+    )
+    by = Outcome(judge=f"{tmp_path / 'judge.py'}:short")
+    for said, value in (("no", 1.0), ("quite long", 0.0), ("hm", None)):
+        change = ProgramChange.parse(f"answer:{said}")
+        base, other = fork_run(tree, run, 2, change, 2, settings=settings, outcome=by)
+        assert (base.values(), other.values()) == ([0.0, 0.0], [value, value])
+    # What is drawn is graded by another outcome, and nobody is asked.
+    base, _ = fork_run(tree, run, 2, change, 2, settings=settings, outcome=Outcome(succeeds="answer"))
+    assert (base.values(), provider.asked) == ([1.0, 1.0], [])
+    with pytest.raises(BadInput):
+        Outcome(judge="no-such-judge")
+
+
 def test_of_equal_requests_the_one_that_is_named_is_the_point(tmp_path):
     """Draws of one prompt, as best-of-n agents ask for them: the first stays what it was."""
     ask = AGENT[AGENT.index("import") : AGENT.index("talk =")] + "talk = []\ntools = []\n"
@@ -285,6 +325,25 @@ def test_replaced_answers_are_read_by_the_packages_of_their_providers(stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("name", "make"), [("chat", fake.chat), ("messages", fake.messages)])
+def test_an_answer_is_cut_into_pieces_and_begun_with_some_of_them(name, make, stream):
+    whole, pieces = make(" door, now", fake.CALL)
+    kind = "text/event-stream" if stream else "application/json"
+    body = b"".join(pieces) if stream else json.dumps(whole).encode()
+    assert answer_pieces(name, kind, body) == [" door", ",", " now"]
+    begun = b"".join(answer_begun(name, kind, body, "the red"))
+    said, before = read_answer(name, kind, begun), read_answer(name, kind, body)
+    assert said.text == "the red door, now"
+    assert said.message["tool_calls"] == before.message["tool_calls"]
+    assert (said.tokens_out, said.finish) == (before.tokens_out, before.finish)
+    # Tokens of the engine where it told them, and only where they are the text.
+    if name == "chat" and not stream:
+        for told, wanted in ((" do", [" do", "or, now"]), (" d", [" door", ",", " now"])):
+            whole["choices"][0]["logprobs"] = {"content": [{"token": told}, {"token": "or, now"}]}
+            assert answer_pieces(name, kind, json.dumps(whole).encode()) == wanted
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -386,6 +445,17 @@ def test_a_program_that_asks_again_gets_over_it(failing, tmp_path):
     arms = fork_run(tree, run, 0, ProgramChange("again"), 1, settings=settings)
     assert [draw.error for arm in arms for draw in arm.draws] == [None, None]
     assert not statuses
+
+
+def test_a_budget_ends_a_fork_that_goes_on_with_a_larger_one(recorded):
+    tree, run, provider, settings = recorded
+    change = ProgramChange("again")
+    # A draw of the control asks twice, one of the other arm three times.
+    with pytest.raises(CannotDo, match="the budget of 6 requests is spent: 7 were asked"):
+        fork_run(tree, run, 0, change, 4, settings=replace(settings, budget=6))
+    assert len(provider.asked) == 7
+    base, other = fork_run(tree, run, 0, change, 4, settings=replace(settings, budget=20))
+    assert (len(base.draws), len(other.draws), len(provider.asked)) == (4, 4, 20)
 
 
 def test_another_version_of_the_program_is_named_where_it_leaves_the_tape(recorded, tmp_path):

@@ -51,7 +51,9 @@ def test_a_program_that_nobody_edits_shows_its_tools_and_keeps_its_own_beginning
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
     with Tree.open(tmp_path / "tape.db") as tree, fake.serving([look("door"), END]) as (_, to):
         command = [sys.executable, "graph.py"]
-        run = agents.record(tree, command, to=to, folder=tmp_path, quiet=True, patch=True)
+        run = agents.record(
+            tree, command, to=to, folder=tmp_path, quiet=True, settings=agents.RecordSettings(patch=True)
+        )
         assert (run.patched, run.output) == (True, "you see a door call_1 own\n")
         (event,) = tool_events(tree, run)
         assert (event.name, event.by, event.arguments) == ("look", "langchain", {"at": "door"})

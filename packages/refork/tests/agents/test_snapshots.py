@@ -60,7 +60,14 @@ def recorded(place):
     """A run of two exchanges, its tape in its folder, and its provider."""
     with Tree.open(place / "tape.db") as tree, fake.serving() as (provider, address):
         command = [sys.executable, "agent.py"]
-        run = agents.record(tree, command, to=address, folder=place, quiet=True, snapshots=True)
+        run = agents.record(
+            tree,
+            command,
+            to=address,
+            folder=place,
+            quiet=True,
+            settings=agents.RecordSettings(snapshots=True),
+        )
         provider.asked.clear()
         yield tree, run, provider, address
 
@@ -113,6 +120,19 @@ def test_draws_begin_in_the_recorded_folder_and_leave_it_alone(recorded, place, 
     again = fork_run(tree, run, 1, change, 1, settings=how)
     assert len(other_files(tree, *again)) == 2
     assert "run.log" in other_files(tree, *again)[0]
+
+
+def test_a_command_that_checks_sees_what_a_contained_draw_left_anywhere(recorded, place):
+    tree, run, _, address = recorded
+    how = ProgramForkSettings(to=address, contained=True)
+    # It changes what it looks at, too, and all of that is gone after it.
+    told = "grep -q '^no$' notes.txt && grep -q 'to do' && echo x > /tmp/refork-checked && rm notes.txt"
+    base, other = fork_run(
+        tree, run, 0, ProgramChange.parse("answer:no"), 2, settings=how, outcome=Outcome(check=told)
+    )
+    assert (base.values(), other.values()) == ([0.0, 0.0], [1.0, 1.0])
+    assert (place / "notes.txt").read_text() == "to do\nanswer 1\nanswer 2\n"
+    assert not Path("/tmp/refork-checked").exists()
 
 
 def test_a_start_is_laid_once_for_all_batches_of_a_search(recorded, monkeypatch):
@@ -250,7 +270,7 @@ def test_keys_and_what_git_ignores_are_not_kept(place, monkeypatch):
 def test_a_folder_that_is_too_large_is_refused_before_the_program_runs(place, monkeypatch):
     monkeypatch.setattr(snapshots, "LARGEST", 100)
     with Tree.open(place / "tape.db") as tree, pytest.raises(CannotDo, match="to keep"):
-        agents.record(tree, ["touch", "ran"], folder=place, snapshots=True)
+        agents.record(tree, ["touch", "ran"], folder=place, settings=agents.RecordSettings(snapshots=True))
     assert not (place / "ran").exists()
 
 

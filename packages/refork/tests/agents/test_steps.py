@@ -135,7 +135,12 @@ def recorded(tmp_path, text, script, monkeypatch):
     tree = Tree.open(tmp_path / "tape.db")
     with fake.serving(script) as (provider, to):
         run = agents.record(
-            tree, [PYTHON, "program.py"], to=f"{to}/v1", folder=tmp_path, quiet=True, patch=True
+            tree,
+            [PYTHON, "program.py"],
+            to=f"{to}/v1",
+            folder=tmp_path,
+            quiet=True,
+            settings=agents.RecordSettings(patch=True),
         )
     return tree, run, provider
 

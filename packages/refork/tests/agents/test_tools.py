@@ -18,9 +18,10 @@ from refork.agents.endpoint import listening
 from refork.agents.fork import ProgramArm, ProgramChange, ProgramForkSettings, _Branch, fork_run, tools_of
 from refork.agents.program_side import VARIABLE, RecordedToolError, ToolRefused, tool
 from refork.agents.replay import FromTape, ReplayDivergence
+from refork.agents.simulate import ToolSimulator
 from refork.agents.tape import Tape, TapeEvent, Wire
 from refork.agents.tool_calls import ToolCalls, before_point, check_replayable, covered, tool_events
-from refork.errors import CannotDo
+from refork.errors import BadInput, CannotDo
 from refork.tree import Tree
 
 #: Looks wherever the model says; looking counts on a server outside.
@@ -93,7 +94,12 @@ def recorded(tmp_path, monkeypatch):
         monkeypatch.setenv("COUNTER", count[0])
         # Patched: its hook brings the program's side alone, a second or more of imports less.
         run = agents.record(
-            tree, [sys.executable, "agent.py"], to=to, folder=tmp_path, quiet=True, patch=True
+            tree,
+            [sys.executable, "agent.py"],
+            to=to,
+            folder=tmp_path,
+            quiet=True,
+            settings=agents.RecordSettings(patch=True),
         )
         assert (run.output, count[1]) == ("KeyError 'no wall'\n", ["door", "wall"])
         provider.asked.clear()
@@ -136,6 +142,55 @@ def test_before_the_point_nothing_is_fired_and_behind_it_the_rule_holds(recorded
         assert ("ToolRefused" in path.leaf.text) == (rule == "tape")
         controls.add(base.record.id)
     assert len(controls) == 2  # another rule is another arm
+
+
+def test_a_model_answers_what_the_tape_does_not_have_and_the_effect_says_so(recorded):
+    tree, run, provider, to, fired = recorded
+    said, asked = [END, look("door"), look("roof"), END] * 2, []
+
+    def answers(request):
+        if request["model"] != "sim":
+            return said.pop(0)
+        asked.append(request["messages"])
+        return "you see a roof of straw", None
+
+    provider.script = answers
+    how = ProgramForkSettings(to, tools="simulate", simulator="sim")
+    points = agents.ProgramPoints(tree, run, settings=how)
+    arms = {points.arm(1, keeps=True): 2, points.arm(1, ProgramChange("again"), keeps=True): 2}
+    base, other = points.draw(arms)
+    assert (fired, tools_of(tree, (base, other))) == ([], {"simulated": 2, "tape": 4})
+    assert all("you see a roof of straw" in path.leaf.text for path in other.leaves())
+    # It saw the recorded calls with their results, and then the new one; it is one of the requests.
+    (first, second), _ = asked
+    assert "the tool look" in first["content"]
+    assert second["content"].startswith('call: {"at": "door"}\nresult: you see a door\n')
+    assert second["content"].endswith('call: {"at": "roof"}\nresult:')
+    assert points.calls == 10
+    effect = agents.compare_arms(base, other)
+    assert (effect.base_simulated, effect.other_simulated) == (0.0, 0.5)
+    assert "the changed arm alone was answered by a simulator" in effect.sentence
+    with pytest.raises(BadInput, match="goes with the rule"):
+        ProgramForkSettings(to, tools="simulate")
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ('{"price": 3, "seat": "a"}', {"price": 3, "seat": "a"}),
+        ('```json\n{"price": 3, "seat": null}\n```', {"price": 3, "seat": None}),
+        ('{"price": 3}', None),
+        ("three", None),
+        ("[3]", None),
+    ],
+)
+def test_what_is_simulated_has_the_form_of_what_was_recorded(answer, result):
+    call = {"name": "book", "arguments": {"to": "Rome"}}
+    with fake.serving([(answer, None)]) as (provider, address), ToolSimulator("sim", address) as simulator:
+        assert simulator.result(call, [({"to": "Bonn"}, {"price": 9, "seat": "c"})]) == result
+        # Without a recorded result there is no form to go by, and nobody is asked.
+        assert simulator.result(call, []) is None
+        assert len(provider.asked) == 1
 
 
 def test_a_call_that_is_not_on_the_tape_ends_a_draw_before_anybody_is_asked(recorded):

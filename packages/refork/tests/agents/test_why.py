@@ -50,14 +50,14 @@ class Plant:
         self.successes[step] = self.successes.get(step, 0) + new
         return self.successes[step], draws
 
-    def test(self, step, draws, error):
+    def test(self, step, last, draws, error):
         # More draws of a test are added to those that it had.
-        arms = self.tests.setdefault(step, [[], []])
-        for arm, at in zip(arms, (step + 1, step), strict=True):
+        arms = self.tests.setdefault((step, last), [[], []])
+        for arm, at in zip(arms, (last + 1, step), strict=True):
             arm += list(self.rng.random(draws - len(arm)) < self.values[at])
         kept, anew = ((int(sum(arm)), draws) for arm in arms)
         if is_confirmed(kept, anew, error):
-            self.confirmed.append(step)
+            self.confirmed.append(step if step == last else (step, last))
         return kept, anew
 
 
@@ -85,6 +85,21 @@ def test_two_falls_are_found_and_a_gain_that_hides_a_loss_is_seen():
         hidden += plant.confirmed == [8]
     # Seen of each: 19 and 20 of 20. A search that stops at the first, or looks at the ends alone, has none.
     assert (both >= 15, hidden >= 18) == (True, True)
+
+
+def test_answers_that_lose_a_little_each_are_found_together():
+    together = single = 0
+    for seed in range(20):
+        plant = Plant([0.9 - 0.09 * step for step in range(11)], seed, agents.WhySettings())
+        assert plant.search.look()
+        (found,) = plant.confirmed or (None,)
+        single += isinstance(found, int)
+        if isinstance(found, tuple):
+            # More than one answer, and what they lose is a loss.
+            assert found[1] - found[0] >= 1
+            together += 1
+    # Seen: 15 and 2. A search that tests single answers alone has the two.
+    assert (together >= 12, together + single >= 15) == (True, True)
 
 
 @pytest.mark.parametrize("value", [0.1, 0.5, 0.9])
@@ -164,6 +179,65 @@ def test_the_answer_that_lost_a_run_is_named_with_its_control(recorded, found):
     assert (again.calls, again.runs) == (0, 0)
     assert (again.findings[0].effect.difference, again.sentence) == (1.0, told.sentence)
     assert again.to_json()["findings"][0]["effect"]["p"] == lost.effect.p
+
+
+class GoesOn:
+    """A model that says "take the right door now", and goes on from whatever it was made to say."""
+
+    def __init__(self):
+        self.first = True
+
+    def __call__(self, asked):
+        said = "take the right door now"
+        if len(asked["messages"]) == 3 and self.first:
+            self.first = False
+            return "take the wrong door now", None
+        if asked.get("continue_final_message"):
+            assert asked["add_generation_prompt"] is False
+            begun = asked["messages"][-1]["content"].split(" ")
+            return "".join(f" {word}" for word in said.split(" ")[len(begun) :]), None
+        return said, None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_token_that_lost_a_run_is_named_where_its_server_goes_on(tmp_path, stream):
+    agent = AGENT.replace('"messages": talk', f'"messages": talk, "stream": {stream}')
+    if stream:
+        agent = agent.replace(
+            'talk.append(json.load(web.urlopen(request))["choices"][0]["message"])',
+            'lines = [line[6:] for line in web.urlopen(request) if line.startswith(b"data: {")]\n'
+            '    words = [json.loads(line)["choices"][:1] for line in lines]\n'
+            '    said = "".join(word[0]["delta"].get("content", "") for word in words if word)\n'
+            '    talk.append({"role": "assistant", "content": said})',
+        )
+    (tmp_path / "agent.py").write_text(agent)
+    wrong = Outcome(fails="wrong")
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving(GoesOn(), "vllm") as (provider, address):
+        run = agents.record(tree, [sys.executable, "agent.py"], to=address, folder=tmp_path, quiet=True)
+        assert "wrong" in run.output
+        how = ProgramForkSettings(to=address)
+        provider.asked.clear()
+        told = agents.why(tree, run, outcome=wrong, settings=how)
+        assert told.calls == len(provider.asked)
+        assert (told.findings[0].step, told.token.token, told.token.confirmed) == (1, 2, True)
+        assert (told.token.before, told.token.text) == ("take the", " wrong")
+        # The control keeps the token and never succeeds.
+        assert (told.token.effect.base.rate, told.token.effect.other.rate) == (0.0, 1.0)
+        assert "in it token 2 (' wrong') did" in told.sentence
+        rows = agents.exchanges(tree, run)
+        for file in agents.write_case(tmp_path / "case", "tape.db", run, told, how, rows)[:2]:
+            assert "token 2" in file.read_text()
+        # A word in its place, and the model goes on behind it.
+        change = replace(agents.ProgramChange.parse("answer: left"), token=2)
+        base, other = agents.fork_run(tree, run, 1, change, 2, outcome=wrong, settings=how)
+        assert (base.values(), other.values()) == ([0.0, 0.0], [1.0, 1.0])
+        ends = {tree.node(draw.leaf).text for draw in other.draws}
+        assert ends == {run.output.replace("wrong", "left")}
+        with pytest.raises(BadInput, match="no token 5"):
+            agents.fork_run(tree, run, 1, replace(change, token=5), 2, settings=how)
+        provider.owner = "somebody"
+        with pytest.raises(CannotDo, match="not known to go on"):
+            agents.fork_run(tree, run, 1, change, 3, settings=how)
 
 
 def test_a_budget_ends_a_search_with_what_is_known(recorded):
@@ -301,6 +375,22 @@ def test_from_the_command_line_a_finding_is_shown_and_its_command_shows_it_again
     status, shown = ran(*again, "--json")
     assert (status, json.loads(shown)["difference"]) == (0, 1.0)
     assert len(provider.asked) == asked
+    # One exchange, and the numbers at which its answer can be cut.
+    status, shown = ran("show", "tape.db", "--step", 1)
+    assert (status, "0:This 1:is 2:bad 3:. 4:Go" in shown) == (0, True)
+    status, shown = ran("show", "tape.db", "--step", 1, "--json")
+    assert json.loads(shown)["tokens"][2:4] == [" bad", "."]
+    # The answers of two steps are kept together, and drawn anew together.
+    given = ("fork", *options, "--rerun-tools", "--change", "again", "--draws", 2)
+    status, shown = ran(*given, "--step", 0, "--through", 1, "--json")
+    assert (status, json.loads(shown)["base"]["rate"], json.loads(shown)["other"]["rate"]) == (0, 0.0, 1.0)
+    asked += 2 * 3 + 2 * 1
+    assert len(provider.asked) == asked
+    for more, error in (
+        (["--step", 1, "--token", 2], CannotDo),  # nobody says that it goes on
+        (["--step", 1, "--through", 0], BadInput),
+    ):
+        assert isinstance(CliRunner().invoke(app, list(map(str, (*given, *more)))).exception, error)
     # Its tools would run again, and nobody allowed it.
     assert isinstance(CliRunner().invoke(app, ["why", *options]).exception, BadInput)
 

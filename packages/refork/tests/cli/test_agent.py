@@ -154,7 +154,7 @@ def test_with_all_tools_on_the_tape_nothing_needs_to_be_allowed(tmp_path):
         again = ran("replay", tape, "--json")
         assert (again.exit_code, json.loads(again.stdout)["tools_given"]) == (0, 1)
         refused = ran("fork", tape, "--step", 0, "--change", "again", "--tools", "sandbox")
-        assert "tape or live" in refused.exception.hint
+        assert "tape, live or simulate" in refused.exception.hint
         change = ["--step", 1, "--change", "answer:left", "--succeeds", "left", "--draws", 2, "--json"]
         forked = ran("fork", tape, *change, "--to", address)
         assert forked.exit_code == 0, forked.exception

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from pathlib import Path
 
@@ -41,11 +42,25 @@ def lines(name):
     return [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
 
 
+def packed(name, id_, trace):
+    """The objects of a compressed fixture, of the trace ``t`` and the first with the id ``a``."""
+    text = gzip.decompress((FIXTURES / f"{name}.gz").read_bytes()).decode()
+    first = json.loads(text.splitlines()[0])
+    text = text.replace(f'"{first[trace]}"', '"t"').replace(f'"{first[id_]}"', '"a"')
+    return [json.loads(line) for line in text.splitlines()]
+
+
 GOOD = {
     "agentworldbench": [WORLD],
     "art": lines("art.jsonl"),
     "atif": [ATIF],
+    "langfuse": packed("langfuse-api.jsonl", "id", "traceId")[:4],
     "langsmith": [RUN, TOOL],
+    "mlflow": [
+        {"spans": [span | {"trace_id": "0" * 31 + "1"}]}
+        for span in packed("mlflow-langchain.json", "info", "info")[0]["data"]["spans"]
+        if "CHAT_MODEL" in str(span["attributes"])
+    ],
     "mini-swe-agent": [MINI],
     "openai-chat": [{"messages": CHAT}],
     "openai-preference": [PAIR],
@@ -54,6 +69,9 @@ GOOD = {
     "swe-agent": [SWE],
     "trl": [*TRL],
     "verifiers": [ROW, TRACE],
+    "braintrust": packed("braintrust-spans.jsonl", "span_id", "root_span_id")[2:6],
+    "phoenix": packed("phoenix-frame.jsonl", "context.span_id", "context.trace_id")[1:4],
+    "weave": packed("weave-calls.jsonl", "id", "trace_id")[:4],
     "verl": [*lines("verl-dump.jsonl"), *VERL],
 }
 #: Formats whose files are lines of rows.

@@ -248,9 +248,11 @@ def test_spans_of_openinference_as_phoenix_takes_them(tmp_path):
     assert (first.cost.tokens_in, first.cost.tokens_out, first.finish) == (20, 5, "stop")
     assert (path.steps[2].text, path.steps[4].text) == ("You look at the door.", "Sure?")
     assert (last.text, "no such model" in last.error) == ("", True)
-    # What the attributes say twice is kept once; the tool and the agent are told with the trace.
+    # What the attributes say twice is kept once; the agent is told with the trace, the run of the tool, which
+    # names no call, with the result of the call of its name and arguments.
     assert not [key for key in first.extra["span"]["attributes"] if key.startswith(("input.", "llm.input"))]
-    assert last.extra["trace"]["tools"][0]["attributes"]["output.value"] == "You look at the door."
+    (ran,) = path.steps[2].node.extra["tool_spans"]
+    assert ran["attributes"]["output.value"] == "You look at the door."
     assert last.extra["trace"]["agents"][0]["name"] == "Finder"
     exported(tree, OTLPWriter(), tmp_path / "again.jsonl")
     again, _ = imported(OTLP(), tmp_path / "again.jsonl")

@@ -27,7 +27,9 @@ SIMPLE = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
 }
 #: What every other request is cut down to, or hardly one would be one that a model can answer.
-PLAIN = {"model", "prompt", "messages", "input", "seed", "temperature", "stream", "echo", "logprobs"}
+PLAIN = {
+    "model", "prompt", "messages", "input", "seed", "temperature", "stream", "echo", "logprobs", "tokens",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

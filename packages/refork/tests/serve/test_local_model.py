@@ -168,6 +168,43 @@ def test_chat_log_probs_name_tokens_and_their_bytes(client, policy):
         assert entry.top_logprobs[0].logprob >= entry.logprob - 1e-6
 
 
+def test_tokens_of_texts_and_conversations_are_the_policy_s(address, client, policy):
+    root = address.removesuffix("/v1")
+
+    def asked(path, **body):
+        answer = httpx.post(f"{root}/{path}", json={"model": "m", **body})
+        return answer.json() if answer.status_code == 200 else answer.json()["error"]["param"]
+
+    ids = policy.encode(PROMPT).tolist()
+    told = asked("tokenize", prompt=PROMPT, add_special_tokens=False, return_token_strs=True)
+    assert (told["tokens"], told["count"], "".join(told["token_strs"])) == (ids, len(ids), PROMPT)
+    assert asked("tokenize", prompt=PROMPT)["tokens"] == [*policy.codec.opening, *ids]
+    talk = asked("tokenize", messages=TALK)["tokens"]
+    assert talk == policy.render([], token_array([]), TALK).tokens.tolist()
+    assert asked("detokenize", tokens=ids) == {"prompt": PROMPT}
+    assert asked("detokenize", tokens=[1 << 30]) == asked("detokenize", tokens=[-1]).split(".")[0] == "tokens"
+    assert asked("tokenize") == asked("tokenize", prompt="a", messages=TALK) == "prompt"
+    # So our client needs no tokenizer by hand: it counts, and draws, what the policy does.
+    remote = RemotePolicy(address, "m")
+    assert remote.encode(PROMPT).tolist() == ids
+    assert remote.decode(token_array(ids)) == PROMPT
+
+
+def test_an_answer_goes_on_from_a_beginning(client, policy):
+    begun = {"role": "assistant", "content": "it is é"}
+    going = {"continue_final_message": True, "add_generation_prompt": False}
+    told = chat(client, messages=[*TALK, begun], n=2, extra_body={**going, "return_token_ids": True})
+    prompt = [*policy.render([], token_array([]), TALK).tokens, *policy.encode(begun["content"])]
+    assert told.prompt_token_ids == prompt
+    for said, draw in zip(told.choices, drawn(policy, prompt, 3, n=2), strict=True):
+        assert said.token_ids == list(draw.tokens)
+        # What comes behind the beginning, and not the beginning again.
+        assert said.message.content == policy.codec.pieces(said.token_ids)[0]
+    # Without the field it is a message like others, and a new answer begins.
+    other = chat(client, messages=[*TALK, begun], extra_body={"return_token_ids": True})
+    assert other.prompt_token_ids != prompt
+
+
 def test_a_stop_string_is_met_across_tokens_and_left_out(client, policy):
     (own,) = drawn(policy, policy.encode(PROMPT), 3, max_tokens=60)
     stop = own.text[7:10]
@@ -286,6 +323,13 @@ def test_responses_are_the_chat_answers(client):
         ("completions", {"prompt": "x", "stop": [""]}, "stop", "empty"),
         ("chat/completions", {"messages": TALK, "length_penalty": 2}, "length_penalty", "cannot"),
         ("chat/completions", {"messages": TALK, "presence_penalty": 3}, "presence_penalty", "2"),
+        ("chat/completions", {"messages": TALK, "continue_final_message": True}, "continue_final_message",
+         "no beginning"),
+        ("chat/completions", {"messages": TALK, "add_generation_prompt": False}, "add_generation_prompt",
+         "answered"),
+        ("chat/completions", {"messages": [*TALK, {"role": "assistant", "content": "a"}],
+                              "continue_final_message": True, "response_format": {"type": "json_object"}},
+         "continue_final_message", "form"),
         ("chat/completions", {"messages": TALK, "top_logprobs": 3}, "top_logprobs", "logprobs"),
         ("chat/completions", {"messages": TALK, "tool_choice": "required"}, "tool_choice", "no tools"),
         ("chat/completions", {"messages": TALK, "max_tokens": 3, "max_completion_tokens": 4},

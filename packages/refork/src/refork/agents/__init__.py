@@ -11,13 +11,15 @@ from refork.agents.fork import (
     ProgramChange,
     ProgramForkSettings,
     ProgramPoints,
+    answer_tokens,
+    compare_arms,
     cost_of,
     fork_run,
     other_files,
     tools_of,
 )
 from refork.agents.patches import patch
-from refork.agents.program import ContainedRun, record, replay
+from refork.agents.program import ContainedRun, RecordSettings, record, replay
 from refork.agents.program_side import ToolRefused, tool
 from refork.agents.replay import ReplayDivergence, Replayed
 from refork.agents.snapshots import start_of
@@ -37,6 +39,7 @@ __all__ = [
     "ProgramForkSettings",
     "ProgramPoints",
     "ProgramRun",
+    "RecordSettings",
     "ReplayDivergence",
     "Replayed",
     "Rescue",
@@ -44,6 +47,8 @@ __all__ = [
     "ToolEvent",
     "ToolRefused",
     "WhySettings",
+    "answer_tokens",
+    "compare_arms",
     "cost_of",
     "counts",
     "covered",

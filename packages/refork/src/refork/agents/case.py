@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from refork import stats
-from refork.agents.diagnosis import CONFIRM, Diagnosis, LostStep, Rescue, RunValue
+from refork.agents.diagnosis import CONFIRM, Diagnosis, LostStep, LostToken, Rescue, RunValue
 from refork.agents.fork import Outcome, ProgramForkSettings
 from refork.agents.tape import ProgramRun
 from refork.errors import MissingExtra
@@ -81,9 +81,9 @@ def ways_of(diagnosis: Diagnosis) -> list[MendedWay]:
     """How a program could show that it is mended, by what is known of it as it is."""
     values = {one.step: one for one in diagnosis.values}
     if diagnosis.confirmed:
-        at = diagnosis.confirmed[0].step
+        at, last = diagnosis.confirmed[0].step, diagnosis.confirmed[0].last
         looked = [
-            (f"given the recorded answers up to step {at} and that one, too", at, True, at + 1),
+            (f"given the recorded answers up to step {last} and that one, too", last, True, last + 1),
             (f"given the recorded answers before step {at}", at, False, at),
         ]
     elif 0 in values and not values[diagnosis.steps].successes:
@@ -99,10 +99,13 @@ def reproduced_by(
 ) -> str:
     """The command that shows the effect again, from the draws on the tape; nobody is asked."""
     parts = ["refork", "agent", "fork", tape, "--run", run.id, "--step", str(lost.step), "--change", "again"]
+    parts += ["--through", str(lost.last)] if lost.last != lost.step else []
     parts += ["--draws", str(lost.effect.draws + lost.effect.ungraded), "--seed", str(CONFIRM)]
     for option, value in (
         ("--succeeds", outcome.succeeds),
         ("--fails", outcome.fails),
+        ("--check", outcome.check),
+        ("--judge", outcome.judge),
         ("--to", settings.to),
     ):
         parts += [option, value] if value is not None else []
@@ -174,21 +177,25 @@ def page(
     for lost, command in zip(diagnosis.findings, commands, strict=True):
         effect = lost.effect
         heading = "lost the run" if lost.confirmed else "looked at, and not confirmed"
-        row = asked[lost.step]
+        row, one = asked[lost.step], lost.step == lost.last
+        arms = ("the recorded answer", "the answer") if one else ("the recorded answers", "all of them")
         lines += [
-            f"## Step {lost.step}{f' ({lost.by})' if lost.by else ''}: {heading}", "",
+            f"## {lost.where[0].upper()}{lost.where[1:]}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
-            "What the model answered:", "", *quoted(_answer_of(row)), "",
+            "What the model answered:" if one else "What the model answered first:", "",
+            *quoted(_answer_of(row)), "",
             "| arm | succeeds | of draws | interval |", "|---|---|---|---|",
-            f"| control: the recorded answer kept | {effect.base.rate:.0%} | {effect.draws} "
+            f"| control: {arms[0]} kept | {effect.base.rate:.0%} | {effect.draws} "
             f"| {effect.base.low:.0%} to {effect.base.high:.0%} |",
-            f"| the answer drawn anew | {effect.other.rate:.0%} | {effect.draws} "
+            f"| {arms[1]} drawn anew | {effect.other.rate:.0%} | {effect.draws} "
             f"| {effect.other.low:.0%} to {effect.other.high:.0%} |",
             f"| difference | {effect.difference:+.0%} | | {effect.low:+.0%} to {effect.high:+.0%} |", "",
             _tested(lost, level),
             "", "Shown again from the tape, without asking a model:", "",
             "```console", f"$ {command}", "```", "",
         ]  # fmt: skip
+    if diagnosis.token is not None:
+        lines += _inside(diagnosis.confirmed[0], diagnosis.token)
     if diagnosis.rescue is not None:
         lines += _rescue(diagnosis.confirmed[0].step, diagnosis.rescue)
     lines += [
@@ -248,12 +255,13 @@ def picture_page(run: ProgramRun, diagnosis: Diagnosis, facts: Json, asked: Sequ
     level = 1 - diagnosis.settings.error
     findings = [
         {
-            "step": lost.step,
-            "by": lost.by,
+            "where": lost.where,
             "confirmed": lost.confirmed,
             "asked": _cut(asked[lost.step]["asked"]),
             "said": _cut(_answer_of(asked[lost.step])),
-            "arms": _arms(lost.effect, "answer kept", "drawn anew"),
+            "arms": _arms(
+                lost.effect, "answer kept" if lost.step == lost.last else "answers kept", "drawn anew"
+            ),
             "difference": _difference(lost.effect),
             "test": _tested(lost, level),
             "command": command,
@@ -272,6 +280,12 @@ def picture_page(run: ProgramRun, diagnosis: Diagnosis, facts: Json, asked: Sequ
             wanted=_wanted(diagnosis.outcome).replace("`", ""),
             findings=findings,
             rescue=part and _arms(part.effect, "whole answer", "without it"),
+            inside=diagnosis.token and _arms(diagnosis.token.effect, "kept with it", "kept up to it"),
+            inside_p=diagnosis.token and words.p_value(diagnosis.token.p),
+            behind=diagnosis.token
+            and _cut(
+                diagnosis.confirmed[0].answer[len(diagnosis.token.before) + len(diagnosis.token.text) :]
+            ),
             values=_along(diagnosis),
         )
         + "\n"
@@ -335,6 +349,25 @@ def _cut(text: str) -> str:
     return f"{text[:_SHOWN]}\n... {more:,} characters more" if more > 0 else text
 
 
+def _inside(lost: LostStep, token: LostToken) -> list[str]:
+    effect = token.effect
+    shown = "lost the run" if token.confirmed else "looked at, and not confirmed"
+    behind = lost.answer[len(token.before) + len(token.text) :]
+    return [
+        f"## Step {lost.step}, token {token.token}: {shown}", "",
+        "The answer, with that token in a line of its own:", "",
+        *quoted(f"{token.before}\n>>> {token.text}\n{behind}"), "",
+        "| the answer is kept | succeeds | of draws | interval |", "|---|---|---|---|",
+        f"| control: up to the token and it | {effect.base.rate:.0%} | {effect.draws} "
+        f"| {effect.base.low:.0%} to {effect.base.high:.0%} |",
+        f"| up to the token | {effect.other.rate:.0%} | {effect.draws} "
+        f"| {effect.other.low:.0%} to {effect.other.high:.0%} |",
+        f"| difference | {effect.difference:+.0%} | | {effect.low:+.0%} to {effect.high:+.0%} |", "",
+        f"From there on the model goes on with the answer. The token was chosen on other draws; exact "
+        f"one-sided {words.p_value(token.p)}.", "",
+    ]  # fmt: skip
+
+
 def _rescue(step: int, rescue: Rescue) -> list[str]:
     effect = rescue.effect
     heading = "What rescues it" if rescue.confirmed else "What was tried, and is not shown to rescue it"
@@ -363,6 +396,8 @@ def _wanted(outcome: Outcome) -> str:
     parts = [
         *([f"its output has {_code(outcome.succeeds)}"] if outcome.succeeds is not None else []),
         *([f"its output has no {_code(outcome.fails)}"] if outcome.fails is not None else []),
+        *([f"{_code(outcome.check)} ends with 0 in its folder"] if outcome.check is not None else []),
+        *([f"{_code(outcome.judge)} says so"] if outcome.judge is not None else []),
     ]
     return " and ".join(parts) or "its exit status is 0"
 
@@ -388,6 +423,13 @@ def quoted(text: str) -> list[str]:
     return [f"{fence}text", *visible(text).splitlines(), fence]
 
 
+def _from_anywhere(outcome: Outcome) -> Json:
+    """An outcome's fields that are given, with a judge's file by its whole path."""
+    told = {name: value for name, value in asdict(outcome).items() if value is not None}
+    file, end, rest = told.get("judge", "").partition(".py:")
+    return told | ({"judge": f"{Path(file).absolute()}{end}{rest}"} if end else {})
+
+
 def regression_test(
     tape: str,
     run: ProgramRun,
@@ -399,7 +441,7 @@ def regression_test(
     facts: list[tuple[str, Any]] = [
         ("TAPE", str(Path(tape).absolute())),
         ("RUN", run.id),
-        ("OUTCOME", {"succeeds": diagnosis.outcome.succeeds, "fails": diagnosis.outcome.fails}),
+        ("OUTCOME", _from_anywhere(diagnosis.outcome)),
         ("SETTINGS", {name: getattr(settings, name) for name in _HELD}),
     ]
     named = "\n".join(f"{name} = {value!r}" for name, value in facts)

@@ -11,24 +11,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
 from refork import stats
-from refork.agents.fork import Outcome, ProgramChange, ProgramForkSettings, ProgramPoints
+from refork.agents.fork import (
+    Outcome,
+    ProgramArm,
+    ProgramChange,
+    ProgramForkSettings,
+    ProgramPoints,
+    compare_arms,
+)
 from refork.agents.steps import step_words
 from refork.agents.tape import ProgramRun
 from refork.errors import BadChange, BadInput, CannotDo
-from refork.forking.effect import Effect, compare
+from refork.forking.arm import Fork
+from refork.forking.effect import Effect
 from refork.progress import Progress, silent
 from refork.tree.tree import Tree
 from refork.types import Json
 
 #: Seed of the draws on which a fall is tested; the search has seed 0.
 CONFIRM: Final = 1
+#: Seed of the draws on which a fall inside an answer is tested.
+INSIDE: Final = 2
 #: Runs with which a value is first looked at, and with which a fall is first tested.
 _FIRST: Final = 2
 _FEWEST: Final = 8
@@ -50,7 +60,8 @@ class WhySettings:
     that are looked for, the last one first; ``error`` is the chance that any is confirmed though there is
     none. ``budget``: requests to providers after which nothing more is begun, None without a limit.
     ``parts``: into how many parts a blamed answer is cut to find one without which it would not have lost; 0:
-    none.
+    none. ``tokens``: where in a blamed answer it was lost is looked for, if its server goes on from the
+    beginning of an answer; that has an error of its own.
     """
 
     draws: int = 32
@@ -59,6 +70,7 @@ class WhySettings:
     error: float = 0.05
     budget: int | None = None
     parts: int = 6
+    tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.draws < _FEWEST:
@@ -106,16 +118,42 @@ class RunValue:
 class LostStep:
     """An answer that was tested: ``effect`` of drawing it anew, with the recorded answer as the control.
 
-    ``p``: exact, one-sided, of this test alone. ``confirmed``: with all tests of the diagnosis counted.
-    ``by``: the step of the program that asked, in words; empty where that was not told.
+    ``last`` is another step where the answers of several were tested together: the control keeps all of them,
+    the other arm none. ``p``: exact, one-sided, of this test alone. ``confirmed``: with all tests of the
+    diagnosis counted. ``by``: the step of the program that asked, in words; empty where that was not told.
     """
 
     step: int
+    last: int
     answer: str
     effect: Effect
     p: float
     confirmed: bool
     by: str = ""
+
+    @property
+    def where(self) -> str:
+        """The step or steps, in words."""
+        if self.last != self.step:
+            return f"steps {self.step} to {self.last} together"
+        return f"step {self.step}" + (f" ({self.by})" if self.by else "")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LostToken:
+    """The token of a blamed answer that lost it: ``effect`` of going on without it.
+
+    The control keeps the answer up to it and it, the other arm up to it; from there on the model goes on in
+    both. ``before`` stands in the answer before the token's ``text``. ``p``: exact, one-sided.
+    """
+
+    token: int
+    before: str
+    text: str
+    effect: Effect
+    p: float
+    confirmed: bool
 
 
 @final
@@ -142,6 +180,8 @@ class Diagnosis:
     steps between two values: together their answers lose ``most`` at the most. ``calls`` went to providers,
     in ``runs`` runs of the program, in this call; what the tape held was not drawn again.
 
+    ``token``: of the first confirmed answer, the token that was tested to have lost it; None where nobody
+    goes on from the beginning of an answer, or no single token loses enough.
     ``rescue``: the part of the first confirmed answer without which the program succeeds most often, None
     where the answer has no parts, or none helped. ``verdict``: ``answer``, an answer lost it; ``chance``,
     with every recorded answer it still succeeds at times; ``always``, it never succeeded from the start;
@@ -159,6 +199,7 @@ class Diagnosis:
     calls: int = 0
     runs: int = 0
     rescue: Rescue | None = None
+    token: LostToken | None = None
 
     @property
     def confirmed(self) -> tuple[LostStep, ...]:
@@ -182,12 +223,19 @@ class Diagnosis:
         if self.confirmed:
             first = self.confirmed[0].effect
             others = ", ".join(str(one.step) for one in self.confirmed[1:])
-            by = f" ({self.confirmed[0].by})" if self.confirmed[0].by else ""
+            lost = self.confirmed[0]
+            one = lost.step == lost.last
+            what = ("answer", "it", "the answer") if one else ("answers", "them", "all of them")
             return (
-                f"the answer at step {self.confirmed[0].step}{by} lost the run: "
-                f"with it the program succeeds in {first.base.rate:.0%} of runs, "
-                f"with the answer drawn anew in {first.other.rate:.0%} "
+                f"the {what[0]} at {lost.where} lost the run: with {what[1]} the program succeeds in "
+                f"{first.base.rate:.0%} of runs, with {what[2]} drawn anew in {first.other.rate:.0%} "
                 f"(difference {first.low:+.0%} to {first.high:+.0%}){live}"
+                + (
+                    f"; in it token {self.token.token} ({self.token.text!r}) did: with all before it alone "
+                    f"{self.token.effect.other.rate:.0%} succeed, with it {self.token.effect.base.rate:.0%}"
+                    if self.token is not None and self.token.confirmed
+                    else ""
+                )
                 + (f"; steps {others} lose more" if others else "")
             )
         whole = self.values[-1]
@@ -211,7 +259,14 @@ class Diagnosis:
             "steps": self.steps,
             "values": [asdict(one) for one in self.values],
             "findings": [
-                {"step": one.step, "by": one.by, "answer": one.answer, "p": one.p, "confirmed": one.confirmed}
+                {
+                    "step": one.step,
+                    "last": one.last,
+                    "by": one.by,
+                    "answer": one.answer,
+                    "p": one.p,
+                    "confirmed": one.confirmed,
+                }
                 | {"effect": one.effect.to_json()}
                 for one in self.findings
             ],
@@ -219,6 +274,10 @@ class Diagnosis:
             if self.rescue is None
             else {"part": self.rescue.part, "p": self.rescue.p, "confirmed": self.rescue.confirmed}
             | {"effect": self.rescue.effect.to_json()},
+            "token": None
+            if self.token is None
+            else {name: getattr(self.token, name) for name in ("token", "before", "text", "p", "confirmed")}
+            | {"effect": self.token.effect.to_json()},
             "bounds": [{"first": a, "last": b, "most": most} for a, b, most in self.bounds],
             "settings": asdict(self.settings),
             "outcome": asdict(self.outcome),
@@ -250,7 +309,7 @@ def why(
     steps = len(points.events)
     if not steps:
         raise BadInput(f"run {run.id} asked no model", hint="refork agent list shows the others")
-    if run.exit is not None and grading.grade(run.exit, run.output or ""):
+    if grading.by_ending and run.exit is not None and grading.grade(run.exit, run.output or ""):
         raise BadInput(
             f"run {run.id} succeeded (exit status {run.exit})",
             hint="say what failing is: --fails REGEX, --succeeds REGEX; or name a run that failed",
@@ -260,8 +319,10 @@ def why(
     with points:
         done = looking.look()
         found = sorted(draws.tests, key=lambda one: (not one.confirmed, -one.effect.difference))
-        confirmed = {one.step for one in found if one.confirmed}
-        rescue = draws.rescue(found[0]) if confirmed else None
+        confirmed = {step for one in found if one.confirmed for step in range(one.step, one.last + 1)}
+        inside = bool(confirmed) and found[0].step == found[0].last
+        rescue = draws.rescue(found[0]) if inside else None
+        token = draws.token(found[0]) if inside and how.tokens else None
     share = how.error / max(len(looking.boundaries), 1)
     values = []
     for step in looking.boundaries:
@@ -271,7 +332,7 @@ def why(
     bounds = tuple(
         (one.step, other.step - 1, max(0.0, one.high - other.low))
         for one, other in pairwise(values)
-        if one.step not in confirmed or other.step - one.step > 1
+        if not confirmed.issuperset(range(one.step, other.step))
     )
     verdict: Verdict = "none"
     if confirmed:
@@ -284,7 +345,7 @@ def why(
         verdict = "always"
     return Diagnosis(
         run.id, steps, verdict, tuple(values), tuple(found), bounds, how, grading, points.calls, points.runs,
-        rescue,
+        rescue, token,
     )  # fmt: skip
 
 
@@ -303,6 +364,10 @@ class _ProgramDraws:
         last = step == self._steps
         arm = self._points.arm(step - last, keeps=last)
         (fork,) = self._points.draw({arm: draws}, self._progress)
+        return self._graded(fork, step, draws)
+
+    def _graded(self, fork: Fork, step: int, draws: int) -> tuple[int, int]:
+        """Successes and draws of an arm, most of whose draws have to be some."""
         successes, graded = _counts(fork.values()[:draws])
         if graded * 2 < draws:
             failed = [draw.error for draw in fork.draws[:draws] if draw.error]
@@ -315,21 +380,21 @@ class _ProgramDraws:
             )
         return successes, graded
 
-    def test(self, step: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Keep an answer, and draw it anew, on draws of their own."""
+    def test(self, step: int, last: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Keep the answers from one step to another, and draw them anew, on draws of their own."""
         points = self._points
-        self._afford(draws * (2 * (self._steps - step) - 1))
-        control = points.arm(step, keeps=True, seed=CONFIRM)
+        self._afford(draws * (2 * self._steps - step - last - 1))
+        control = points.arm(last, keeps=True, seed=CONFIRM)
         changed = points.arm(step, ProgramChange("again"), keeps=True, seed=CONFIRM)
         base, other = points.draw({control: draws, changed: draws}, self._progress)
         kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
         # One side of it is the question, so both ends of the interval have the error of a look.
-        effect = compare(base, other, level=1 - 2 * error)
+        effect = compare_arms(base, other, 1 - 2 * error)
         node = points.tree.node(points.events[step].node)
         by = step_words(node.extra["exchange"])
-        self.tests = [one for one in self.tests if one.step != step]
-        confirmed = is_confirmed(kept, anew, error)
-        self.tests.append(LostStep(step, node.text, effect, exact_p(kept, anew), confirmed, by))
+        self.tests = [one for one in self.tests if (one.step, one.last) != (step, last)]
+        p, sure = exact_p(kept, anew), is_confirmed(kept, anew, error)
+        self.tests.append(LostStep(step, last, node.text, effect, p, sure, by))
         return kept, anew
 
     def rescue(self, lost: LostStep) -> Rescue | None:
@@ -359,10 +424,51 @@ class _ProgramDraws:
         error = self._how.error
         return Rescue(
             best,
-            compare(base, other, level=1 - 2 * error),
+            compare_arms(base, other, 1 - 2 * error),
             exact_p(kept, without),
             is_confirmed(kept, without, error),
         )
+
+    def token(self, lost: LostStep) -> LostToken | None:
+        """Where in an answer the chance of success falls, tested on draws of its own; None: nowhere shown."""
+        points, step = self._points, lost.step
+        try:
+            pieces = points.pieces(step)
+        except CannotDo:
+            return None
+        found: list[LostToken] = []
+        # Both ends are known from the test of the answer.
+        ends = {0: lost.effect.other, len(pieces): lost.effect.base}
+
+        def arm(token: int, seed: int) -> ProgramArm:
+            change = ProgramChange("again", token=token) if token < len(pieces) else None
+            return points.arm(step, change, keeps=True, seed=seed)
+
+        def value(token: int, draws: int, _: int) -> tuple[int, int]:
+            if token in ends:
+                return round(ends[token].rate * lost.effect.draws), lost.effect.draws
+            self._afford(draws * (self._steps - step))
+            (fork,) = points.draw({arm(token, 0): draws}, self._progress)
+            return self._graded(fork, step, draws)
+
+        def test(token: int, last: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
+            self._afford(2 * draws * (self._steps - step))
+            arms = {arm(at, INSIDE): draws for at in (last + 1, token)}
+            base, other = points.draw(arms, self._progress)
+            kept, without = (_counts(one.values()[:draws]) for one in (base, other))
+            effect = compare_arms(base, other, 1 - 2 * error)
+            p, sure = exact_p(kept, without), is_confirmed(kept, without, error)
+            before = "".join(pieces[:token])
+            if token == last:
+                found[:] = [LostToken(token, before, pieces[token], effect, p, sure)]
+            return kept, without
+
+        looking = FallSearch(len(pieces), replace(self._how, findings=1), value, test)
+        try:
+            looking.look()
+        except CannotDo:
+            return None  # its server refuses to go on, whatever it says of itself
+        return found[0] if found else None
 
     def _afford(self, calls: int) -> None:
         if self._how.budget is not None and self._points.calls + calls > self._how.budget:
@@ -375,8 +481,10 @@ class FallSearch:
 
     It goes back from the end, where a draw asks little and the value is known without asking: to the last
     boundary at which more could be won, and between it and the end by halves. ``value`` (step, draws wanted,
-    draws had) gives successes and draws of a boundary, 0 to ``steps``; ``test`` (step, draws, error) judges a
-    fall over one step, and gives successes and draws of its two arms: the answer kept, and drawn anew.
+    draws had) gives successes and draws of a boundary, 0 to ``steps``; ``test`` (step, last, draws, error)
+    judges a fall over one step, or over all up to a last one, and gives successes and draws of its two arms:
+    the answers kept, and drawn anew. Where no single step is confirmed to lose enough, several are tested
+    together.
     """
 
     def __init__(
@@ -384,7 +492,7 @@ class FallSearch:
         steps: int,
         how: WhySettings,
         value: Callable[[int, int, int], tuple[int, int]],
-        test: Callable[[int, int, float], tuple[tuple[int, int], tuple[int, int]]],
+        test: Callable[[int, int, int, float], tuple[tuple[int, int], tuple[int, int]]],
     ) -> None:
         self._steps, self._how, self._draw, self._judge = steps, how, value, test
         self._searched: dict[int, tuple[int, int]] = {}
@@ -413,9 +521,12 @@ class FallSearch:
                 step = self._last_fall(end)
                 if step is None or step in self.tested:
                     break
-                if self._test(step):
+                if self._test(step, step):
                     self._found += 1
                     end = step
+            if not self._found and 0 < len(self.tested) < _TESTS:
+                first = self._wider(self.tested[-1], end)
+                self._found += first is not None and self._test(first, end - 1)
             # Whether there was anything to lose.
             if not self._found and not self.known(end)[0]:
                 self._value(0, _FEWEST)
@@ -447,12 +558,26 @@ class FallSearch:
                 after = middle
         return before
 
-    def _higher(self, step: int, end: int) -> bool:
+    def _wider(self, step: int, end: int) -> int | None:
+        """A step before another from which much more is won than at the end; None: there is none.
+
+        So much that a test with what is left of the error shows it.
+        """
+        back = 1
+        while back // 2 < step:
+            first = max(0, step - back)
+            if self._higher(first, end, 2 * self._how.smallest):
+                return first
+            back *= 2
+        return None
+
+    def _higher(self, step: int, end: int, least: float | None = None) -> bool:
         """Whether more is won from a boundary than from a later one; draws until that is likely or not."""
         have = self.known(step)[1]
+        least = self._how.smallest / 2 if least is None else least
         while True:
             self._value(step, max(_FIRST, have))
-            chance = self._chance_of_fall(step, end)
+            chance = _chance_of_fall(self.known(step), self.known(end), least)
             if chance > _SURE or chance < _UNSURE:
                 return chance > _SURE
             now = self._searched[step][1]
@@ -460,19 +585,19 @@ class FallSearch:
                 return False
             have = now + 1
 
-    def _chance_of_fall(self, step: int, end: int) -> float:
-        return _chance_of_fall(self.known(step), self.known(end), self._how.smallest / 2)
-
-    def _test(self, step: int) -> bool:
+    def _test(self, step: int, last: int) -> bool:
         """Have a fall judged on fresh draws, few at first; whether it was confirmed."""
-        confirmed, error = False, self._how.each(len(self.tested) - self._found)
+        failed = len(self.tested) - self._found
+        # Several together are tested last, with all that is left.
+        left = _TESTS - failed if step < last else 1
+        confirmed, error = False, self._how.each(failed) * left
         for draws in self._how.looks:
-            kept, anew = self._judge(step, draws, error)
+            kept, anew = self._judge(step, last, draws, error)
             confirmed = is_confirmed(kept, anew, error)
             if confirmed or _chance_of_fall(anew, kept, self._how.smallest / 2) < _UNSURE:
                 break
         self.tested.append(step)
-        for at, arm in ((step + 1, kept), (step, anew)):
+        for at, arm in ((last + 1, kept), (step, anew)):
             before = self._fresh.get(at, (0, 0))
             self._fresh[at] = before[0] + arm[0], before[1] + arm[1]
         return confirmed

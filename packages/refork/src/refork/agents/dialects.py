@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, final
 
@@ -605,6 +606,75 @@ def answer_edited(kind: str, body: bytes, old: str, new: str) -> tuple[bytes, ..
         # An event ends with an empty line, and goes out by itself as it came.
         return tuple(f"{event}\n\n".encode() for event in "\n".join(lines).split("\n\n") if event.strip())
     return tuple(f"{line}\n".encode() for line in lines) if len(lines) > 1 else (lines[0].encode(),)
+
+
+#: Dialects in which a request can hold the beginning of its answer.
+BEGUN: Final = frozenset({"chat", "completions", "messages"})
+
+
+def answer_pieces(name: Name, kind: str, body: bytes) -> list[str]:
+    """The text of an answer in pieces at whose ends it can be cut.
+
+    Its tokens, where log-probs came with them; else words and signs, each with the space before it.
+    """
+    text = read_answer(name, kind, body).text
+    told: list[str] = []
+    if name == "chat":
+        with suppress(CannotDo, AttributeError, KeyError, IndexError, TypeError):
+            for part in _parsed(kind, body)[1].values():
+                for choice in (part.get("choices") or [])[:1]:
+                    given = (choice.get("logprobs") or {}).get("content") or []
+                    told += [token["token"] for token in given]
+    return told if told and "".join(told) == text else re.findall(r"\s*\w+|\s*[^\w\s]|\s+$", text)
+
+
+def request_begun(name: Name, body: Json, text: str) -> Json:
+    """A request whose answer begins with a text; the server answers what comes behind it.
+
+    Of chat completions this is a form of vLLM and SGLang, which ours has, too.
+    """
+    if name == "completions":
+        return {**body, "prompt": body["prompt"] + text}
+    asked = {**body, "messages": [*body["messages"], {"role": "assistant", "content": text}]}
+    going = {"continue_final_message": True, "add_generation_prompt": False}
+    return asked | going if name == "chat" else asked
+
+
+def answer_begun(name: Name, kind: str, body: bytes, text: str) -> tuple[bytes, ...]:
+    """An answer with a text before what it says; calls of tools, and all else, stay.
+
+    Raises:
+        CannotDo: there is no place for it.
+    """
+    lines, parts = _parsed(kind, body)
+    begun: set[object] = set()
+    for at, part in parts.items():
+        for which, holder, key in _openings(name, part):
+            if which not in begun:
+                begun.add(which)
+                holder[key] = text + (holder.get(key) or "")
+                lines[at] = ("data: " if "event-stream" in kind else "") + json.dumps(part)
+    if not begun:
+        raise CannotDo(f"an answer of {name} has no place for its beginning", where=text[-80:])
+    if "event-stream" in kind:
+        return tuple(f"{event}\n\n".encode() for event in "\n".join(lines).split("\n\n") if event.strip())
+    return ("\n".join(lines).encode(),)
+
+
+def _openings(name: Name, part: Any) -> Iterator[tuple[object, Json, str]]:
+    """Where the texts of an answer, or of one event of it, begin: what tells them apart, and their holder."""
+    if name == "messages":
+        for block in part.get("content") or []:
+            if block.get("type") == "text":
+                yield 0, block, "text"
+        if (part.get("delta") or {}).get("type") == "text_delta":
+            yield 0, part["delta"], "text"
+        return
+    for choice in part.get("choices") or []:
+        if name == "completions":
+            yield choice.get("index", 0), choice, "text"
+        elif isinstance(said := choice.get("message", choice.get("delta")), dict):
+            yield choice.get("index", 0), said, "content"
 
 
 def _parsed(kind: str, body: bytes) -> tuple[list[str], dict[int, Any]]:

@@ -282,6 +282,19 @@ def without_keys(query: str) -> str:
     return urlencode(kept)
 
 
+def bases(to: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Where each provider's requests go: to the one server, or where the environment says; "": nowhere."""
+    found = {}
+    for provider in PROVIDERS:
+        own = next(filter(None, map(given.get, provider.variables)), provider.upstream)
+        if provider.name == "ollama" and "://" not in own:
+            own = f"http://{own}"
+        # Programs of OpenAI's packages put their paths behind /v1, all others begin with it or have none.
+        server = to if to is None or provider.name == "openai" else to.rstrip("/").removesuffix("/v1")
+        found[provider.name] = (server or own).rstrip("/")
+    return found
+
+
 @final
 class Upstream:
     """Passes requests on to their providers, or all to one server, and puts every exchange on a tape.
@@ -310,15 +323,7 @@ class Upstream:
             raise MissingExtra("httpx", "serve") from error
         self._tape, self._then = tape, then
         self.unanswered: dict[str, tuple[int, str]] = {}
-        environment = os.environ if given is None else given
-        self._bases = {}
-        for provider in PROVIDERS:
-            own = next(filter(None, map(environment.get, provider.variables)), provider.upstream)
-            if provider.name == "ollama" and "://" not in own:
-                own = f"http://{own}"
-            # Programs of OpenAI's packages put their paths behind /v1, all others begin with it or have none.
-            server = to if to is None or provider.name == "openai" else to.rstrip("/").removesuffix("/v1")
-            self._bases[provider.name] = (server or own).rstrip("/")
+        self._bases = bases(to, os.environ if given is None else given)
         self._new: Callable[[], Any] = lambda: httpx.AsyncClient(
             verify=_trusted(),
             timeout=httpx.Timeout(30.0, read=SILENT_S, write=SILENT_S),
@@ -329,43 +334,55 @@ class Upstream:
 
     async def answer(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
         """Ask the provider, pass on what it says, and put it on the tape."""
-        name, _, path = wire.path.partition("/")
-        clean = replace(wire, query=without_keys(wire.query))
-        base = self._bases.get(name)
-        if not base:
+        name = wire.path.partition("/")[0]
+        if not self._bases.get(name):
             told = f"there is no address for {name!r}: set {_variable(name)}, or name a server with --to"
             await reply.whole(404, {"content-type": "text/plain"}, told.encode())
-            await self._put(replace(clean, failed=told))
+            await self.put(replace(wire, query=without_keys(wire.query), failed=told))
             return
+        ended = await self.ask(wire, headers, reply)
+        await self.put(ended)
+        if ended.failed is None:
+            await reply.piece(ended.chunks[-1] if ended.chunks else b"", more=False)
+        elif not reply.began:
+            why = f"the provider did not answer: {ended.failed}".encode()
+            await reply.whole(502, {"content-type": "text/plain"}, why)
+        # Else as the provider did: without an end, by which the client sees that the answer is not whole.
+
+    async def ask(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply | None = None) -> Wire:
+        """Ask the provider; what it says, but the last piece, is passed on as it comes to ``reply``."""
+        name, _, path = wire.path.partition("/")
         passed = {key: value for key, value in headers.items() if key not in _OWN}
         passed["accept-encoding"] = "identity"
-        url = f"{base}/{path}" + (f"?{wire.query}" if wire.query else "")
+        url = f"{self._bases.get(name, '')}/{path}" + (f"?{wire.query}" if wire.query else "")
         # Made in the loop that uses it, which is the server's.
         self._client = self._client or self._new()
-        began, held, chunks = time.perf_counter(), b"", []
+        began = time.perf_counter()
+        chunks: list[bytes] = []
         status, kept, failed = 0, {}, None
         try:
             async with self._client.stream(wire.method, url, headers=passed, content=wire.body) as answer:
                 status = answer.status_code
                 kept = {key: value for key, value in answer.headers.items() if key.lower() in _KEPT}
-                await reply.begin(status, kept)
+                if reply is not None:
+                    await reply.begin(status, kept)
                 # Raw: a server may compress all the same, and bytes are passed on as they are.
                 async for piece in answer.aiter_raw():
-                    if held:
-                        await reply.piece(held)
-                    if reply.gone:
+                    if reply is not None and chunks:
+                        await reply.piece(chunks[-1])
+                    if reply is not None and reply.gone:
                         break
-                    held = piece
                     chunks.append(piece)
         except self._failures as error:
             failed = f"{type(error).__name__}: {error}".strip()
         ended = replace(
-            clean,
+            wire,
+            query=without_keys(wire.query),
             status=status,
             headers=kept,
             chunks=tuple(chunks),
             seconds=time.perf_counter() - began,
-            aborted=reply.gone,
+            aborted=reply is not None and reply.gone,
             failed=failed,
         )
         if status in FAILURES or failed is not None:
@@ -374,23 +391,37 @@ class Upstream:
                 self.unanswered[wire.digest] = 0 if failed else status, said
         else:
             self.unanswered.pop(wire.digest, None)
-        await self._put(ended)
-        if failed is None:
-            await reply.piece(held, more=False)
-        elif not reply.began:
-            why = f"the provider did not answer: {failed}".encode()
-            await reply.whole(502, {"content-type": "text/plain"}, why)
-        # Else as the provider did: without an end, by which the client sees that the answer is not whole.
+        return ended
+
+    async def put(self, wire: Wire) -> None:
+        """Put an exchange on the tape."""
+        event = await asyncio.to_thread(self._tape.add, wire)
+        if self._then is not None:
+            self._then(event.number + 1)
 
     async def close(self) -> None:
         """Give back the connections."""
         if self._client is not None:
             await self._client.aclose()
 
-    async def _put(self, wire: Wire) -> None:
-        event = await asyncio.to_thread(self._tape.add, wire)
-        if self._then is not None:
-            self._then(event.number + 1)
+
+def server_of(path: str, *, to: str | None = None, given: Mapping[str, str] | None = None) -> str | None:
+    """Whose server answers the chat requests of a path, as its list of models says; None: it does not say.
+
+    Raises: MissingExtra as :class:`Upstream`.
+    """
+    import httpx
+
+    environment = os.environ if given is None else given
+    base = bases(to, environment)[path.partition("/")[0]]
+    url = f"{base}/{path.partition('/')[2].removesuffix('chat/completions')}models"
+    key = environment.get("OPENAI_API_KEY")
+    try:
+        told = httpx.get(url, headers={"authorization": f"Bearer {key}"} if key else {}, verify=_trusted())
+        owners = {str(one["owned_by"]).lower() for one in told.json()["data"]}
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+    return owners.pop() if len(owners) == 1 else None
 
 
 @cache

@@ -177,7 +177,7 @@ class StepValue(AnswerModel):
     """How often the program succeeded when it had the recorded answers before a step and asked anew from it.
 
     At the number of steps: every answer was the recorded one. The interval holds whenever the drawing ended;
-    ``succeeds`` and ``fails`` are what success was.
+    ``succeeds``, ``fails`` and ``check`` are what success was.
     """
 
     step: int
@@ -186,6 +186,7 @@ class StepValue(AnswerModel):
     draws: Annotated[int, Field(ge=1)]
     succeeds: str | None
     fails: str | None
+    check: str | None
 
 
 class RunExplained(AnswerModel):

@@ -51,6 +51,13 @@ class ContainedView:
         """What a command in the view begins with; ``port``: of this machine, which it reaches."""
         return (*_command(), json.dumps({**self.plan, "port": port}))
 
+    def again(self) -> None:
+        """Ready the layers for one more command, which sees what the last one left."""
+        # The kernel takes no work folder twice of an overlay that was not to reach the disk.
+        for view in self.plan["views"]:
+            jail.gone(view["work"])
+            Path(view["work"]).mkdir()
+
 
 @final
 class ContainedFolder:

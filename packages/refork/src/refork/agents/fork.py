@@ -19,10 +19,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
-from refork.agents.dialects import answer_edited, answer_with, dialect_of
-from refork.agents.endpoint import HttpReply, Upstream
-from refork.agents.program import TIMED_OUT, ContainedRun, command_of, folder_of, run_program, unless_none
-from refork.agents.replay import FromTape, give
+from refork.agents.dialects import (
+    BEGUN,
+    answer_begun,
+    answer_edited,
+    answer_pieces,
+    answer_with,
+    dialect_of,
+    read_answer,
+    request_begun,
+)
+from refork.agents.endpoint import HttpReply, Upstream, server_of
+from refork.agents.hook import RepeatableRun
+from refork.agents.program import (
+    TIMED_OUT,
+    ContainedRun,
+    command_of,
+    folder_of,
+    run_check,
+    run_program,
+    unless_none,
+)
+from refork.agents.replay import REPEATABLE_HINT, FromTape, give
+from refork.agents.simulate import ToolSimulator
 from refork.agents.snapshots import FolderDivergence
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, Wire, changed_since, events_of, sources_of
 from refork.agents.tool_calls import (
@@ -35,7 +54,9 @@ from refork.agents.tool_calls import (
 )
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
+from refork.forking.effect import Effect, compare
 from refork.forking.recorded import recorded_arm
+from refork.judge import Judge, load_judge
 from refork.progress import Progress, silent
 from refork.tree.score import DrawRecord, ForkRecord, Producer, Score
 from refork.tree.tree import Tree
@@ -46,7 +67,11 @@ IDENTITY: Final = 1
 #: Seconds after which a draw in which the provider failed is begun anew; statuses by which it says that it
 #: will not answer then either.
 _PAUSES: Final = (2.0, 20.0)
-_REFUSED: Final = frozenset({401, 402, 403, 404})
+_REFUSED: Final = frozenset({400, 401, 402, 403, 404, 422})
+#: Whose servers are known to go on from the beginning of an answer of a chat.
+_GO_ON: Final = frozenset({"vllm", "sglang", "refork"})
+#: What a judge must say at least of a draw that is good.
+_GOOD: Final = 0.5
 Kind: TypeAlias = Literal["answer", "part", "again", "text", "set", "model", "forbid"]
 
 
@@ -60,11 +85,19 @@ class ProgramChange:
     ``text``: in every request from there on, ``old`` is ``new``. ``set``: the setting ``old`` is ``new``, as
     JSON. ``model``: its name is ``new``. ``forbid``: the tool ``new`` is not offered.
     With these the control asks anew, too.
+
+    With a ``token``, which goes with ``again`` and ``answer``, the recorded answer is kept up to it, ``new``
+    stands in its place, and the model goes on from there.
     """
 
     kind: Kind
     new: str = ""
     old: str = ""
+    token: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.kind not in ("again", "answer"):
+            raise BadChange(f"{self.kind} is no change at a token", hint="again, or answer:TEXT")
 
     @classmethod
     def parse(cls, text: str) -> ProgramChange:
@@ -98,7 +131,8 @@ class ProgramChange:
         """Plain fields, with a text as the tree's other changes have it."""
         if self.kind == "set":
             return {"kind": "set", "values": {self.old: self.new}}
-        return {"kind": self.kind, "text": f"{self.old} => {self.new}" if self.old else self.new}
+        told: Json = {"kind": self.kind, "text": f"{self.old} => {self.new}" if self.old else self.new}
+        return told if self.token is None else {**told, "at": self.token}
 
     def edit(self, path: str, body: Any) -> Any:
         """A request's JSON with the change; the same where it has no effect there."""
@@ -146,14 +180,19 @@ def _without(tool: Any, name: str) -> Any:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a draw is graded: 1 where the program ended so, else 0. Both where both are given.
+    """How a draw is graded: 1 where all that is given holds of how the program ended, else 0.
 
-    ``succeeds``: a regular expression that its output must have, ``fails`` one that it must not have. Without
-    either: exit status 0.
+    ``succeeds``: a regular expression that its output must have, ``fails`` one that it must not have.
+    ``check``: a shell command that must end with status 0; it runs in the folder that the program left, and
+    reads what the program printed. ``judge``: a judge of trajectories by its name, ``FILE.py:NAME`` or
+    ``package.module:NAME``; 0.5 and more is good, and a draw of which it says nothing is not graded. Without
+    any of them: exit status 0.
     """
 
     succeeds: str | None = None
     fails: str | None = None
+    check: str | None = None
+    judge: str | None = None
 
     def __post_init__(self) -> None:
         for option, pattern in (("--succeeds", self.succeeds), ("--fails", self.fails)):
@@ -161,18 +200,46 @@ class Outcome:
                 re.compile(pattern or "")
             except re.error as error:
                 raise BadInput(f"{pattern!r} is no regular expression: {error}", where=option) from error
+        if self.check is not None and not self.check.strip():
+            raise BadInput("an empty command checks nothing", where="--check")
+        self._loaded()
+
+    def _loaded(self) -> Judge | None:
+        return None if self.judge is None else load_judge(self.judge)
+
+    @property
+    def by_ending(self) -> bool:
+        """Whether exit status and output say it all."""
+        return self.check is None and self.judge is None
 
     def grade(self, status: int, output: str) -> float:
-        """1 or 0."""
-        if self.succeeds is None and self.fails is None:
+        """1 or 0, by exit status and output alone."""
+        if self == Outcome():
             return float(status == 0)
         good = self.succeeds is None or re.search(self.succeeds, output) is not None
         return float(good and (self.fails is None or re.search(self.fails, output) is None))
 
+    def grade_draw(self, tree: Tree, leaf: str) -> float | None:
+        """1, 0 or None of a draw that ends with a node."""
+        end = tree.node(leaf)
+        facts, judge = end.extra["run"], self._loaded()
+        if not self.grade(facts["exit"], end.text) or (self.check is not None and facts["check"]["exit"]):
+            return 0.0
+        if judge is None:
+            return 1.0
+        (path,) = tree.paths([leaf])
+        value = judge.judge(path).value
+        return None if value is None else float(value >= _GOOD)
+
     @property
     def producer(self) -> Producer:
         """Who grades."""
-        return Producer("outcome", "1", {"succeeds": self.succeeds, "fails": self.fails})
+        said: Json = {"succeeds": self.succeeds, "fails": self.fails}
+        if self.check is not None:
+            said["check"] = self.check
+        if (judge := self._loaded()) is not None:
+            said["judge"] = [judge.producer.name, judge.producer.version, dict(judge.producer.config)]
+        return Producer("outcome", "1", said)
 
 
 @final
@@ -183,10 +250,12 @@ class ProgramForkSettings:
     ``limit_s``: seconds until a draw is ended. ``jobs``: programs that run at the same time. ``contained``:
     each draw changes no folder but a layer of its own, above the folder as it was when the run began, where
     that was kept; ``network``: it may reach other machines all the same. ``tools``: what becomes of
-    intercepted calls of tools behind the point. The tape answers equal ones and others are refused, or they
-    run (``live``). Before the point they are the tape's always. ``in_order``: before the point, a request
-    that equals no recorded one gets the next recorded answer, and the first one behind those is the point:
-    for a program that was changed since. ``stop``: once it is set, what runs is ended and nothing is begun.
+    intercepted calls of tools behind the point. The tape answers equal ones; others are refused, or answered
+    by the model ``simulator`` (``simulate``); or all run (``live``). Before the point they are the tape's
+    always. ``in_order``: before the point, a request that equals no recorded one gets the next recorded
+    answer, and the first one behind those is the point: for a program that was changed since. ``stop``: once
+    it is set, what runs is ended and nothing is begun. ``budget``: requests to providers after which no draw
+    is begun.
     """
 
     to: str | None = None
@@ -198,6 +267,16 @@ class ProgramForkSettings:
     tools: ToolsRule = "tape"
     in_order: bool = False
     stop: threading.Event | None = None
+    simulator: str | None = None
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tools == "simulate") != bool(self.simulator):
+            raise BadInput(
+                "a model that answers for tools goes with the rule simulate",
+                where="--simulator",
+                hint="--tools simulate --simulator MODEL",
+            )
 
     def container(
         self, tree: Tree, run: ProgramRun, folder: Path
@@ -220,6 +299,18 @@ class ProgramCost:
 
     calls: int
     tokens: int | None
+
+
+def answer_tokens(tree: Tree, run: ProgramRun, event: int) -> list[str]:
+    """The text of a recorded answer in the pieces that a change at a token counts; none: it has no text.
+
+    Raises:
+        BadInput: no such exchange.
+    """
+    events = events_of(tree, run)
+    _check_event(run, events, event)
+    at = events[event].wire
+    return answer_pieces(dialect_of(at.path), at.kind, at.answer)
 
 
 def cost_of(tree: Tree, run: ProgramRun, event: int, draws: int) -> ProgramCost:
@@ -261,6 +352,8 @@ class ProgramPoints:
         # What the recorded run met is the program's world.
         self._met = {0 if event.wire.failed else event.wire.status for event in self.events}
         self._took: dict[str, _Took] = {}
+        self._simulator: ToolSimulator | None = None
+        self._goes_on: bool | None = None
         self._kept: ExitStack | None = None
         self._inside: ContainedRun | None = None
         #: Requests that went to providers, and runs of the program, of all draws until now.
@@ -283,6 +376,32 @@ class ProgramPoints:
             self._inside = inside
         return inside
 
+    def pieces(self, event: int) -> list[str]:
+        """The text of a recorded answer in the pieces at which it can be cut, its tokens where known.
+
+        Raises:
+            CannotDo: nobody would go on from the beginning of this answer, or it has no text.
+        """
+        at = self.events[event].wire
+        name, what = dialect_of(at.path), f"the answer at step {event}"
+        hint = "change a part of the answer (part:OLD=>NEW), or draw it anew (again)"
+        if name not in BEGUN or not isinstance(at.json, dict):
+            raise CannotDo(f"{what}: no answer of {name} can be gone on with", hint=hint)
+        answer = read_answer(name, at.kind, at.answer)
+        if (answer.message or {}).get("reasoning_content"):
+            raise CannotDo(f"{what} was thought of before it was said, which cannot be given back", hint=hint)
+        if name == "chat" and self._goes_on is None:
+            self._goes_on = server_of(at.path, to=self._how.to) in _GO_ON
+        if name == "chat" and not self._goes_on:
+            raise CannotDo(
+                f"{what}: its server is not known to go on from the beginning of an answer",
+                hint="vLLM, SGLang and refork serve do (--to ADDRESS); or " + hint,
+            )
+        pieces = answer_pieces(name, at.kind, at.answer)
+        if not pieces:
+            raise CannotDo(f"{what} has no text", hint=hint)
+        return pieces
+
     def arm(
         self, event: int, change: ProgramChange | None = None, *, keeps: bool = False, seed: int = 0
     ) -> ProgramArm:
@@ -296,16 +415,29 @@ class ProgramPoints:
             CannotDo: the recorded answer cannot be replaced, or what a tool returned before it was not kept.
         """
         _check_event(self.run, self.events, event)
-        if change is not None:
+        begun = ""
+        if change is not None and change.token is not None:
+            pieces = self.pieces(event)
+            if not 0 <= change.token < len(pieces):
+                raise BadInput(
+                    f"the answer at step {event} has no token {change.token}",
+                    hint=f"it has 0 to {len(pieces) - 1}",
+                )
+            begun = "".join(pieces[: change.token]) + change.new
+            if change.new == pieces[change.token]:
+                raise BadChange("it is the token that stands there", where=repr(change.new))
+        elif change is not None:
             _check(change, self.events[event])
         check_replayable(self.run, list(filter(before_point(self.events[event]), self._called)))
         above = self.tree.node(self.tree.node(self.events[event].node).parent or self.run.node)
         told, how = None if change is None else change.to_json(), self._how
         # The files of the command are part of it: another version of the program is another arm.
         drawn = [how.to, how.folder, how.limit_s, sources_of(self._command, self._place), *how.kept_apart]
-        drawn += [how.tools] if self._called else []
+        drawn += [how.tools, *([how.simulator] if how.simulator else [])] if self._called else []
         body = [IDENTITY, self.run.id, event, keeps, told, drawn, *([seed] if seed or how.in_order else [])]
         body += ["in order"] if how.in_order else []
+        # It looks at what is gone after the draw, so draws without it cannot be graded by it later.
+        body += [{"check": self._outcome.check}] if self._outcome.check is not None else []
         card: Json = {
             "kind": "program",
             "name": " ".join(self.run.command),
@@ -317,11 +449,12 @@ class ProgramPoints:
                 hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest(),
                 above.parent or self.run.node, None, told, card, {}, None, seed, event,
                 {"program": self.run.id, "event": event, "keeps": keeps}
-                | ({"tools": how.tools} if self._called else {}),
+                | ({"tools": how.tools} if self._called else {})
+                | ({"simulator": {"model": how.simulator, "to": how.to}} if how.simulator else {}),
             )
         )  # fmt: skip
         self._took.setdefault(record.id, _Took())
-        return ProgramArm(record, event, change, keeps)
+        return ProgramArm(record, event, change, keeps, begun)
 
     def draw(self, arms: Mapping[ProgramArm, int], progress: Progress = silent) -> list[Fork]:
         """The arms with draws 0 to as many as named; those that the tree holds are not drawn again.
@@ -345,6 +478,8 @@ class ProgramPoints:
         progress("runs of the program", 0, len(missing))
         with ExitStack() as stack:
             contained = self._container(stack) if missing else None
+            if self._how.simulator is not None:
+                self._simulator = stack.enter_context(ToolSimulator(self._how.simulator, self._how.to))
             pool = stack.enter_context(ThreadPoolExecutor(self._how.jobs))
             waiting = [pool.submit(self._draw, *item, contained) for item in missing]
             try:
@@ -361,6 +496,12 @@ class ProgramPoints:
     def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
         """One draw, begun anew where the provider failed in it: an outage is no outcome of the program."""
         record, lock = arm.record, self._lock
+        if self._how.budget is not None and self.calls >= self._how.budget:
+            raise CannotDo(
+                f"the budget of {self._how.budget:,} requests is spent: {self.calls:,} were asked",
+                where=f"draw {number} from exchange {arm.event} of run {self.run.id}",
+                hint="what was drawn is kept: with a larger --budget the same command goes on from there",
+            )
         for pause in (*_PAUSES, None):
             way, upstream, tape, status, seconds = self._run(number, arm, contained)
             with lock:
@@ -380,6 +521,9 @@ class ProgramPoints:
                     hint="what was drawn is kept: the same command goes on from there",
                 )
         error = way.error or (None if way.reached else "the program ended before the point was reached")
+        left = way.before.divergence
+        if error and left is not None and left.by_chance and self.run.repeatable is None:
+            error += f"; {REPEATABLE_HINT}"
         if error and self._changed:
             error += f"; {', '.join(self._changed)} changed since"
         end = "error" if error else "limit" if status == TIMED_OUT else "done"
@@ -403,7 +547,11 @@ class ProgramPoints:
         tape.goes_on(self.events[: arm.event])
         upstream = Upstream(tape, to=how.to)
         with unless_none(contained, self.tree, lock) as (view, check):
-            way = _Branch(self.events, arm, tape, upstream, in_order=how.in_order, observed=check)
+            repeatable = RepeatableRun.of(self.tree, self.run, record.id, number)
+            way = _Branch(
+                self.events, arm, tape, upstream, in_order=how.in_order, observed=check,
+                reached=repeatable and repeatable.reached,
+            )  # fmt: skip
             tools = ToolCalls(
                 tape,
                 self._called,
@@ -411,12 +559,24 @@ class ProgramPoints:
                 rule=how.tools,
                 reached=lambda: way.reached,
                 before=before_point(self.events[arm.event]),
+                simulator=self._simulator,
             )
             status, output, _ = run_program(
                 way, self._command, self._place, quiet=True, limit_s=how.limit_s, view=view, tools=tools,
-                patch=self.run.patched, stop=how.stop,
+                patch=self.run.patched, repeatable=repeatable, stop=how.stop,
             )  # fmt: skip
-        ended = tape.end(status, output, differs=check and check.difference and asdict(check.difference))
+            checked = None
+            if self._outcome.check is not None and way.error is None:
+                checked = run_check(
+                    self._outcome.check, self._place, output, limit_s=how.limit_s, view=view, stop=how.stop
+                )
+        way.asked += tools.simulated
+        ended = tape.end(
+            status,
+            output,
+            differs=check and check.difference and asdict(check.difference),
+            check=checked,
+        )
         return way, upstream, tape, status, ended.seconds or 0.0
 
     def _drawn(self, arm: str) -> Fork:
@@ -428,12 +588,16 @@ class ProgramPoints:
 @final
 @dataclass(frozen=True, slots=True)
 class ProgramArm:
-    """One arm of a program's fork. ``keeps``: at the point it has the recorded answer, or a changed one."""
+    """One arm of a program's fork. ``keeps``: at the point it has the recorded answer, or a changed one.
+
+    ``begun``: what the answer there begins with; the model goes on.
+    """
 
     record: ForkRecord
     event: int
     change: ProgramChange | None
     keeps: bool
+    begun: str = ""
 
     def __hash__(self) -> int:
         return hash(self.record.id)
@@ -452,6 +616,7 @@ def fork_run(
     change: ProgramChange,
     draws: int = 16,
     *,
+    through: int | None = None,
     seed: int = 0,
     outcome: Outcome | None = None,
     settings: ProgramForkSettings | None = None,
@@ -464,6 +629,7 @@ def fork_run(
     ``settings.tools`` says; all else that the program does it does again, in a folder of each draw's own
     where it is contained. Draws that are on the tree are not drawn again; those of another ``seed`` are
     draws of their own. Arms share no noise. The pair of arms, control first, is what ``compare`` takes.
+    ``through``: where the change is ``again``, the control keeps the recorded answers up to that exchange.
 
     Raises:
         BadInput: no such exchange, no such program or folder.
@@ -474,8 +640,14 @@ def fork_run(
     points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
     if draws < 1:
         raise BadInput(f"{draws} draws are none", where="--draws")
+    if through is not None and (change != ProgramChange("again") or through < event):
+        raise BadInput(
+            f"answers through {through} are kept against drawing them anew from a step up to it",
+            where="--through",
+            hint="--change again, and a --step before",
+        )
     changed = points.arm(event, change, keeps=change.keeps_answer, seed=seed)
-    control = points.arm(event, keeps=change.keeps_answer, seed=seed)
+    control = points.arm(event if through is None else through, keeps=change.keeps_answer, seed=seed)
     base, other = points.draw({control: draws, changed: draws}, progress)
     return base, other
 
@@ -490,12 +662,10 @@ def other_files(tree: Tree, *arms: Fork) -> list[str]:
 def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
     """Grade all draws by what the tape holds of their ends, those of earlier calls, too."""
     leaves = [draw.leaf for arm in arms for draw in tree.draws(arm) if draw.end != "error"]
-    known = tree.score_map("success", leaves, outcome.producer.id)
-    ends = tree.nodes(leaf for leaf in leaves if leaf not in known)
-    tree.add_scores(
-        Score(node.id, "success", outcome.grade(node.extra["run"]["exit"], node.text), outcome.producer.id)
-        for node in ends
-    )
+    producer = outcome.producer.id
+    known = tree.score_map("success", leaves, producer)
+    values = ((leaf, outcome.grade_draw(tree, leaf)) for leaf in leaves if leaf and leaf not in known)
+    tree.add_scores(Score(leaf, "success", value, producer) for leaf, value in values if value is not None)
 
 
 def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:
@@ -506,6 +676,18 @@ def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:
         begun = next(step.node for step in reversed(path.steps[:-1]) if "run" in step.node.extra)
         found += tool_modes(tree, begun.extra["run"]["id"], begun.id)
     return dict(sorted(found.items()))
+
+
+def compare_arms(base: Fork, other: Fork, level: float = 0.95) -> Effect:
+    """The effect between two arms of a program, and which share of their tools' results was simulated."""
+    effect = compare(base, other, level=level)
+    if base.simulator is None and other.simulator is None:
+        return effect
+    shares = []
+    for arm in (base, other):
+        modes = tools_of(arm.tree, [arm])
+        shares.append(modes.get("simulated", 0) / max(1, sum(modes.values())))
+    return replace(effect, base_simulated=shares[0], other_simulated=shares[1])
 
 
 def _check_event(run: ProgramRun, events: Sequence[TapeEvent], event: int) -> None:
@@ -545,10 +727,11 @@ class _Branch:
         *,
         in_order: bool = False,
         observed: Callable[[int, str | None], None] | None = None,
+        reached: Callable[[Wire], None] | None = None,
     ) -> None:
-        self._observed = observed
+        self._observed, self._at_point = observed, reached
         event = arm.event
-        self._at, self._change, self._keeps = events[event], arm.change, arm.keeps
+        self._at, self._change, self._keeps, self._begun = events[event], arm.change, arm.keeps, arm.begun
         # All but the point: a conversation beside it may be ahead of where it was when it was recorded.
         self._in_order = in_order
         self.before = FromTape(
@@ -558,10 +741,13 @@ class _Branch:
         )
         self._tape, self._upstream = tape, upstream
         self.reached, self.asked = False, 0
+        self.refused: str | None = None
 
     @property
     def error(self) -> str | None:
         """Why this is no draw; None: it is one."""
+        if self.refused is not None:
+            return self.refused
         found = self.before.divergence
         return None if found is None else f"it left the tape before the point: {found}"
 
@@ -569,6 +755,8 @@ class _Branch:
         """Answer a request of the program."""
         if not self.reached and self._is_point(wire):
             self.reached = True
+            if self._at_point is not None:
+                self._at_point(self._at.wire)
             if self._observed is not None:
                 await asyncio.to_thread(self._observed, self._at.number, self._at.files)
             await self._at_the_point(wire, headers, reply)
@@ -591,6 +779,9 @@ class _Branch:
         return found and not self.before.takes(wire, self._at.number)
 
     async def _at_the_point(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        if self._begun:
+            await self._goes_on(wire, headers, reply)
+            return
         if not self._keeps or (self._change is not None and self._change.kind == "again"):
             await self._live(wire, headers, reply)
             return
@@ -604,6 +795,26 @@ class _Branch:
             )
             given = replace(given, chunks=chunks)
         await asyncio.to_thread(self._tape.add, given, sampled=False)
+        await give(given, reply)
+
+    async def _goes_on(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:
+        """The beginning of an answer, and what the model says behind it."""
+        name = dialect_of(wire.path)
+        body = json.dumps(request_begun(name, wire.json, self._begun)).encode()
+        self.asked += 1
+        ended = await self._upstream.ask(replace(wire, body=body), headers)
+        if ended.status and not 200 <= ended.status < 300:
+            # A server that refuses to go on has said nothing of the program.
+            said = ended.answer[:200].decode("utf-8", "replace").strip()
+            self._upstream.unanswered[ended.digest] = ended.status, said
+        elif ended.status:
+            try:
+                chunks = answer_begun(name, ended.kind, ended.answer, self._begun)
+                ended = replace(ended, chunks=chunks)
+            except CannotDo as error:
+                self.refused = str(error)
+        given = replace(ended, body=wire.body)
+        await self._upstream.put(given)
         await give(given, reply)
 
     async def _live(self, wire: Wire, headers: Mapping[str, str], reply: HttpReply) -> None:

@@ -34,7 +34,7 @@ from refork.agents.fork import (
     other_files,
     tools_of,
 )
-from refork.agents.program import folder_of, record
+from refork.agents.program import RecordSettings, folder_of, record
 from refork.agents.tape import (
     ProgramRun,
     counts,
@@ -120,6 +120,10 @@ class DrawArguments(RunArguments):
     ] = None
     fails: Annotated[
         str | None, Field(description="Regular expression that a good run's output does not have.")
+    ] = None
+    check: Annotated[
+        str | None,
+        Field(description="Shell command that ends with 0 in the folder that a good run leaves (pytest -q)."),
     ] = None
     contained: Annotated[
         bool, Field(description="Its tools change copies of files and find no network (Linux).")
@@ -213,8 +217,10 @@ class AssistantJob:
             raise BadInput(f"there is no folder for {given.tape!r}", where=str(self._folder))
         with Tree.open(out) as tree:
             run = record(
-                tree, given.command, folder=place, to=self._to, quiet=True, snapshots=given.snapshots,
-                patch=given.patch, limit_s=given.limit_s, stop=self._stop,
+                tree, given.command, folder=place, to=self._to, quiet=True,
+                settings=RecordSettings(
+                    given.snapshots, given.patch, limit_s=given.limit_s, stop=self._stop
+                ),
                 then=lambda count: self._tell(count, f"{count} exchanges"),
             )  # fmt: skip
             called = of_tools(tool_events(tree, run))
@@ -269,7 +275,7 @@ class AssistantJob:
                     hint="fewer draws, a later step, or a larger budget if the user agrees to the cost",
                 )
             base, other = fork_run(
-                tree, run, given.step, change, given.draws, outcome=Outcome(given.succeeds, given.fails),
+                tree, run, given.step, change, given.draws, outcome=_outcome(given),
                 settings=self._settings(given, "tape"), progress=self._progress,
             )  # fmt: skip
             left = [draw.error for arm in (base, other) for draw in arm.draws if draw.error]
@@ -292,7 +298,7 @@ class AssistantJob:
             run = find_run(tree, given.run)
             self._runnable(tree, run, given)
             found = why(
-                tree, run, outcome=Outcome(given.succeeds, given.fails), settings=settings,
+                tree, run, outcome=_outcome(given), settings=settings,
                 search=WhySettings(draws=given.draws, smallest=given.smallest, budget=given.budget),
                 progress=self._progress,
             )  # fmt: skip
@@ -315,6 +321,10 @@ class AssistantJob:
         if stage and done:
             self._count += 1  # of all stages: what is told may only grow
             self._tell(self._count, f"{stage}: {done} of {total} of this look")
+
+
+def _outcome(given: DrawArguments) -> Outcome:
+    return Outcome(given.succeeds, given.fails, given.check)
 
 
 # -- what is told ---------------------------------------------------------------------------------------
@@ -368,7 +378,10 @@ def _shortened(value: Any) -> Any:
 def values_on(tree: Tree, run: ProgramRun, steps: int) -> list[told.StepValue]:
     """The values along a run that the draws on its tape show, for each way in which they were graded."""
     graded: dict[tuple[int, str], list[float]] = {}
-    graders = {one.id: one.config for one in tree.producers() if one.name == "outcome"}
+    # No call of this server grades by a judge.
+    graders = {
+        one.id: one.config for one in tree.producers() if one.name == "outcome" and "judge" not in one.config
+    }
     for fork in tree.forks():
         if fork.extra.get("program") != run.id or fork.change is not None:
             continue
@@ -398,19 +411,26 @@ def _value(
         draws=len(values),
         succeeds=outcome.get("succeeds"),
         fails=outcome.get("fails"),
+        check=outcome.get("check"),
     )
 
 
 def _why_told(found: Diagnosis, files: list[str]) -> told.WhyTold:
     kept, anew = "the recorded answer kept", "the answer drawn anew"
     rescue = found.rescue
-    outcome = {"succeeds": found.outcome.succeeds, "fails": found.outcome.fails}
+    outcome = {name: getattr(found.outcome, name) for name in ("succeeds", "fails", "check")}
     return told.WhyTold(
         run=found.run,
         verdict=found.verdict,
         says=found.sentence,
         findings=[
-            told.AgentFinding.of(one.effect, one.step, kept, anew, confirmed=one.confirmed)
+            told.AgentFinding.of(
+                one.effect,
+                one.step,
+                kept if one.step == one.last else f"the recorded answers at {one.where} kept",
+                anew if one.step == one.last else "all of them drawn anew",
+                confirmed=one.confirmed,
+            )
             for one in found.findings
         ],
         rescue=None

@@ -7,16 +7,15 @@ at once where it is. The standard library alone, as in :mod:`refork.agents.progr
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
+from refork.agents.on_import import when_imported
 from refork.agents.program_side import VARIABLE, athrough, intercepted, through
 from refork.agents.step_names import step_patches
 
@@ -32,49 +31,21 @@ def patch() -> tuple[str, ...]:
     around the program it does nothing. Gives the packages that it knows.
     """
     if os.environ.get(VARIABLE):
-        if not any(isinstance(one, _Finder) for one in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
         for name in _PLACES:
-            if name in sys.modules:
-                _apply(name)
+            when_imported(name, _apply)
     return tuple(package for package, _ in PATCHES.values())
 
 
-def _apply(name: str) -> None:
-    package, wrap = _PLACES[name]
+def _apply(module: ModuleType) -> None:
+    package, wrap = _PLACES[module.__name__]
     try:
-        wrap(sys.modules[name])
+        wrap(module)
     except (AttributeError, ImportError) as error:
-        if name not in _TOLD:
-            _TOLD.add(name)
+        if module.__name__ not in _TOLD:
+            _TOLD.add(module.__name__)
             sys.stderr.write(
                 f"refork: tools of this {package} are not on the tape, their place is gone: {error}\n"
             )
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps a package's place as soon as it is imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, with a loader that wraps behind it."""
-        if name not in _PLACES:
-            return None
-        for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: importlib.machinery.ModuleSpec | None = find(name, path, target) if find else None
-            if spec is not None:
-                load: Callable[[ModuleType], None] | None = getattr(spec.loader, "exec_module", None)
-                if load is not None:
-                    spec.loader.exec_module = functools.partial(_loaded, load)  # type: ignore[union-attr,method-assign]
-                return spec
-        return None
-
-
-def _loaded(load: Callable[[ModuleType], None], module: ModuleType) -> None:
-    load(module)
-    _apply(module.__name__)
 
 
 def _swap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

@@ -7,21 +7,24 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, final
 from urllib.parse import urlsplit
 
 from refork.agents.endpoint import PROVIDERS, Answering, AnsweringTools, Upstream, listening, variables
 from refork.agents.folders import ContainedFolder, ContainedView, LayerKeeper, refused
-from refork.agents.hook import hooked
+from refork.agents.hook import RepeatableRun, hooked
 from refork.agents.program_side import VARIABLE
+from refork.agents.repeatable import VARIABLE as REPEATABLE
 from refork.agents.replay import FromTape, Replayed
 from refork.agents.snapshots import FolderCheck, FolderWatch, lay_start, start_of
-from refork.agents.tape import ProgramRun, Tape, as_kept, changed_since, events_of
+from refork.agents.tape import ProgramRun, Tape, as_kept, changed_since, drifted, events_of
 from refork.agents.tool_calls import ToolCalls, check_replayable, of_tools, tool_events
 from refork.errors import BadInput, CannotDo
 from refork.tree.tree import Tree
@@ -30,9 +33,29 @@ from refork.tree.tree import Tree
 TIMED_OUT: Final = 124
 #: Exit status of shells for a program that a signal ended, less the signal.
 _SIGNALLED: Final = 128
+#: Exit statuses of a shell that found no such command, or none that it could run.
+_NO_COMMAND: Final = (126, 127)
 #: Seconds between two looks at whether a program is to be stopped.
 _LOOKS_S: Final = 0.1
 Inside: TypeAlias = tuple[ContainedView | None, FolderCheck | None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """How a program is recorded. ``snapshots``: its folder as it is at first is kept, and which files change.
+
+    ``patch``: a Python program shows calls of the tools that :func:`refork.agents.patch` knows.
+    ``repeatable``: clock and chance of a Python program are kept, and are the same when it is run again.
+    ``limit_s``: seconds until the program is ended; with a limit it has no input. ``stop`` ends it once it is
+    set.
+    """
+
+    snapshots: bool = False
+    patch: bool = False
+    repeatable: bool = False
+    limit_s: float | None = None
+    stop: threading.Event | None = None
 
 
 def record(
@@ -43,20 +66,14 @@ def record(
     to: str | None = None,
     quiet: bool = False,
     then: Callable[[int], None] | None = None,
-    snapshots: bool = False,
-    patch: bool = False,
-    limit_s: float | None = None,
-    stop: threading.Event | None = None,
+    settings: RecordSettings | None = None,
 ) -> ProgramRun:
     """Run a program, and put all that it asks of models on a tape: the run as it was recorded.
 
     The program finds our address in the variables in which the packages of providers look for one. Requests
     go on to the provider that the environment names, or all to ``to``, the address of an OpenAI-compatible
     server. What the program prints is passed on unless ``quiet``. ``then`` is told the number of exchanges
-    after each. ``snapshots``: the folder as it is now is kept, and of each exchange which files had changed.
-    Calls of tools that are shown to us are put on the tape, too; with ``patch`` a Python program shows those
-    of the packages that :func:`refork.agents.patch` knows. ``limit_s``: seconds until the program is ended;
-    with a limit it has no input. ``stop`` ends it once it is set.
+    after each. Calls of tools that are shown to us are put on the tape, too.
 
     Raises:
         BadInput: no such program, or no address.
@@ -69,20 +86,23 @@ def record(
     whole = command_of(command, place)
     if to is not None and not to.startswith(("http://", "https://")):
         raise BadInput(f"{to!r} is no address", where="--to", hint="for example http://127.0.0.1:8000/v1")
-    watch = FolderWatch(tree, place, files_of(tree)) if snapshots else None
+    how = settings or RecordSettings()
+    watch = FolderWatch(tree, place, files_of(tree)) if how.snapshots else None
+    repeatable = RepeatableRun.new(os.environ) if how.repeatable else None
     tape = Tape(
         tree,
         command,
         place,
         start=watch and watch.blob,
         changes=None if watch is None else watch.changes,
-        patched=patch,
+        patched=how.patch,
+        repeatable=repeatable and repeatable.facts,
     )
     status, output, seen = run_program(
-        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=patch,
-        limit_s=limit_s, stop=stop,
+        Upstream(tape, to=to, then=then), whole, place, quiet=quiet, tools=ToolCalls(tape), patch=how.patch,
+        repeatable=repeatable, limit_s=how.limit_s, stop=how.stop,
     )  # fmt: skip
-    ended = tape.end(status, output)
+    ended = tape.end(status, output, readings=repeatable and repeatable.readings)
     if not seen:
         said = [line.strip() for line in (ended.output or "").splitlines() if line.strip()]
         last = f"; it last said {said[-1][:200]!r}" if status and said else ""
@@ -125,8 +145,9 @@ def replay(
         answering = FromTape(events, check)
         tools = ToolCalls(None, called, source=answering)
         status, output, _ = run_program(
-            answering, command_of(told, place), place, quiet=quiet, view=view, tools=tools, patch=run.patched
-        )
+            answering, command_of(told, place), place, quiet=quiet, view=view, tools=tools, patch=run.patched,
+            repeatable=RepeatableRun.of(tree, run),
+        )  # fmt: skip
     changed = changed_since(run, place) if command is None else ()
     return Replayed(
         run.id,
@@ -141,6 +162,8 @@ def replay(
         None if check is None else check.difference,
         len(of_tools(called)),
         tools.given,
+        drifted(run, os.environ),
+        run.repeatable is not None,
     )
 
 
@@ -253,12 +276,13 @@ def run_program(
     view: ContainedView | None = None,
     tools: AnsweringTools | None = None,
     patch: bool = False,
+    repeatable: RepeatableRun | None = None,
     stop: threading.Event | None = None,
 ) -> tuple[int, str, int]:
     """Exit status and output of a program whose requests are answered so, and how many it made.
 
     ``tools`` answers the calls of tools that it shows; with ``patch`` a Python program shows those of known
-    packages.
+    packages, and with ``repeatable`` it has that clock and that chance.
     After ``limit_s`` seconds it is ended with all that it started; the status is then :data:`TIMED_OUT`.
     So it is as soon as ``stop`` is set. With a ``view`` it runs in that.
 
@@ -266,11 +290,12 @@ def run_program(
         BadInput: it cannot be run.
         CannotDo: it cannot be contained, or was stopped.
     """
-    with listening(answering, tools) as (address, endpoint), hooked(os.environ, patch) as more:
+    with listening(answering, tools) as (address, endpoint), hooked(os.environ, patch, repeatable) as more:
+        # Of a run around us they would be another run's.
+        rest = {name: value for name, value in os.environ.items() if name not in (VARIABLE, REPEATABLE)}
         # Some programs believe PWD, which is where we were started.
-        environment = {**os.environ, "PWD": str(folder), **variables(address, os.environ), **more}
-        # Of a run around us it would be another run's.
-        environment.pop(VARIABLE, None)
+        whole = {**rest, "PWD": str(folder), **variables(address, os.environ), **more}
+        environment = {name: value for name, value in whole.items() if value is not None}
         if tools is not None:
             environment[VARIABLE] = f"{address}/tools"
         try:
@@ -285,6 +310,42 @@ def run_program(
     return status, output, endpoint.requests
 
 
+def run_check(
+    command: str,
+    folder: Path,
+    output: str,
+    *,
+    limit_s: float,
+    view: ContainedView | None = None,
+    stop: threading.Event | None = None,
+) -> tuple[int, str]:
+    """Exit status and output of a shell command in the folder that a program left; it reads its output.
+
+    With a ``view`` it sees what the program changed in that.
+
+    Raises:
+        BadInput: there is no such command.
+        CannotDo: it cannot be contained, or was stopped.
+    """
+    rest = {name: value for name, value in os.environ.items() if name not in (VARIABLE, REPEATABLE)}
+    environment = {**rest, "PWD": str(folder)}
+    with tempfile.TemporaryFile() as given:
+        given.write(output.encode())
+        given.seek(0)
+        before: tuple[str, ...] = ()
+        if view is not None:
+            view.again()
+            before = view.prefix()
+        status, said = _watched(
+            [*before, "sh", "-c", command], folder, environment, True, limit_s, stop, given=given
+        )
+    if view is not None:
+        refused(status, said, folder)
+    if status in _NO_COMMAND:
+        raise BadInput(f"{command!r} cannot be run: {said.strip()[-400:]}", where="--check")
+    return status, said
+
+
 def _watched(
     command: Sequence[str],
     folder: Path,
@@ -292,8 +353,9 @@ def _watched(
     quiet: bool,
     limit_s: float | None,
     stop: threading.Event | None,
+    given: IO[bytes] | None = None,
 ) -> tuple[int, str]:
-    """Run a program to its end; what it prints is kept, and passed on as it comes.
+    """Run a program to its end; what it prints is kept, and passed on as it comes. ``given``: what it reads.
 
     Without a limit Ctrl-C reaches the program as it would in a shell, for both are of one group, and we wait
     for what it does. With a limit, or where it may be stopped, it is of a group of its own, which is ended as
@@ -304,7 +366,7 @@ def _watched(
         command,
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL if apart else None,
+        stdin=given or (subprocess.DEVNULL if apart else None),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=apart,

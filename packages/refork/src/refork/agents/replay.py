@@ -18,6 +18,11 @@ from refork.types import Json
 
 #: Characters of a value that a divergence shows.
 _SHOWN: Final = 160
+#: Variables that a sentence names.
+_NAMED: Final = 6
+#: Ends of causes that a Python program's recorded clock and chance do away with.
+_BY_CHANCE: Final = ("a random id", "the clock", "a measured one", "the order of a set or a dictionary")
+REPEATABLE_HINT: Final = "recorded with --repeatable, a Python program has its clock and chance again"
 _UUID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,64}\b", re.I
 )
@@ -48,6 +53,11 @@ class ReplayDivergence:
     asked: str | None
     cause: str
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether the cause may be the clock or chance, which can be recorded."""
+        return self.cause.endswith(_BY_CHANCE)
+
     def __str__(self) -> str:
         if self.nearest is None:
             return f"request {self.request} to {self.path} was never recorded: {self.cause}"
@@ -67,6 +77,7 @@ class Replayed:
     ``changed``: files of the command that are others than when it was recorded. ``files``: where the folder
     first differed from the recorded one, which makes it no identical replay. Of ``tools_recorded``
     intercepted calls of tools the tape answered ``tools_given``; one within another is a part of it.
+    ``drift``: variables that the program had otherwise. ``repeatable``: clock and chance were the recorded.
     """
 
     run: str
@@ -81,6 +92,8 @@ class Replayed:
     files: FolderDivergence | None = None
     tools_recorded: int = 0
     tools_given: int = 0
+    drift: tuple[str, ...] = ()
+    repeatable: bool = False
 
     @property
     def identical(self) -> bool:
@@ -100,6 +113,11 @@ class Replayed:
             return f"the program's tools did something else: {self.files}"
         if self.divergence is not None:
             more = f"; {', '.join(self.changed)} changed since" if self.changed else ""
+            if self.drift:
+                rest = f" and {len(self.drift) - _NAMED} more" if len(self.drift) > _NAMED else ""
+                more += f"; other variables than then: {', '.join(self.drift[:_NAMED])}{rest}"
+            if self.divergence.by_chance and not self.repeatable:
+                more += f"; {REPEATABLE_HINT}"
             before = "" if self.files is None else f"; {self.files}"
             return f"the program went another way: {self.divergence}{more}{before}"
         if self.answered < self.recorded:
@@ -259,6 +277,9 @@ def _cause(before: Any, now: Any) -> str:
         # Without what the shape matches the texts are the same: then it is what differs.
         if before != now and shape.sub("", before) == shape.sub("", now):
             return f"probably {told}"
+    both = [_TIME.sub("", _UUID.sub("", text)) for text in (before, now)]
+    if both[0] == both[1]:
+        return "probably the clock and a random id"
     lines = (sorted(before.splitlines()), sorted(now.splitlines()))
     if lines[0] == lines[1] and len(lines[0]) > 1:
         return "probably the order of a listing"
@@ -266,7 +287,8 @@ def _cause(before: Any, now: Any) -> str:
         return "lines came or went: perhaps what an earlier run left in the folder, or a listing of it"
     if sorted(re.findall(r"\w+", before)) == sorted(re.findall(r"\w+", now)):
         return "probably the order of a set or a dictionary"
-    numbers = re.compile(r"-?\d+(?:\.\d+)?")
-    if numbers.sub("#", before) == numbers.sub("#", now):
+    numbers = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
+    before, now = (" ".join(numbers.sub(" # ", _UUID.sub("", text)).split()) for text in (before, now))
+    if before == now:
         return "another number: a random one, or a measured one"
     return "another text"

@@ -39,6 +39,13 @@ VERSION: Final = 1
 #: Names of variables whose values are never kept, and how short a value may be to be looked for.
 _SECRET: Final = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _SHORTEST: Final = 8
+#: Variables that shells, terminals and we set anew each time.
+_EACH_TIME: Final = re.compile(
+    r"_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM_SESSION_ID|REFORK_\w+|SSH_\w+|XDG_SESSION_\w+|"
+    r"PYTEST_\w+|INVOCATION_ID|JOURNAL_STREAM|TMUX\w*|STY"
+)
+#: Variables of time zones, languages and hashes, which a repeatable run has as it had them.
+GIVEN_BACK: Final = re.compile(r"TZ|LANG|LANGUAGE|LC_\w+|PYTHONHASHSEED")
 #: Characters of a program's output that are kept, from each end.
 _OUTPUT: Final = 20_000
 
@@ -111,9 +118,11 @@ class TapeEvent:
 class ProgramRun:
     """One execution of a program, as recorded. ``exit``, ``output`` and ``seconds`` None: it never ended.
 
-    ``environment`` are names of variables, never values. ``sources`` are digests of the files that the
+    ``environment`` are names of variables, never values, and ``marks`` a few bits of each value's digest, by
+    which another one is found out: too few to tell what it was. ``sources`` are digests of the files that the
     command names. ``files``: the blob of how the folder was at the start, where that was kept. ``patched``:
-    known packages were made to show the calls of their tools.
+    known packages were made to show the calls of their tools. ``repeatable``: what clock and chance of its
+    Python processes were made of, with ``processes`` and ``looks`` at the clock; None: it was not asked for.
     """
 
     id: str
@@ -128,6 +137,8 @@ class ProgramRun:
     seconds: float | None = None
     files: str | None = None
     patched: bool = False
+    marks: Mapping[str, str] = field(default_factory=dict)
+    repeatable: Mapping[str, Any] | None = None
 
 
 class Tape:
@@ -152,6 +163,7 @@ class Tape:
         start: str | None = None,
         changes: Callable[[], Json] | None = None,
         patched: bool = False,
+        repeatable: Json | None = None,
     ) -> None:
         self._tree, self._lock = tree, lock or threading.Lock()
         self._began, self._changes = time.time(), changes
@@ -171,12 +183,15 @@ class Tape:
             self._began,
             files=start,
             patched=patched,
+            marks=marks_of(os.environ),
+            repeatable=repeatable,
         )
         facts = {
             "version": VERSION, "id": run.id, "command": list(run.command), "folder": run.folder,
             "environment": list(run.environment), "sources": dict(run.sources), "began": run.began,
             **({} if start is None else {"files": start}),
-            "patched": run.patched,
+            "patched": run.patched, "marks": dict(run.marks),
+            **({} if repeatable is None else {"repeatable": repeatable}),
         }  # fmt: skip
         begun = NewNode(kind="task", key=f"run/{run.id}", text=" ".join(run.command), extra={"run": facts})
         if draw is not None:
@@ -258,12 +273,32 @@ class Tape:
             self._says(request, reply)
         self._conversations = list(known.values())
 
-    def end(self, exit_code: int, output: str, *, differs: Json | None = None) -> ProgramRun:
-        """Say how the program ended; ``differs``: where its folder first differed from the recorded one."""
+    def end(
+        self,
+        exit_code: int,
+        output: str,
+        *,
+        differs: Json | None = None,
+        check: tuple[int, str] | None = None,
+        readings: Mapping[str, str] | None = None,
+    ) -> ProgramRun:
+        """Say how the program ended.
+
+        ``differs``: where its folder first differed from the recorded one. ``check``: exit status and output
+        of the command that looked at what it left. ``readings``: what its processes read of the clock.
+        """
         seconds, text = time.time() - self._began, as_kept(output)
-        facts = {"version": VERSION, "id": self.run.id, "exit": exit_code, "seconds": seconds}
+        facts: Json = {"version": VERSION, "id": self.run.id, "exit": exit_code, "seconds": seconds}
         if differs is not None:
             facts["differs"] = differs
+        if check is not None:
+            facts["check"] = {"exit": check[0], "output": as_kept(check[1])}
+        if readings is not None:
+            facts["repeatable"] = {
+                "readings": self._tree.put_blob(zlib.compress(json.dumps(dict(readings)).encode())),
+                "processes": len(readings),
+                "looks": sum(len(re.findall(r"^\d+\t", text, re.MULTILINE)) for text in readings.values()),
+            }
         # Of a draw below its last answer: what it ends with is the end of that path.
         under = self.last if self._draw else self.run.node
         ended = NewNode(
@@ -273,7 +308,10 @@ class Tape:
         with self._lock:
             (node,) = self._tree.append([ended])
         self.last = node.id
-        return replace(self.run, exit=exit_code, output=text, seconds=seconds)
+        held = self.run.repeatable
+        if held is not None:
+            held = dict(held) | facts.get("repeatable", {})
+        return replace(self.run, exit=exit_code, output=text, seconds=seconds, repeatable=held)
 
     def _whole(self, request: ModelRequest) -> ModelRequest:
         """A request with what the server holds of its conversation, as far as we have heard it."""
@@ -453,6 +491,23 @@ def changed_since(run: ProgramRun, folder: Path) -> tuple[str, ...]:
     """Files of a run's command that are not what they were when it was recorded."""
     known = sources_of(run.command, folder)
     return tuple(name for name, digest in run.sources.items() if known.get(name, digest) != digest)
+
+
+def marks_of(given: Mapping[str, str]) -> dict[str, str]:
+    """A few bits of what variables hold; none of those that are named like keys, or are new each time."""
+    return {
+        name: hashlib.sha256(f"{name}={value}".encode("utf-8", "surrogateescape")).hexdigest()[:4]
+        for name, value in given.items()
+        if not _SECRET.search(name) and not _EACH_TIME.fullmatch(name)
+    }
+
+
+def drifted(run: ProgramRun, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables that the program had, or did not have, and that are not so in an environment."""
+    now, had = marks_of(given), run.marks
+    names = sorted(now.keys() | had.keys()) if had else ()
+    back = GIVEN_BACK if run.repeatable is not None else re.compile("(?!)")
+    return tuple(name for name in names if now.get(name) != had.get(name) and not back.fullmatch(name))
 
 
 def as_kept(text: str) -> str:
@@ -667,6 +722,9 @@ def _run(tree: Tree, root: Node) -> ProgramRun:
         None if end is None else end.extra["run"]["seconds"],
         facts.get("files"),
         facts.get("patched", False),
+        facts.get("marks", {}),
+        None if "repeatable" not in facts
+        else facts["repeatable"] | ({} if end is None else end.extra["run"].get("repeatable", {})),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, final
 
 from refork.agents.replay import FromTape, ReplayDivergence
+from refork.agents.simulate import ToolSimulator
 from refork.agents.tape import ProgramRun, Tape, TapeEvent, without_variables
 from refork.errors import BadInput, CannotDo
 from refork.formats.redact import Redactor
@@ -30,12 +31,13 @@ VERSION: Final = 1
 #: Characters of a call that its node shows.
 _SHOWN: Final = 2_000
 
-#: What happens after the point of a fork: equal calls are the tape's and others are refused, or they run.
-ToolsRule: TypeAlias = Literal["tape", "live"]
+#: What happens after the point of a fork: equal calls are the tape's and others are refused, or answered by a
+#: model; or all run.
+ToolsRule: TypeAlias = Literal["tape", "live", "simulate"]
 #: What showed requests of MCP that are no calls of tools; a server is opened and asked what it has by them.
 PROTOCOL: Final = "mcp-protocol"
 #: How a call came to its result.
-ToolMode: TypeAlias = Literal["recorded", "tape", "live", "refused"]
+ToolMode: TypeAlias = Literal["recorded", "tape", "live", "simulated", "refused"]
 
 
 @final
@@ -91,7 +93,7 @@ class ToolCalls:
     Without ``source`` the program is recorded: every call runs. With one it is replayed: ``recorded`` calls
     answer equal ones, in recorded order, and a call that is not among them is a divergence of ``source``.
     With ``reached``, which says whether the point of a fork was reached, ``rule`` holds behind it; ``before``
-    tells the calls that were recorded before the point.
+    tells the calls that were recorded before the point. ``simulator`` answers under the rule ``simulate``.
     """
 
     def __init__(
@@ -103,9 +105,11 @@ class ToolCalls:
         rule: ToolsRule = "tape",
         reached: Callable[[], bool] | None = None,
         before: Callable[[ToolEvent], bool] = lambda _: False,
+        simulator: ToolSimulator | None = None,
     ) -> None:
         self._tape, self._source, self._rule = tape, source, rule
-        self._reached, self._before = reached, before
+        self._reached, self._before, self._simulator = reached, before, simulator
+        self._recorded = recorded
         self._waiting: dict[str, deque[ToolEvent]] = defaultdict(deque)
         self._last: dict[str, ToolEvent] = {}
         for event in recorded:
@@ -113,8 +117,8 @@ class ToolCalls:
             self._last[event.digest] = event
         self._running: dict[int, _Running] = {}
         self._shown = 0
-        #: Calls that the tape answered.
-        self.given = 0
+        #: Calls that the tape answered, and those that a model did.
+        self.given = self.simulated = 0
 
     async def answer(self, path: str, message: Any) -> Json:
         """Answer ``call`` or ``result``.
@@ -151,13 +155,29 @@ class ToolCalls:
         if self._rule == "live":
             return self._runs(call, "live")
         known = waiting.popleft() if waiting else self._last.get(_digest_of(call))
+        if (known is None or not known.replayable) and self._simulator is not None:
+            made = await asyncio.to_thread(self._simulator.result, call, self._known(call))
+            self.simulated += 1
+            if made is not None:
+                result = {"json": made}
+                await self._put(call, result, "simulated", time.time())
+                return {"do": "give", "result": result}
         if known is None or not known.replayable:
             why = "no equal call is on the tape" if known is None else _unkept(known)
+            why += "" if self._simulator is None else ", and nothing was simulated in the form of its results"
             await self._put(call, {"unkept": why, "text": why}, "refused", time.time())
-            return {"do": "refuse", "why": f"{why}, and the rule is --tools tape"}
+            return {"do": "refuse", "why": f"{why}, and the rule is --tools {self._rule}"}
         self.given += call["by"] != PROTOCOL
         await self._put(call, known.result, "tape", time.time())
         return {"do": "give", "result": known.result}
+
+    def _known(self, call: Json) -> list[tuple[Any, Any]]:
+        """Arguments and results of the recorded calls of a tool."""
+        return [
+            (one.arguments, one.result["json"])
+            for one in self._recorded
+            if (one.name, one.server) == (call["name"], call["server"]) and "json" in one.result
+        ]
 
     def _runs(self, call: Json, mode: ToolMode) -> Json:
         self._shown += 1
@@ -206,7 +226,7 @@ def _put(tape: Tape, call: Json, result: Json, mode: ToolMode, began: float) -> 
     made = NewNode(
         kind="observation",
         text=f"{call['name']}({_short(call['arguments'])}) -> {came}"[:_SHOWN],
-        origin="real" if mode in ("recorded", "live") else "replayed",
+        origin="real" if mode in ("recorded", "live") else "simulated" if mode == "simulated" else "replayed",
         error=failed,
         cost=Cost(seconds=seconds),
         extra={"tool": facts},

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from refork.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refork.agents import ContainedRun
+    from refork.agents import ContainedRun, ProgramRun
     from refork.types import Json
 
 app = typer.Typer(
@@ -58,6 +59,17 @@ Succeeds = Annotated[
 Fails = Annotated[
     str | None, typer.Option("--fails", help="Regular expression that the output must not have.")
 ]
+Check = Annotated[
+    str | None,
+    typer.Option(
+        "--check",
+        help="Shell command that ends with 0 in the folder that a good run leaves; it reads the output.",
+    ),
+]
+JudgedBy = Annotated[
+    str | None,
+    typer.Option("--judge", help="Judge of a draw's exchanges: a registered name, or FILE.py:FUNCTION."),
+]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Programs that run at the same time.")]
 Limit = Annotated[float, typer.Option("--limit", help="Seconds until a run is ended.")]
 Tape = Annotated[Path, typer.Argument(metavar="TAPE", help="The tree file that holds the run.")]
@@ -96,6 +108,24 @@ def _announce(command: Sequence[str], folder: str) -> None:
     typer.echo(f"runs in {visible(folder)}: {visible(shlex.join(command))}", err=True)
 
 
+def _repeats(run: ProgramRun) -> Json:
+    """What of a run's clock and chance is on the tape; nothing where it was not asked for."""
+    held = run.repeatable
+    if held is None:
+        return {}
+    return {"repeatable": {"processes": held.get("processes", 0), "looks": held.get("looks", 0)}}
+
+
+def _say_repeats(run: ProgramRun) -> None:
+    for told in _repeats(run).values():
+        kept = (
+            f"clock and chance of {told['processes']} Python processes, {told['looks']:,} looks at the clock"
+        )
+        if not told["processes"]:
+            kept = "nothing was kept: it started no Python that reads PYTHONPATH (-I and -E do not)"
+        typer.echo(f"repeatable: {kept}", err=True)
+
+
 @app.command()
 def record(
     command: Command = None,
@@ -121,6 +151,14 @@ def record(
             "where the program is Python.",
         ),
     ] = False,
+    repeatable: Annotated[
+        bool,
+        typer.Option(
+            "--repeatable",
+            help="Keep clock, random numbers, uuids and hash order of a Python program, and give them back "
+            "when it is run again.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -130,12 +168,15 @@ def record(
     look for one. Keys go to the provider and never to the tape. With --patch the calls of its tools are
     on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them,
     and who asked: the node, agent or module.
+    With --repeatable a Python program that tells a model the time, a uuid or a random number is replayed.
 
     Example: `refork agent record -- python my_agent.py --task 3`
 
     Example: `refork agent record --snapshots -- python my_coding_agent.py`
 
     Example: `refork agent record --patch -- python my_graph.py`
+
+    Example: `refork agent record --repeatable -- python my_agent.py`
 
     Example: `refork agent record --out runs/tape.db --to http://127.0.0.1:8000/v1 -- node agent.js`
     """
@@ -149,13 +190,13 @@ def record(
             folder=folder,
             to=to,
             quiet=quiet or as_json,
-            snapshots=snapshots,
-            patch=patch,
+            settings=agents.RecordSettings(snapshots, patch, repeatable),
         )
         counted = agents.counts(tree, run)
         start = None if run.files is None else agents.start_of(tree, run.files)
         called = agents.of_tools(agents.tool_events(tree, run))
     kept = {} if start is None else {"files": start.files, "bytes": start.size, "left": list(start.left)}
+    kept |= _repeats(run)
     told = {"run": run.id, "tape": str(out), "exit": run.exit, **counted, **kept}
     if as_json:
         print_json(
@@ -173,6 +214,7 @@ def record(
             typer.echo(
                 "no call of a tool was seen: none of the packages that --patch knows made one", err=True
             )
+        _say_repeats(run)
         for name in sorted({one.name for one in called if not one.replayable}):
             told_why = next(one.result["unkept"] for one in called if one.name == name and not one.replayable)
             typer.echo(f"this run cannot be replayed: {visible(name)}: {visible(told_why)}", err=True)
@@ -242,10 +284,26 @@ def fork(
             help="answer:TEXT, part:OLD=>NEW, again, text:OLD=>NEW, set:NAME=VALUE, model:NAME, forbid:TOOL.",
         ),
     ],
+    token: Annotated[
+        int | None,
+        typer.Option(
+            "--token",
+            help="Keep its answer up to this token: again goes on there, answer:TEXT behind TEXT.",
+        ),
+    ] = None,
+    through: Annotated[
+        int | None,
+        typer.Option("--through", help="The control of again keeps the answers up to this exchange."),
+    ] = None,
     draws: Annotated[int, typer.Option("--draws", help="Runs of the program per arm.")] = 16,
     seed: Annotated[int, typer.Option("--seed", help="Draws of another seed are draws of their own.")] = 0,
     succeeds: Succeeds = None,
     fails: Fails = None,
+    check: Check = None,
+    judge: JudgedBy = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Requests to models after which no draw is begun.")
+    ] = None,
     to: ToServer = None,
     jobs: Jobs = 1,
     limit: Limit = 600.0,
@@ -253,9 +311,14 @@ def fork(
         str,
         typer.Option(
             "--tools",
-            help="Recorded tools behind the point: tape (equal calls from it, others refused) or live.",
+            help="Recorded tools behind the point: tape (equal calls from it, others refused), simulate "
+            "(others answered by a model) or live.",
         ),
     ] = "tape",
+    simulator: Annotated[
+        str | None,
+        typer.Option("--simulator", help="The model that answers for tools, at --to or OPENAI_BASE_URL."),
+    ] = None,
     contained: Contained = False,
     rerun_tools: RerunTools = False,
     run: RunName = None,
@@ -273,11 +336,10 @@ def fork(
     from refork.cli.cards import effect_card
     from refork.cli.live import LiveProgress
     from refork.cli.screen import open_console
-    from refork.forking import compare
     from refork.tree import Tree
 
-    if tools not in ("tape", "live"):
-        raise BadInput(f"{tools!r} is no rule for tools", where="--tools", hint="tape or live")
+    if tools not in ("tape", "live", "simulate"):
+        raise BadInput(f"{tools!r} is no rule for tools", where="--tools", hint="tape, live or simulate")
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
         _allowed(rerun_tools, contained, agents.covered(tree, found))
@@ -290,10 +352,11 @@ def fork(
                 tree,
                 found,
                 step,
-                agents.ProgramChange.parse(change),
+                replace(agents.ProgramChange.parse(change), token=token),
                 draws,
+                through=through,
                 seed=seed,
-                outcome=agents.Outcome(succeeds, fails),
+                outcome=agents.Outcome(succeeds, fails, check, judge),
                 settings=agents.ProgramForkSettings(
                     to,
                     limit_s=limit,
@@ -301,6 +364,8 @@ def fork(
                     contained=contained,
                     network=rerun_tools,
                     tools=tools,  # type: ignore[arg-type]
+                    simulator=simulator,
+                    budget=budget,
                 ),
                 progress=live,
             )
@@ -314,7 +379,7 @@ def fork(
                 f"{len(others)} of {2 * draws} draws had other files by the point: {visible(others[0])}",
                 err=True,
             )
-        told = compare(base, other).to_json()
+        told = agents.compare_arms(base, other).to_json()
         used = agents.tools_of(tree, (base, other))
     if used and not as_json:
         ways = ", ".join(f"{count} {mode}" for mode, count in used.items())
@@ -330,6 +395,8 @@ def why(
     tape: Tape,
     succeeds: Succeeds = None,
     fails: Fails = None,
+    check: Check = None,
+    judge: JudgedBy = None,
     draws: Annotated[int, typer.Option("--draws", help="Most runs of the program per arm.")] = 32,
     smallest: Annotated[
         float, typer.Option("--smallest", help="The smallest loss of success that is looked for.")
@@ -383,7 +450,7 @@ def why(
             told = agents.why(
                 tree,
                 found,
-                outcome=agents.Outcome(succeeds, fails),
+                outcome=agents.Outcome(succeeds, fails, check, judge),
                 settings=settings,
                 search=search,
                 progress=live,
@@ -447,6 +514,9 @@ def list_command(tape: Tape, as_json: AsJson = False) -> None:
 @app.command()
 def show(
     tape: Tape,
+    step: Annotated[
+        int | None, typer.Option("--step", help="One exchange in full, its answer's tokens by their numbers.")
+    ] = None,
     run: RunName = None,
     state: Annotated[
         int | None, typer.Option("--state", help="Print a graph's values as they were at this step.")
@@ -455,10 +525,13 @@ def show(
 ) -> None:
     """Show the exchanges of a run by their numbers: what was new in each request, and what the model said.
 
-    The numbers are those that `refork agent fork --step` takes. Of runs that were recorded with --patch also
-    who asked: the node, agent or module of a known package. Of LangGraph's the values of the graph are kept.
+    The numbers are those that `refork agent fork --step` takes; of one exchange also those of --token. Of
+    runs that were recorded with --patch also who asked: the node, agent or module of a known package. Of
+    LangGraph the values of the graph are kept.
 
     Example: `refork agent show tape.db`
+
+    Example: `refork agent show tape.db --step 3`
 
     Example: `refork agent show tape.db --state 4`
     """
@@ -475,6 +548,9 @@ def show(
         if state is not None:
             print_json(agents.graph_state(tree, found, state))
             return
+        if step is not None:
+            _show_step(rows, step, agents.answer_tokens(tree, found, step), as_json)
+            return
         called = agents.of_tools(agents.tool_events(tree, found))
         calls = [
             {
@@ -485,7 +561,7 @@ def show(
             for one in called
         ]  # fmt: skip
     if as_json:
-        told = {"run": found.id, "command": list(found.command), "exit": found.exit}
+        told = {"run": found.id, "command": list(found.command), "exit": found.exit, **_repeats(found)}
         print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False, expand=True)
@@ -505,7 +581,30 @@ def show(
         table.add_row(*heads, *(Text(visible(str(row.get(name) or "-"))) for name in known), *texts)
     for call in calls:
         _tool_row(table, call, known)
+    _say_repeats(found)
     open_console().print(table)
+
+
+def _show_step(rows: Sequence[Json], step: int, tokens: Sequence[str], as_json: bool) -> None:
+    """One exchange: what was new in the request, the calls of its answer, and its text by tokens."""
+    row = rows[step]
+    if as_json:
+        print_json({**row, "tokens": list(tokens)})
+        return
+    for name, text in (
+        ("asked by", row.get("by")),
+        ("asked", row["asked"]),
+        ("said", row["said"]),
+        ("error", row["error"]),
+    ):
+        if text:
+            typer.echo(f"{name}:\n{visible(text)}\n")
+    for name, told in zip(row["calls"], row["arguments"], strict=True):
+        typer.echo(f"called {visible(name)}({visible(told)})\n")
+    if tokens:
+        typer.echo(
+            "tokens:\n" + " ".join(f"{i}:{visible(one.strip() or repr(one))}" for i, one in enumerate(tokens))
+        )
 
 
 def _tool_row(table: Table, call: Json, known: Sequence[str]) -> None:

@@ -55,7 +55,7 @@ def calls_of(raw: Any, where: str) -> list[Json]:
         inner = body.get("function", body) if isinstance(body, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
             raise BadInput(f"tool call {number} has no name", where=where)
-        found.append(tool_call(inner["name"], inner.get("arguments"), body.get("id")))
+        found.append(tool_call(inner["name"], inner.get("arguments", inner.get("args")), body.get("id")))
     return found
 
 

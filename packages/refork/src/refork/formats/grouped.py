@@ -37,7 +37,7 @@ class Grouped:
         return bool(self._db.execute(sql, (name, id_)).fetchone()[0] == text)
 
     def note(self, name: str, id_: str, body: Json) -> None:
-        """Keep something that is said of a part, which may come later or never."""
+        """Keep something that is said of a part, which may come later or never; of a group, or of any (``""``)."""
         sql = "INSERT INTO notes (name, id, body) VALUES (?, ?, ?)"
         self._db.execute(sql, (name, id_, json.dumps(body)))
 
@@ -53,8 +53,16 @@ class Grouped:
 
     def notes(self, name: str) -> Iterator[tuple[str, Json]]:
         """What is said of the parts of a group, each with the part's id."""
-        rows = self._db.execute("SELECT id, body FROM notes WHERE name = ? ORDER BY row", (name,))
+        own = "SELECT id FROM parts WHERE name = ?"
+        sql = f"SELECT id, body FROM notes WHERE name = ? OR (name = '' AND id IN ({own})) ORDER BY row"
+        rows = self._db.execute(sql, (name, name))
         yield from ((row[0], json.loads(row[1])) for row in rows)
+
+    def unplaced(self) -> int:
+        """How much is said of parts whose group has none."""
+        known = "name IN (SELECT name FROM parts) OR (name = '' AND id IN (SELECT id FROM parts))"
+        sql = f"SELECT count(*) FROM notes WHERE NOT ({known})"
+        return int(self._db.execute(sql).fetchone()[0])
 
     def close(self) -> None:
         """Give the storage back."""

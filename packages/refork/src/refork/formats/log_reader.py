@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from refork.formats.base import whole
 from refork.formats.grouped import Grouped
 from refork.formats.openai_chat import OpenAIChat
-from refork.formats.parquet import row_items
-from refork.formats.rows import objects, read_items
+from refork.formats.parquet import row_items, row_objects
+from refork.formats.rows import read_items
 from refork.formats.sampled import SampledReader
 from refork.formats.tokenised import lacking
 from refork.policies.base import Policy
@@ -101,7 +101,7 @@ class TraceReader(ABC):
             CannotDo: a policy is to tokenise a tool call, or its template rewrites what came before.
         """
         with closing(Grouped()) as kept:
-            for where, body in objects(path, self.unpack):
+            for where, body in row_objects(path, self.unpack):
                 if isinstance(body, (Remark, Position)):
                     yield body
                 else:
@@ -110,6 +110,9 @@ class TraceReader(ABC):
             traces = list(kept.names())
             for trace in traces:
                 yield from whole(self.trace(kept, trace), f"{path}, trace {trace}", self.label)
+            if left := kept.unplaced():
+                what = f"what is said of traces whose {self.parts} the file does not have"
+                yield Remark("lost", what, str(path), left)
             if traces:
                 yield Remark("lost", f"{lacking(self._policy)}: {self.parts} have none", str(path))
 

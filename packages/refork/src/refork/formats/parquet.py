@@ -17,7 +17,7 @@ from typing import IO, Any, Final, Protocol, final, runtime_checkable
 
 from refork.errors import BadInput, MissingExtra
 from refork.formats.base import Head, whole
-from refork.formats.rows import Item, Occurrences, read_items
+from refork.formats.rows import Item, Occurrences, Unpack, objects, read_items
 from refork.plain import content_hash
 from refork.policies.base import Policy
 from refork.tree.records import Position, Record, Remark
@@ -30,7 +30,7 @@ _WRITTEN: Final = 1000
 
 @runtime_checkable
 class RowFormat(Protocol):
-    """A format whose items are rows: lines of JSON, or rows of Parquet."""
+    """A format of rows: lines of JSON, or rows of Parquet."""
 
     @property
     def name(self) -> str:
@@ -41,8 +41,8 @@ class RowFormat(Protocol):
         """Whether rows with these keys are of this format."""
         ...
 
-    def item(self, body: Json, name: str, where: str) -> Iterator[Record]:
-        """Records of one row."""
+    def read(self, path: Path) -> Iterator[Record]:
+        """Records of every row, whatever kind of file they lie in."""
         ...
 
 
@@ -73,7 +73,7 @@ class Parquet:
         formats = [one for one in readers(self._policy) if isinstance(one, RowFormat)]
         for one in formats:
             if one.has(columns):
-                yield from parquet_items(path, one.name, one.item)
+                yield from one.read(path)
                 return
         raise BadInput(
             "the columns are of no format that is known: " + ", ".join(sorted(columns))[:200],
@@ -102,7 +102,21 @@ def parquet_items(path: Path, name: str, item: Item) -> Iterator[Record]:
         BadInput: no Parquet, or cut: its end says where everything is.
         MissingExtra: pyarrow is not installed.
     """
-    with path.open("rb") as source, closing(Occurrences()) as seen:
+    with closing(Occurrences()) as seen:
+        for where, row in parquet_rows(path):
+            if isinstance(row, (Remark, Position)):
+                yield row
+                continue
+            body = plain_row(row)
+            digest = content_hash(body)
+            # The row is named by the texts of its decimals, and its scores are read from numbers.
+            body |= {key: _number(one) for key, one in row.items() if isinstance(one, Decimal)}
+            yield from whole(item(body, f"{digest}/{seen.count(digest)}", where), where, name)
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, Json | Remark | Position]]:
+    """The rows of a file with their places, as pyarrow has them; raises as :func:`parquet_items`."""
+    with path.open("rb") as source:
         file = _opened(source, path)
         total, number = path.stat().st_size, 0
         for group in range(file.num_row_groups):
@@ -110,19 +124,23 @@ def parquet_items(path: Path, name: str, item: Item) -> Iterator[Record]:
             try:
                 for row in _group(file, group):
                     number += 1
-                    where = f"{path}, row {number}"
-                    body = plain_row(row)
-                    digest = content_hash(body)
-                    # The row is named by the texts of its decimals, and its scores are read from numbers.
-                    body |= {key: _number(one) for key, one in row.items() if isinstance(one, Decimal)}
-                    yield from whole(item(body, f"{digest}/{seen.count(digest)}", where), where, name)
+                    yield f"{path}, row {number}", row
             except _faults() as error:
-                said = str(error).partition("\n")[0][:120]
+                said, where = str(error).partition("\n")[0][:120], f"{path}, row {number + 1}"
                 left = file.metadata.row_group(group).num_rows - (number - before)
-                yield Remark("skipped", f"damaged rows: {said}", f"{path}, row {number + 1}", max(1, left))
+                yield where, Remark("skipped", f"damaged rows: {said}", where, max(1, left))
                 # Rows behind the damage keep the numbers that they have in the file.
                 number = before + file.metadata.row_group(group).num_rows
-            yield Position(total * (group + 1) // file.num_row_groups, total)
+            yield str(path), Position(total * (group + 1) // file.num_row_groups, total)
+
+
+def row_objects(path: Path, unpack: Unpack | None = None) -> Iterator[tuple[str, Json | Remark | Position]]:
+    """The objects of a file, Parquet or JSON; as :func:`refork.formats.rows.objects`."""
+    if not is_parquet(path):
+        yield from objects(path, unpack)
+        return
+    for where, row in parquet_rows(path):
+        yield where, row if isinstance(row, (Remark, Position)) else plain_row(row)
 
 
 def parquet_columns(path: Path) -> frozenset[str]:

@@ -271,7 +271,8 @@ class ChatRequest(SamplingBody):
     """A conversation to answer. ``seed`` numbers the draw: the same seed, the same answer.
 
     A model that is no local policy has settings of its own: those of a request are accepted, and named as
-    ignored in the answer's headers.
+    ignored in the answer's headers. With ``continue_final_message`` the last message, one of the assistant,
+    is the beginning of the answer: a local model goes on from it, and what is answered comes behind it.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -283,6 +284,8 @@ class ChatRequest(SamplingBody):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    continue_final_message: bool = False
+    add_generation_prompt: bool = True
 
 
 class FunctionCall(BaseModel):
@@ -358,6 +361,43 @@ class ChatCompletion(BaseModel):
     choices: list[ChatChoice]
     usage: Usage | None = None
     prompt_token_ids: list[int] | None = None
+
+
+# Requests and answers of `/tokenize` and `/detokenize`.
+
+
+class TokenizeRequest(Body):
+    """A text or a conversation. ``add_special_tokens``: a text begins as the tokenizer begins one."""
+
+    model: str
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    tools: list[ToolSpec] = Field(default_factory=list, max_length=1024)
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+
+class Tokenized(BaseModel):
+    """Tokens, how many there are, and how many the model may read; ``token_strs``: each as text."""
+
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Body):
+    """Token ids."""
+
+    model: str
+    tokens: list[Token]
+
+
+class Detokenized(BaseModel):
+    """Their text."""
+
+    prompt: str
 
 
 # Requests and answers of `/v1/completions`.

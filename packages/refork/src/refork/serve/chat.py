@@ -48,7 +48,10 @@ def call_of(
     """A conversation as the model is asked: pinned rules put in."""
     pinned = None
     if service.pins is not None and asked.messages is not None:
-        asked = replace(asked, messages=service.pins.apply(asked.messages))
+        # What the answer begins with stays the last of them.
+        begun = asked.messages[-1:] if asked.goes_on else ()
+        ruled = service.pins.apply(asked.messages[: len(asked.messages) - len(begun)])
+        asked = replace(asked, messages=(*ruled, *begun))
         pinned = service.pins.note
     return ActiveRequest(
         operation="chat",
@@ -70,6 +73,20 @@ def _check(body: ChatRequest, model: Served) -> None:
         tokens_of(model, "token ids", "return_token_ids")
     if body.top_logprobs and not body.logprobs:
         raise BadParameter("top_logprobs", "top_logprobs: they come with logprobs, which are not asked for")
+    if not (body.continue_final_message or body.add_generation_prompt):
+        raise BadParameter("add_generation_prompt", "add_generation_prompt: a conversation is answered here")
+    if body.continue_final_message:
+        tokens_of(model, "the beginning of an answer", "continue_final_message")
+        last = body.messages[-1]
+        if last.role != "assistant" or not last.content or last.tool_calls or len(body.messages) < 2:
+            said = "continue_final_message: the last message is no beginning of an answer of the assistant"
+            raise BadParameter("continue_final_message", said)
+        if "add_generation_prompt" in body.model_fields_set and body.add_generation_prompt:
+            said = "add_generation_prompt: it begins an answer, and continue_final_message goes on with one"
+            raise BadParameter("add_generation_prompt", said)
+        if body.response_format is not None or body.tool_choice not in (None, "auto", "none"):
+            said = "continue_final_message: an answer of a given form cannot be begun by somebody else"
+            raise BadParameter("continue_final_message", said)
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(limits) > 1:
         raise BadParameter("max_tokens", "max_tokens and max_completion_tokens differ")
@@ -115,6 +132,7 @@ def _asked(body: ChatRequest, model: Served, service: Service, form: Form, gramm
         settings=sampling,
         top=top,
         keep_stop=body.include_stop_str_in_output,
+        goes_on=body.continue_final_message,
     )
 
 

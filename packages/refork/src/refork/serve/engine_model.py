@@ -165,14 +165,21 @@ class EngineModel:
 
     def _rendered(self, asked: Asked) -> IntArray:
         messages = [_as_text(message) for message in asked.messages or ()]
+        begun = str(messages.pop()["content"]) if asked.goes_on else ""
         try:
             require_text(json.dumps([messages, asked.tools], ensure_ascii=False, default=str), "messages")
             if asked.tools:
                 messages[0] = {**messages[0], "tools": list(asked.tools)}
             with self._encoding:
-                return self.policy.render([], token_array([]), messages).tokens
+                prompt = self.policy.render([], token_array([]), messages).tokens
+                return token_array([*prompt, *self.policy.encode(begun)]) if begun else prompt
         except RecursionError as error:
             raise BadParameter("messages", "messages: something in them is nested too deeply") from error
+
+    async def read(self, asked: Asked, *, begun: bool = True) -> IntArray:
+        """Token ids of what is asked; a text without ``begun`` has only those of its own characters."""
+        prompt = await self._prompt(asked)
+        return prompt if begun or asked.text is None else prompt[len(self.policy.codec.opening) :]
 
     async def encode(self, text: str) -> IntArray:
         """Token ids of a prompt's text, begun as the tokenizer begins one."""

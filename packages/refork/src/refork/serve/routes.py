@@ -15,12 +15,16 @@ from refork.serve.api import (
     ChatRequest,
     Completion,
     CompletionRequest,
+    Detokenized,
+    DetokenizeRequest,
     ErrorBody,
     Health,
     ModelList,
     ModelRow,
     ResponseBody,
     ResponseRequest,
+    Tokenized,
+    TokenizeRequest,
 )
 from refork.serve.chat import chat
 from refork.serve.completions import complete
@@ -32,6 +36,7 @@ from refork.serve.served import Served
 from refork.serve.service import Service
 from refork.serve.settings import ServerSettings
 from refork.serve.stream import error_handlers, json_answer
+from refork.serve.tokenize import detokenize, tokenize
 from refork.serve.web import FastAPI, Request, Response, application
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -93,6 +98,7 @@ def assemble(models: Mapping[str, Served], settings: ServerSettings, worlds: Map
     app.state.desk = service
     _add_models(app, service)
     _add_answers(app, service)
+    _add_tokens(app, service)
     for added in additions:
         added.add_to(app)
     if observers.metrics is not None:
@@ -151,6 +157,18 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def responses(body: ResponseRequest, request: Request) -> Response:
         """Answer a text or a conversation; nothing is kept."""
         return await respond(service, body, request)
+
+
+def _add_tokens(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize", responses=_ERRORS)
+    async def tokens(body: TokenizeRequest) -> Tokenized:
+        """A text or a conversation as the tokens that a local model reads."""
+        return await tokenize(service, body)
+
+    @app.post("/detokenize", responses=_ERRORS)
+    async def text(body: DetokenizeRequest) -> Detokenized:
+        """Tokens as text."""
+        return detokenize(service, body)
 
 
 def _add_metrics(app: FastAPI, service: Service, metrics: Metrics) -> None:

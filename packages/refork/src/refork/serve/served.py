@@ -23,6 +23,7 @@ class Asked:
     ``seed`` addresses the noise: answer i of the same prompt is draw i of that seed, whatever else is served;
     None: draws that nobody had before. ``settings``: None for models whose settings are their own. ``top``:
     of how many likeliest tokens the log-probs are told. ``keep_stop``: a stop string stays in the text.
+    ``goes_on``: the last of ``messages`` is the beginning of the answer.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -34,6 +35,7 @@ class Asked:
     settings: Sampling | None = None
     top: int = 0
     keep_stop: bool = False
+    goes_on: bool = False
 
 
 @final
@@ -157,6 +159,10 @@ class TokenServed(Served, Protocol):
 
     async def encode(self, text: str) -> IntArray:
         """Token ids of a prompt's text, begun as the tokenizer begins one."""
+        ...
+
+    async def read(self, asked: Asked, *, begun: bool = True) -> IntArray:
+        """Token ids of what is asked; a text without ``begun`` has only those of its own characters."""
         ...
 
     def call_form(self) -> CallForm:

@@ -71,6 +71,8 @@ def plain_value(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     for kind, raw in value.items():
+        if raw is None and len(value) > 1:
+            continue  # Phoenix writes every kind, all null but one
         name = kind.replace("_value", "Value")
         if name == "intValue":
             return int(raw)
@@ -128,7 +130,7 @@ def spans_of(body: Any, where: str) -> Iterator[tuple[str, Span]]:
     """The spans of a batch with their places; BadInput where a part is of another kind."""
     for number, holder, scope, resource in _scoped(body, "Spans", where):
         for count, raw in enumerate(key_of(holder, "spans") or []):
-            yield f"{where}, resource {number}, span {count + 1}", _span(raw, scope, resource)
+            yield f"{where}, resource {number}, span {count + 1}", span_of(raw, scope, resource)
 
 
 def logs_of(body: Any, where: str) -> Iterator[tuple[str, tuple[str, str, Event]]]:
@@ -167,7 +169,8 @@ def _scoped(body: Any, what: str, where: str) -> Iterator[tuple[int, Mapping[str
             yield number, holder, told | ({"attributes": more} if more else {}), resource
 
 
-def _span(raw: Mapping[str, Any], scope: Json, resource: Json) -> Span:
+def span_of(raw: Mapping[str, Any], scope: Json, resource: Json) -> Span:
+    """A span of a batch, or one that stands alone."""
     known = {
         "traceId", "trace_id", "spanId", "span_id", "parentSpanId", "parent_span_id", "name", "kind",
         "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano", "attributes",
@@ -188,7 +191,9 @@ def _span(raw: Mapping[str, Any], scope: Json, resource: Json) -> Span:
         status=_status(raw.get("status")),
         scope=scope,
         resource=resource,
-        other={key: value for key, value in raw.items() if key not in known and value not in ("", [], 0)},
+        other={
+            key: value for key, value in raw.items() if key not in known and value not in ("", [], 0, None)
+        },
     )
 
 

@@ -59,6 +59,8 @@ class SpanMessages:
     outputs: list[Message] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
     tools: Any = None
+    #: What a reader of another format knows of each answer beside.
+    extras: list[Json] = field(default_factory=list)
 
 
 def span_messages(span: Span) -> tuple[SpanMessages, Json, list[Event]]:

@@ -9,19 +9,21 @@ Evaluations (``gen_ai.evaluation.result``) are scores. Log records are read as e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import IO, Any, Final, final
 
 from refork.errors import BadInput
 from refork.formats.base import Head
-from refork.formats.conversation import asked_for, count_of, origin, settings_of
+from refork.formats.conversation import amount_of, asked_for, count_of, mapping, origin, settings_of
 from refork.formats.grouped import Grouped
 from refork.formats.log_reader import TraceReader, ancestors
 from refork.formats.otlp.batches import Event, Span, is_batch, logs_of, spans_of
+from refork.formats.openai_chat import text_of
 from refork.formats.otlp.messages import INFERENCE_KIND, INFERENCE_KINDS, SpanMessages, span_messages
 from refork.formats.sampled import finish_of
-from refork.formats.spans import ModelCall, ToolRun, TracePath, model_of
+from refork.formats.spans import ModelCall, ToolRun, TracePath, goes_on, model_of
 from refork.json_guard import parse_json
 from refork.policies.base import Cost, Policy
 from refork.tree.records import Record, Remark
@@ -33,6 +35,8 @@ NODE, PRODUCER = "refork.node", "refork.producer"
 #: Sampling settings that are numbers, called the same in the conventions.
 NUMBERS: Final = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
 EVALUATION: Final = "gen_ai.evaluation.result"
+#: OpenInference's; the conventions have no attribute for a price.
+MONEY: Final = "llm.cost.total"
 _CALLS: Final = ("chat", "text_completion", "generate_content", "completion")
 _READ: Final = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _WRITTEN: Final = (
@@ -80,7 +84,7 @@ class OTLP(TraceReader):
 
     def trace(self, grouped: Grouped, trace: str) -> Iterator[Record]:
         """Drafts and scores of one trace."""
-        yield from _trace(trace, _spans(grouped, trace), self._policy)
+        yield from trace_records(trace, _spans(grouped, trace), self._policy)
 
 
 def _spans(grouped: Grouped, trace: str) -> list[Span]:
@@ -95,35 +99,60 @@ def _spans(grouped: Grouped, trace: str) -> list[Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-def _trace(trace: str, spans: Sequence[Span], policy: Policy | None) -> Iterator[Record]:
-    """Drafts and scores of one trace, and a remark on spans that have nothing to do with a model."""
+def trace_records(
+    trace: str,
+    spans: Sequence[Span],
+    policy: Policy | None,
+    form: str = "otlp",
+    read: Callable[[Span], tuple[SpanMessages, Json, list[Event]]] = span_messages,
+) -> Iterator[Record]:
+    """Drafts and scores of one trace, and remarks on what of it has no place in a tree.
+
+    ``form`` is the name of the format, ``read`` takes a call's messages out of its span.
+    """
     by_id = {span.id: span for span in spans}
     operations = {span.id: operation(span) for span in spans}
-    calls = [span for span in spans if operations[span.id] == "call"]
+    talks = {span.id: read(span) for span in spans if operations[span.id] == "call"}
+    inner = _recorded_twice(talks, by_id, operations)
+    if inner:
+        what = "calls around calls: a framework recorded what its client recorded too"
+        yield Remark("lost", what, f"trace {trace}", len(inner))
+    calls = [span for span in spans if span.id in talks and span.id not in inner]
     tools = [span for span in spans if operations[span.id] == "tool"]
     agents = [span for span in spans if operations[span.id] == "agent"]
-    if others := len(spans) - len(calls) - len(tools) - len(agents):
+    if others := len(spans) - len(calls) - len(inner) - len(tools) - len(agents):
         yield Remark("lost", "spans of neither models, tools nor agents", f"trace {trace}", others)
     if not calls:
         yield Remark("skipped", "a trace without a call of a model", f"trace {trace}")
         return
-    talks = {span.id: span_messages(span) for span in calls}
     if silent := sum(not talk.inputs and not talk.outputs for talk, _, _ in talks.values()):
         yield Remark("lost", "messages of calls: their content was not captured", f"trace {trace}", silent)
-    told = _SpanFacts(trace, spans[0].resource, by_id, {span.id for span in agents})
+    told = _SpanFacts(form, trace, spans[0].resource, by_id, {span.id for span in agents})
     definitions = next((talk.tools for talk, _, _ in talks.values() if talk.tools), None)
     made = [_call(span, *talks[span.id], told, definitions) for span in calls]
+    if mended := _mended(made):
+        what = "calls of tools: an answer does not have them, or not whole, and the next request repeats it"
+        yield Remark("lost", what, f"trace {trace}", mended)
+    if untold := sum(bool(one.inputs) and not one.outputs and not one.facts["error"] for one in made):
+        yield Remark("lost", "answers of calls: neither an answer nor an error", f"trace {trace}", untold)
     model = model_of(made)
     service = (spans[0].resource.get("attributes") or spans[0].resource).get("service.name")
-    came = origin("otlp", model, service=service) if model or service else None
-    ran = [_tool_run(span, told) for span in tools]
-    trajectory = TracePath.of(made, definitions, ran, policy, came, f"otlp/{trace}")
+    came = origin(form, model, service=service) if model or service else None
+    asked = calls_of_tools(calls, made, tools)
+    ran = [_tool_run(span, told, asked.get(span.id)) for span in tools]
+    trajectory = TracePath.of(made, definitions, ran, policy, came, f"{form}/{trace}")
     # A node that the writer named may be in several traces, and cannot tell of one.
     if NODE not in calls[-1].attributes:
         trajectory.last(told.of_trace(agents), _failed(agents, by_id))
     yield from trajectory.new_nodes
     for span in spans:
-        yield from _scores(span, trajectory.scored_node(_key(span), span.id))
+        key = told.key(by_id[inner.get(span.id, span.id)])
+        yield from _scores(span, trajectory.scored_node(key, span.id))
+        labels = [
+            str(event.attributes.get("gen_ai.evaluation.name")) for event in span.events if _label(event)
+        ]
+        for label in labels:
+            yield Remark("lost", f"an evaluation that is no number: {label}", f"trace {trace}")
 
 
 def operation(span: Span) -> str | None:
@@ -149,8 +178,10 @@ def operation(span: Span) -> str | None:
 class _SpanFacts:
     """What a trace's spans say beside messages, as it is kept with nodes."""
 
-    def __init__(self, trace: str, resource: Json, by_id: Mapping[str, Span], agents: set[str]) -> None:
-        self.trace, self.resource = trace, resource
+    def __init__(
+        self, form: str, trace: str, resource: Json, by_id: Mapping[str, Span], agents: set[str]
+    ) -> None:
+        self.form, self.trace, self.resource = form, trace, resource
         self._by_id, self._agents = by_id, agents
 
     def of_span(self, span: Span, attributes: Json, events: Sequence[Event]) -> Json:
@@ -179,11 +210,115 @@ class _SpanFacts:
         kept |= {"resource": self.resource} if self.resource else {}
         return kept | ({"agents": nested} if nested else {})
 
+    def key(self, span: Span) -> str:
+        """The key of a call's node: its own id, or the node that the writer made the span of."""
+        node = span.attributes.get(NODE)
+        return f"{self.form}/{node}" if isinstance(node, str) else f"{self.form}/{span.trace}/{span.id}"
 
-def _key(span: Span) -> str:
-    """The key of a call's node: its own id, or the node that the writer made the span of."""
-    node = span.attributes.get(NODE)
-    return f"otlp/{node}" if isinstance(node, str) else f"otlp/{span.trace}/{span.id}"
+
+def _recorded_twice(
+    talks: Mapping[str, tuple[SpanMessages, Json, list[Event]]],
+    by_id: Mapping[str, Span],
+    operations: Mapping[str, str | None],
+) -> dict[str, str]:
+    """Calls that a call lies in which gave the same answer, with nothing but chains between: they are one."""
+    found: dict[str, str] = {}
+    for id_, (talk, _, _) in talks.items():
+        for above in reversed(ancestors(by_id[id_], by_id, lambda one: one.parent)):
+            if operations[above.id] in ("tool", "agent"):
+                break
+            if operations[above.id] == "call" and id_ not in found:
+                if list(map(text_of, talks[above.id][0].outputs)) == list(map(text_of, talk.outputs)):
+                    found[above.id] = id_
+    return {outer: found.get(inner, inner) for outer, inner in found.items()}
+
+
+def _mended(made: list[ModelCall]) -> int:
+    """Complete answers whose calls of tools were left out or cut by what the next request repeats; how many.
+
+    Instruments that put an answer together from a stream, or serialise another library's, lose them.
+    """
+    count = 0
+    for at, one in enumerate(made):
+        # Several answers are all told whole: none of them was put together.
+        if len(one.outputs) != 1 or not _lacks_calls(one.outputs[0], one.choices):
+            continue
+        answer, place = one.outputs[0], len(one.inputs)
+        for later in made[at + 1 :]:
+            if len(later.inputs) > place and goes_on(one.inputs, later.inputs):
+                shown = later.inputs[place]
+                if (
+                    shown["role"] == "assistant"
+                    and shown.get("tool_calls")
+                    and (shown.get("content") or "") == (answer.get("content") or "")
+                ):
+                    made[at] = replace(one, outputs=[{**answer, "tool_calls": shown["tool_calls"]}])
+                    count += 1
+                break
+    return count
+
+
+def _lacks_calls(answer: Message, choices: Sequence[Json]) -> bool:
+    """Whether an answer should have calls of tools and has none, or has some without whole arguments."""
+    calls = answer.get("tool_calls") or []
+    if not calls:
+        end = choices[0].get("extra", {}).get("finish_reason") if choices else None
+        return not text_of(answer) or end in ("tool_calls", "tool_call", "tool_use", "function_call")
+    try:
+        for call in calls:
+            parse_json(str(call["function"]["arguments"] or "{}").encode(), "")
+    except BadInput:
+        return True
+    return False
+
+
+def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequence[Span]) -> dict[str, str]:
+    """Runs of tools that name no call, each with the earliest open call of its name and arguments."""
+    open_ = [
+        (span.end, name, given, str(call["id"]))
+        for span, one in zip(calls, made, strict=True)
+        for message in one.outputs[:1]
+        for call in message.get("tool_calls") or []
+        if call.get("id") is not None
+        for name, given in [_asked_of_tool(call["function"]["name"], call["function"].get("arguments"))]
+    ]
+    named = {_told_by_tool(span)[0] for span in tools}
+    open_ = [one for one in open_ if one[3] not in named]
+    found: dict[str, str] = {}
+    for span in tools:
+        if _told_by_tool(span)[0] is None:
+            name = span.attributes.get("gen_ai.tool.name", span.attributes.get("tool.name", span.name))
+            given = span.attributes.get("gen_ai.tool.call.arguments", span.attributes.get("input.value"))
+            own = _asked_of_tool(name, given)
+            fits = (one for one in open_ if one[1:3] == own and one[0] <= span.start)
+            if (fit := next(fits, None)) is not None:
+                open_.remove(fit)
+                found[span.id] = fit[3]
+    return found
+
+
+def _asked_of_tool(name: Any, given: Any) -> tuple[str, str]:
+    """A tool's name and its arguments in one form of JSON: of a lone one, which some write bare, its value."""
+    try:
+        value = parse_json(given.encode(), "") if isinstance(given, str) else given
+    except BadInput:
+        value = given
+    lone = next(iter(value.values())) if isinstance(value, Mapping) and len(value) == 1 else value
+    return str(name), json.dumps(lone, sort_keys=True)
+
+
+def _told_by_tool(span: Span) -> tuple[str | None, Any]:
+    """The id of the call that a run answers, and its result; LangChain's message of a result has both."""
+    call = span.attributes.get("gen_ai.tool.call.id", span.attributes.get("tool_call.id"))
+    result = span.attributes.get("gen_ai.tool.call.result", span.attributes.get("output.value"))
+    if call is not None:
+        return str(call), result
+    try:
+        body = parse_json(result.encode(), "") if isinstance(result, str) and result[:1] == "{" else result
+    except BadInput:
+        return None, result
+    inner = mapping(next((one for key in ("kwargs", "data") if (one := mapping(body).get(key))), body))
+    return (inner["tool_call_id"], inner.get("content")) if isinstance(inner.get("tool_call_id"), str) else (None, result)
 
 
 def _call(
@@ -209,34 +344,43 @@ def _call(
             tokens_out=count_of(attributes, *_WRITTEN),
             # A time of 0 is one that nobody said.
             seconds=(span.end - span.start) / 1e9 if span.end > span.start > 0 else None,
+            money=amount_of(attributes.get(MONEY)) or None,  # a price of 0 is one that nobody knew
         ),
         "error": _error(span),
         "extra": asked.get("extra", {}) | {"span": kept},
     }
     choices: list[Json] = [
-        {"finish": finish_of(end), "extra": {"finish_reason": end} if end else {}} for end in ends
+        {
+            "finish": finish_of(end),
+            "extra": ({"finish_reason": end} if end else {}) | ({"answer": more} if more else {}),
+        }
+        for end, more in zip_longest(ends, talk.extras[: len(ends)])
     ]
-    return ModelCall(_key(span), talk.inputs, talk.outputs, fields, choices)
+    return ModelCall(told.key(span), talk.inputs, talk.outputs, fields, choices)
 
 
-def _tool_run(span: Span, told: _SpanFacts) -> ToolRun:
-    call = span.attributes.get("gen_ai.tool.call.id", span.attributes.get("tool_call.id"))
-    result = span.attributes.get("gen_ai.tool.call.result", span.attributes.get("output.value"))
+def _tool_run(span: Span, told: _SpanFacts, asked: str | None) -> ToolRun:
+    call, result = _told_by_tool(span)
+    call = asked if call is None else call
     message: Message | None = None
     if result is not None and call is not None:
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        message = {"role": "tool", "tool_call_id": str(call), "content": text}
+        message = {"role": "tool", "tool_call_id": call, "content": text}
     kept = told.of_span(span, span.attributes, _unscored(span.events))
-    return ToolRun(None if call is None else str(call), message, kept)
+    return ToolRun(call, message, kept)
 
 
 def _unscored(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if not _graded(event)]
+    return [event for event in events if not _graded(event) and not _label(event)]
 
 
 def _graded(event: Event) -> bool:
     value = event.attributes.get("gen_ai.evaluation.score.value")
     return event.name == EVALUATION and isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _label(event: Event) -> bool:
+    return event.name == EVALUATION and not _graded(event)
 
 
 def _scores(span: Span, node: str) -> Iterator[Record]:
@@ -266,8 +410,10 @@ def _name(attributes: Json) -> str | None:
 
 
 def _parameters(attributes: Json) -> Any:
-    """The request's parameters as OpenInference has them: a JSON text."""
+    """The request's parameters as OpenInference has them: a JSON text; as an object from other readers."""
     given = attributes.get("llm.invocation_parameters")
+    if isinstance(given, Mapping):
+        return given
     try:
         return parse_json(given.encode(), "") if isinstance(given, str) else None
     except BadInput:
@@ -289,8 +435,9 @@ def _settings(attributes: Json) -> Json | None:
 def _error(span: Span) -> str | None:
     if span.status.get("code") != 2:
         return None
-    kind = span.attributes.get("error.type")
-    return str(span.status.get("message") or kind or "error")
+    raised = (event.attributes.get("exception.message") for event in span.events)
+    words = (span.status.get("message"), *raised, span.attributes.get("error.type"))
+    return str(next(filter(None, words), "error"))
 
 
 def _failed(agents: Sequence[Span], by_id: Mapping[str, Span]) -> str | None:
