@@ -9,8 +9,17 @@ the recorded one.
 
 A run is recorded. Then folder and home are laid anew, and it is replayed. At last one run of each package
 is forked at the exchange before the last, with the answer drawn again. Counted are requests that come to
-the provider during a replay, and in a fork those of before the point. In-process tools do run again in a
-replay; the mark that each visit leaves counts how often.
+the provider during a replay, and in a fork those of before the point. Where a package's calls of tools can be
+intercepted they are (``--patch``), and its tool goes to a server that counts who comes. All others run
+contained, and leave marks in a file outside. So a tool that fires again is counted, in replays and before the
+point of a fork; the programs' code is the same either way.
+
+Three command lines are run once more with a real ``refork serve`` between them and the script: a process of
+its own, started as anybody starts it, that has the script as its model (``--model m=openai:URL#m``). It says
+what Codex offers and calls over Responses in chat completions.
+
+Planted programs whose law is known show whether a fork's interval holds the truth, and the first page's
+commands are run on some that failed (parts/agents_planted.py).
 
 A package that is not installed is left out, and said to be. The full form makes 400 runs and more, and first
 installs what is named below, in an environment of its own; ``--each`` sets how many runs there are of every
@@ -21,6 +30,7 @@ the packages already.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -28,11 +38,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parts import agents_planted
 from parts.agents_provider import Provider, serving
 from parts.peer_env import peer_commands, peer_python
 from refork import agents
@@ -66,7 +79,8 @@ class Framework:
     """A package, what uses it, the ways in which that is run, and how often each in the full form.
 
     ``ways``: words for the program, of which those with # are for the provider. ``settings``: variables
-    that it needs here. ``home``: files that it needs in its home.
+    that it needs here. ``home``: files that it needs in its home. ``patched``: its tools are intercepted.
+    ``models``: names by which it asks, for a server that has no other.
     """
 
     name: str
@@ -77,6 +91,8 @@ class Framework:
     command: str = ""
     home: Mapping[str, str] = field(default_factory=dict)
     remark: str = ""
+    patched: bool = False
+    models: tuple[str, ...] = ()
 
 
 #: There is no network but packages' here: what is fetched or told at the start only takes time.
@@ -89,14 +105,20 @@ FRAMEWORKS = (
     ),
     Framework("anthropic_sdk", "anthropic", _ALL, 16),
     Framework("google_genai", "google-genai", ("", "stream")),
-    Framework("langgraph_agent", "langgraph", (*_ALL, "anthropic", "anthropic stream")),
+    Framework("langgraph_agent", "langgraph", (*_ALL, "anthropic", "anthropic stream"), patched=True),
     Framework(
         "openai_agents", "openai-agents", ("", "stream", "chat", "chat stream", "#flaky"),
-        settings={"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+        settings={"OPENAI_AGENTS_DISABLE_TRACING": "1"}, patched=True,
         remark="its traces go to OpenAI past the endpoint; `OPENAI_AGENTS_DISABLE_TRACING=1` stops them",
     ),
-    Framework("pydantic_ai_agent", "pydantic-ai-slim", ("", "stream", "anthropic", "anthropic stream")),
-    Framework("smolagents_agent", "smolagents", ("", "stream"), remark="takes its key as an argument"),
+    Framework(
+        "pydantic_ai_agent", "pydantic-ai-slim", ("", "stream", "anthropic", "anthropic stream"),
+        patched=True,
+    ),
+    Framework(
+        "smolagents_agent", "smolagents", ("", "stream"), remark="takes its key as an argument",
+        patched=True,
+    ),
     Framework("autogen_agent", "autogen-agentchat", ("", "stream")),
     Framework(
         "agent_framework_agent", "agent-framework-core", ("", "stream", "chat", "chat stream"),
@@ -117,7 +139,7 @@ FRAMEWORKS = (
         command="CODEX_API_KEY=$OPENAI_API_KEY codex exec --skip-git-repo-check "
         "--sandbox danger-full-access -m m "
         '-c openai_base_url="\\"$OPENAI_BASE_URL\\"" "$0"',
-        remark="needs `-c openai_base_url` and its key in `CODEX_API_KEY`",
+        remark="needs `-c openai_base_url` and its key in `CODEX_API_KEY`", models=("m",),
     ),
     Framework(
         "claude", "npm:@anthropic-ai/claude-code", full=4, settings={"IS_SANDBOX": "1"},
@@ -125,9 +147,12 @@ FRAMEWORKS = (
     ),
     Framework(
         "qwen", "npm:@qwen-code/qwen-code", full=4, command='qwen --auth-type openai -m m -y -p "$0"',
-        remark="puts a listing of its folder into its prompt: replay in the folder as it was",
+        remark="puts a listing of its folder into its prompt: replay in the folder as it was", models=("m",),
     ),
-    Framework("opencode", "npm:opencode-ai", full=4, command='opencode run -m openai/gpt-4o "$0"'),
+    Framework(
+        "opencode", "npm:opencode-ai", full=4, command='opencode run -m openai/gpt-4o "$0"',
+        models=("gpt-4o", "gpt-5-nano"),
+    ),
     Framework(
         "gemini", "npm:@google/gemini-cli", full=4, settings={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
         command='gemini -m m -y -p "$0"',
@@ -148,6 +173,7 @@ class Counted:
     byte_equal: int = 0
     asked_again: int = 0
     visits: int = 0
+    from_tape: int = 0
     visits_again: int = 0
     draws: int = 0
     lost: int = 0
@@ -158,7 +184,17 @@ class Counted:
     def whole(self) -> bool:
         """Whether all went as it should: each run ended well and came back, and both arms were drawn."""
         wrong = self.runs - self.identical + self.asked_again + self.before_point + self.lost
+        wrong += self.visits_again
         return self.runs > 0 and self.draws > 0 and wrong == 0 and not self.why
+
+
+@dataclass(frozen=True)
+class World:
+    """The provider, the address that programs are recorded with, and where all of it lies."""
+
+    provider: Provider
+    address: str
+    place: Path
 
 
 def versions(python: str, npm: Path | None) -> dict[str, str]:
@@ -188,12 +224,13 @@ def lay(place: Path, one: Framework) -> None:
         file.write_text(text)
 
 
-def marks(place: Path) -> int:
-    """Visits since the last count."""
-    file = place / "visits.txt"
-    count = len(file.read_text().splitlines()) if file.is_file() else 0
+def marks(world: World) -> list[str]:
+    """Places that tools came to since the last look: on the server that counts, or by marks outside."""
+    file = world.place / "visits.txt"
+    found = [*world.provider.visits, *(file.read_text().split() if file.is_file() else [])]
+    world.provider.visits.clear()
     file.unlink(missing_ok=True)
-    return count
+    return found
 
 
 def command(one: Framework, python: str, way: str, number: int) -> list[str]:
@@ -206,30 +243,34 @@ def command(one: Framework, python: str, way: str, number: int) -> list[str]:
     return [python, str(PROGRAMS / f"{one.name}.py"), errand, *rest]
 
 
-def run(
-    one: Framework, way: str, number: int, python: str, world: tuple[Provider, str, Path], seen: Counted
-) -> str:
+def run(one: Framework, way: str, number: int, python: str, world: World, seen: Counted) -> str:
     """Record and replay one run: the tape's file, empty where it was not recorded whole."""
-    provider, address, place = world
+    provider, place = world.provider, world.place
     lay(place, one)
     tape = place / f"{one.name}-{number}.db"
     with Tree.open(tape) as tree:
+        seen.runs += 1
         try:
             recorded = agents.record(
-                tree, command(one, python, way, number), folder=place / "work", to=address, quiet=True
-            )
+                tree, command(one, python, way, number), folder=place / "work", to=world.address, quiet=True,
+                settings=agents.RecordSettings(patch=one.patched),
+            )  # fmt: skip
+            visits, asked = len(marks(world)), len(provider.asked)
+            seen.visits += visits
+            if f"errand {number} is done" not in (recorded.output or "") or recorded.exit or visits < 3:
+                seen.why = f"exit status {recorded.exit}, {visits} visits: {(recorded.output or '')[-300:]}"
+                return ""
+            lay(place, one)
+            if one.patched:
+                told = agents.replay(tree, recorded, quiet=True)
+            else:
+                with agents.ContainedRun(tree, recorded) as inside:
+                    told = agents.replay(tree, recorded, quiet=True, contained=inside)
         except ReforkError as error:
-            seen.runs, seen.why = seen.runs + 1, str(error)
+            seen.why = str(error)
             return ""
-        visits, asked = marks(place), len(provider.asked)
-        seen.runs += 1
-        seen.visits += visits
-        if f"errand {number} is done" not in (recorded.output or "") or recorded.exit or visits < 3:
-            seen.why = f"exit status {recorded.exit}, {visits} visits: {(recorded.output or '')[-300:]}"
-            return ""
-        lay(place, one)
-        told = agents.replay(tree, recorded, quiet=True)
-    seen.visits_again += marks(place)
+    seen.visits_again += len(marks(world))
+    seen.from_tape += told.tools_given
     seen.asked_again += len(provider.asked) - asked
     seen.exchanges += told.recorded
     seen.byte_equal += told.byte_equal
@@ -240,9 +281,9 @@ def run(
     return str(tape)
 
 
-def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Counted) -> None:
+def fork(one: Framework, tape: str, world: World, seen: Counted) -> None:
     """Fork a run at the exchange before its last of the errand, with the answer drawn again."""
-    provider, address, place = world
+    provider, place = world.provider, world.place
     lay(place, one)
     with Tree.open(tape) as tree:
         recorded = agents.find_run(tree, None)
@@ -253,11 +294,13 @@ def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Cou
             and b"cellar" in event.wire.answer
         ]  # fmt: skip
         asked = len(provider.asked)
+        how = agents.ProgramForkSettings(
+            world.address, limit_s=300.0, contained=not one.patched, tools="live"
+        )
         try:
             arms = agents.fork_run(
                 tree, recorded, on_errand[-1], agents.ProgramChange("again"), 1,
-                outcome=agents.Outcome(succeeds=r"errand \d+ is done"),
-                settings=agents.ProgramForkSettings(address, limit_s=300.0),
+                outcome=agents.Outcome(succeeds=r"errand \d+ is done"), settings=how,
             )  # fmt: skip
         except ReforkError as error:
             seen.why = str(error)
@@ -268,12 +311,52 @@ def fork(one: Framework, tape: str, world: tuple[Provider, str, Path], seen: Cou
     seen.lost += len(errors)
     # At the point north and south were seen.
     seen.before_point += sum(not {"north", "south"} <= new.places for new in provider.asked[asked:])
+    seen.visits_again += sum(visited in ("north", "south") for visited in marks(world))
     if errors:
         seen.why = errors[0]
-    marks(place)
 
 
-def row(one: Framework, version: str, seen: Counted) -> str:
+@contextmanager
+def refork_serve(models: Sequence[str], url: str) -> Iterator[str]:
+    """A real `refork serve` with the script as its model, by several names; gives its address."""
+    given = [part for name in models for part in ("--model", f"{name}=openai:{url}#m")]
+    started = [sys.executable, "-m", "refork", "serve", "--port", "0", *given]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said, address = "", None
+        while address is None:
+            line = process.stdout.readline()
+            said += line
+            address = re.search(r"http://127\.0\.0\.1:\d+/v1(?= |$)", line) if "serv" in line else None
+            if not line:
+                raise SystemExit(f"refork serve did not start: {said}")
+        drain = threading.Thread(target=process.stdout.read, daemon=True)
+        drain.start()
+        try:
+            yield address.group()
+        finally:
+            process.terminate()
+            drain.join()
+
+
+def trial(one: Framework, times: int, numbers: Iterator[int], python: str, world: World) -> Counted:
+    """Run one package in all its ways, and fork its first run."""
+    seen, forked = Counted(), False
+    own = {**one.settings, "HOME": str(world.place / "home"), "VISITS": str(world.place / "visits.txt")}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    for way in one.ways:
+        for _ in range(times):
+            tape = run(one, way, next(numbers), python, world, seen)
+            if tape and not forked:
+                fork(one, tape, world, seen)
+                forked = True
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    return seen
+
+
+def row(one: Framework, version: str, seen: Counted, how: str = "") -> str:
     """A row of the table of docs/agents.md."""
     ways = ", ".join(way.replace("#", "") or "plain" for way in one.ways)
     what = f"`{one.name}.py`: {ways}"
@@ -281,7 +364,7 @@ def row(one: Framework, version: str, seen: Counted) -> str:
         what = "`" + one.command.removesuffix(' "$0"') + "`"
     came = f"{seen.identical} of {seen.runs}"
     drawn = f"{seen.draws - seen.lost} of {seen.draws}"
-    remark = seen.why.replace("|", "/").replace("\n", " ")[:300] or one.remark
+    remark = how + (seen.why.replace("|", "/").replace("\n", " ")[:300] or one.remark)
     cells = (one.package.removeprefix("npm:"), version, what, seen.runs, came, drawn, remark)
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -306,30 +389,31 @@ def main() -> None:
     os.environ["PATH"] = os.pathsep.join([*paths, os.environ["PATH"]])
     known = {one.name: one for one in FRAMEWORKS}
     wanted = [known[name] for name in options.only or known]
-    started, number = time.monotonic(), 0
+    started = time.monotonic()
     all_seen: dict[str, Counted] = {}
+    served: dict[str, Counted] = {}
     print("| package | version | what ran | recorded | replayed the same | draws of a fork | remarks |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, serving() as (provider, url):
-        place = Path(folder)
-        for one in wanted:
-            if one.package not in found:
-                continue
-            seen = all_seen.setdefault(one.name, Counted())
-            own = {**one.settings, "HOME": str(place / "home"), "VISITS": str(place / "visits.txt")}
-            before = {name: os.environ.get(name) for name in own}
-            os.environ.update(own)
-            world, forked = (provider, f"{url}/v1", place), False
-            for way in one.ways:
-                for _ in range(options.each or (1 if options.quick else one.full)):
-                    number += 1
-                    tape = run(one, way, number, python, world, seen)
-                    if tape and not forked:
-                        fork(one, tape, world, seen)
-                        forked = True
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+        world = World(provider, f"{url}/v1", Path(folder))
+        os.environ["VISITED"] = f"{url}/visited"
+        numbers = itertools.count(1)
+        for one in [one for one in wanted if one.package in found]:
+            times = options.each or (1 if options.quick else one.full)
+            seen = all_seen[one.name] = trial(one, times, numbers, python, world)
             print(row(one, found[one.package], seen), flush=True)
+        names = sorted({name for one in wanted for name in one.models})
+        with refork_serve(names, world.address) if names else nullcontext("") as address:
+            for one in [one for one in wanted if one.package in found and one.models]:
+                times = options.each or (1 if options.quick else one.full)
+                seen = trial(one, times, numbers, python, replace(world, address=address))
+                served[one.name] = seen
+                print(row(one, found[one.package], seen, "against `refork serve`: "), flush=True)
+        planted: Json = {}
+        if not options.only:
+            planted = agents_planted.coverage(2_000)
+            planted |= agents_planted.real_forks(*((4, 8) if options.quick else (40, 16)), Path(folder))
+            planted |= agents_planted.by_readme(3 if options.quick else 11, Path(folder))
     total = {
         key: sum(getattr(seen, key) for seen in all_seen.values())
         for key in Counted.__annotations__
@@ -348,7 +432,17 @@ def main() -> None:
         "draws": total["draws"],
         "draws_lost": total["lost"],
         "tools_recorded": total["visits"],
-        "tools_run_again_in_replay": total["visits_again"],
+        "tools_given_from_tape": total["from_tape"],
+        "tools_refired": total["visits_again"] + sum(seen.visits_again for seen in served.values()),
+        "against_refork_serve": {
+            "names": sorted(served),
+            "recorded": sum(seen.runs for seen in served.values()),
+            "identical": sum(seen.identical for seen in served.values()),
+            "draws": sum(seen.draws - seen.lost for seen in served.values()),
+            "not_whole": sorted(name for name, seen in served.items() if not seen.whole),
+        },
+        "served_whole": sum(seen.whole for seen in served.values()),
+        **planted,
         "not_installed": [one.package for one in wanted if one.package not in found],
         "not_whole": [one.name for one in wanted if one.name in all_seen and one not in good],
         "seconds": round(time.monotonic() - started, 1),

@@ -277,15 +277,17 @@ MADE = {"chat": chat, "responses": responses, "messages": messages, "gemini": ge
 
 
 class Provider:
-    """The provider as an application. ``asked``: every question, as it came.
+    """The provider as an application.
 
-    An errand marked #flaky is first told to come again; one marked #broken has the stream of its second
-    answer broken off once.
+    ``asked``: every question, as it came. ``visits``: places that tools came to, under ``/visited``. An
+    errand marked #flaky is first told to come again; one marked #broken has the stream of its second answer
+    broken off once.
     """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.others: list[str] = []
+        self.visits: list[str] = []
         self._held: dict[str, str] = {}
         self._spoilt: set[tuple[str, str]] = set()
 
@@ -301,7 +303,16 @@ class Provider:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
         path = scope["path"]
-        told = json.loads(body) if body else {}
+        if path.startswith("/visited/"):
+            self.visits.append(path.removeprefix("/visited/"))
+            await _give(send, 200, {})
+        elif path.endswith("/v1/completions"):
+            # It has chat alone; a server that is put before it looks for this.
+            await _give(send, 404, {"error": {"message": "there are no plain completions here"}})
+        else:
+            await self._answer(path, json.loads(body) if body else {}, send)
+
+    async def _answer(self, path: str, told: Json, send: Send) -> None:
         asked = read(path, told, self._held.get(str(told.get("previous_response_id")), ""))
         if asked is None:
             # Lists of models, counts of tokens.
@@ -315,7 +326,7 @@ class Provider:
             slow = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
             await _give(send, 429, slow, {"retry-after-ms": "1", "retry-after": "0"})
             return
-        model = str(asked.body.get("model") or path.rsplit("/", 1)[-1].split(":")[0])
+        model = str(asked.body.get("model") or path.rsplit("/", 1)[-1].partition(":")[0])
         whole, pieces = MADE[asked.dialect](plan(asked), model)
         if asked.dialect == "responses":
             self._held[whole["id"]] = asked.words

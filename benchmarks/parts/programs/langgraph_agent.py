@@ -2,7 +2,7 @@
 
 import os
 import sys
-from pathlib import Path
+import urllib.request
 from typing import Any
 
 from langchain.agents import create_agent
@@ -14,8 +14,7 @@ prompt, modes = sys.argv[1], sys.argv[2:]
 @tool
 def visit(place: str) -> str:
     """Go to a place, and leave a mark there."""
-    with Path(os.environ["VISITS"]).open("a") as marks:
-        marks.write(place + "\n")
+    urllib.request.urlopen(f"{os.environ['VISITED']}/{place}", data=b"").close()
     return f"the {place} is quiet"
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from pathlib import Path
+import urllib.request
 
 from openai import AsyncOpenAI
 
@@ -15,8 +15,7 @@ prompt, modes = sys.argv[1], sys.argv[2:]
 @function_tool
 def visit(place: str) -> str:
     """Go to a place, and leave a mark there."""
-    with Path(os.environ["VISITS"]).open("a") as marks:
-        marks.write(place + "\n")
+    urllib.request.urlopen(f"{os.environ['VISITED']}/{place}", data=b"").close()
     return f"the {place} is quiet"
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
+import urllib.request
 from collections.abc import AsyncIterable
-from pathlib import Path
 
 from pydantic_ai import Agent, AgentStreamEvent, RunContext
 
@@ -17,8 +17,7 @@ agent = Agent(
 @agent.tool_plain
 def visit(place: str) -> str:
     """Go to a place, and leave a mark there."""
-    with Path(os.environ["VISITS"]).open("a") as marks:
-        marks.write(place + "\n")
+    urllib.request.urlopen(f"{os.environ['VISITED']}/{place}", data=b"").close()
     return f"the {place} is quiet"
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from pathlib import Path
+import urllib.request
 
 from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
@@ -16,8 +16,7 @@ def visit(place: str) -> str:
     Args:
         place: Where to go.
     """
-    with Path(os.environ["VISITS"]).open("a") as marks:
-        marks.write(place + "\n")
+    urllib.request.urlopen(f"{os.environ['VISITED']}/{place}", data=b"").close()
     return f"the {place} is quiet"
 
 

@@ -349,7 +349,7 @@ def test_responses_are_the_chat_answers(client):
         ("chat/completions", {"messages": TALK, "tools": [{"function": "x"}]}, "tools.0.function", "valid"),
         ("responses", {"input": "x", "store": True}, "store", "keeps no"),
         ("responses", {"input": "x", "previous_response_id": "resp_1"}, "previous_response_id", "keeps no"),
-        ("responses", {"input": "x", "tools": [{"type": "web_search"}]}, "tools.0", "functions"),
+        ("responses", {"input": "x", "tools": [{"type": "custom"}]}, "tools.0", "name"),
         ("responses", {"input": [{"type": "computer_call"}]}, "input.0", "computer_call"),
         ("responses", {"input": []}, "input", "no message"),
         ("responses", {"input": "x", "background": True}, "background", "cannot"),

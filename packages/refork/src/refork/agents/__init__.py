@@ -23,7 +23,7 @@ from refork.agents.program import ContainedRun, RecordSettings, record, replay
 from refork.agents.program_side import ToolRefused, tool
 from refork.agents.replay import ReplayDivergence, Replayed
 from refork.agents.snapshots import start_of
-from refork.agents.tape import ProgramRun, counts, exchanges, find_run, runs_of
+from refork.agents.tape import ProgramRun, counts, exchanges, find_run, graph_state, runs_of
 from refork.agents.tool_calls import ToolEvent, covered, of_tools, tool_events
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "exchanges",
     "find_run",
     "fork_run",
+    "graph_state",
     "of_tools",
     "other_files",
     "patch",

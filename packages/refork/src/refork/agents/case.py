@@ -180,7 +180,7 @@ def page(
         row, one = asked[lost.step], lost.step == lost.last
         arms = ("the recorded answer", "the answer") if one else ("the recorded answers", "all of them")
         lines += [
-            f"## {lost.where.capitalize()}: {heading}", "",
+            f"## {lost.where[0].upper()}{lost.where[1:]}: {heading}", "",
             "What was new in the request:", "", *quoted(row["asked"]), "",
             "What the model answered:" if one else "What the model answered first:", "",
             *quoted(_answer_of(row)), "",

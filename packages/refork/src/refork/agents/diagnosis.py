@@ -26,6 +26,7 @@ from refork.agents.fork import (
     ProgramPoints,
     compare_arms,
 )
+from refork.agents.steps import step_words
 from refork.agents.tape import ProgramRun
 from refork.errors import BadChange, BadInput, CannotDo
 from refork.forking.arm import Fork
@@ -119,7 +120,7 @@ class LostStep:
 
     ``last`` is another step where the answers of several were tested together: the control keeps all of them,
     the other arm none. ``p``: exact, one-sided, of this test alone. ``confirmed``: with all tests of the
-    diagnosis counted.
+    diagnosis counted. ``by``: the step of the program that asked, in words; empty where that was not told.
     """
 
     step: int
@@ -128,11 +129,14 @@ class LostStep:
     effect: Effect
     p: float
     confirmed: bool
+    by: str = ""
 
     @property
     def where(self) -> str:
         """The step or steps, in words."""
-        return f"step {self.step}" if self.last == self.step else f"steps {self.step} to {self.last} together"
+        if self.last != self.step:
+            return f"steps {self.step} to {self.last} together"
+        return f"step {self.step}" + (f" ({self.by})" if self.by else "")
 
 
 @final
@@ -258,6 +262,7 @@ class Diagnosis:
                 {
                     "step": one.step,
                     "last": one.last,
+                    "by": one.by,
                     "answer": one.answer,
                     "p": one.p,
                     "confirmed": one.confirmed,
@@ -385,10 +390,11 @@ class _ProgramDraws:
         kept, anew = (_counts(arm.values()[:draws]) for arm in (base, other))
         # One side of it is the question, so both ends of the interval have the error of a look.
         effect = compare_arms(base, other, 1 - 2 * error)
-        said = points.tree.node(points.events[step].node).text
+        node = points.tree.node(points.events[step].node)
+        by = step_words(node.extra["exchange"])
         self.tests = [one for one in self.tests if (one.step, one.last) != (step, last)]
         p, sure = exact_p(kept, anew), is_confirmed(kept, anew, error)
-        self.tests.append(LostStep(step, last, said, effect, p, sure))
+        self.tests.append(LostStep(step, last, node.text, effect, p, sure, by))
         return kept, anew
 
     def rescue(self, lost: LostStep) -> Rescue | None:

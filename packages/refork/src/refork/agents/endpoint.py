@@ -19,6 +19,8 @@ from typing import Any, Final, Protocol, final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from refork.agents.proxy import LocalProxy
+from refork.agents.step_names import HEADER
+from refork.agents.steps import ToldSteps
 from refork.agents.tape import Tape, Wire
 from refork.errors import MissingExtra
 from refork.json_guard import parse_json
@@ -157,6 +159,7 @@ class ProgramEndpoint:
         self, answering: Answering, tools: AnsweringTools | None = None, proxy: LocalProxy | None = None
     ) -> None:
         self._answering, self._tools, self._gate, self._proxy = answering, tools, Gate(), proxy
+        self._steps = ToldSteps()
         self.secret = secrets.token_urlsafe(16)
         self.requests = 0
         self.broken: BaseException | None = None
@@ -219,7 +222,8 @@ class ProgramEndpoint:
             await self._tool_asked(self._tools, rest.removeprefix("tools/"), body, reply)
             return
         query = scope.get("query_string", b"").decode("latin-1")
-        wire = Wire(scope["method"], rest, query, body, began=time.time())
+        asked_by = self._steps.take(headers.pop(HEADER, None))
+        wire = Wire(scope["method"], rest, query, body, began=time.time(), asked_by=asked_by)
         await self._model_asked(wire, headers, receive, reply)
 
     async def _model_asked(
@@ -245,7 +249,10 @@ class ProgramEndpoint:
 
     async def _tool_asked(self, tools: AnsweringTools, path: str, body: bytes, reply: HttpReply) -> None:
         try:
-            told = json.dumps(await tools.answer(path, parse_json(body, "a tool call")))
+            message = parse_json(body, "a tool call")
+            told = json.dumps(
+                self._steps.put(message) if path == "step" else await tools.answer(path, message)
+            )
         except Exception as error:
             self.broken = error
             await reply.whole(

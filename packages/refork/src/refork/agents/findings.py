@@ -117,7 +117,10 @@ def _holds(interval: SureRange, value: float) -> None:
 
 
 class RecordedStep(AnswerModel):
-    """One exchange with a model. ``asked``: what was new in the request; ``error``: in place of an answer."""
+    """One exchange with a model. ``asked``: what was new in the request; ``error``: in place of an answer.
+
+    ``by``: the program's step that asked, in words, where that was told.
+    """
 
     step: int
     conversation: int
@@ -128,6 +131,7 @@ class RecordedStep(AnswerModel):
     error: str | None
     tokens_in: int | None
     tokens_out: int | None
+    by: str = ""
 
 
 class RecordedTool(AnswerModel):

@@ -28,7 +28,12 @@ from refork.types import Json
 _NAME: Final = "sitecustomize"
 #: Loaded by their files: the program's environment need not have Refork, or what Refork needs.
 _REPEATABLE: Final = ("refork.agents.on_import", "refork.agents.repeatable")
-_PATCHES: Final = ("refork.agents.on_import", "refork.agents.program_side", "refork.agents.patches")
+_PATCHES: Final = (
+    "refork.agents.on_import",
+    "refork.agents.program_side",
+    "refork.agents.step_names",
+    "refork.agents.patches",
+)
 _TEXT: Final = """
 import importlib.machinery
 import importlib.util

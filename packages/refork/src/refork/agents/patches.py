@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from refork.agents.on_import import when_imported
 from refork.agents.program_side import VARIABLE, athrough, intercepted, through
+from refork.agents.step_names import step_patches
 
 #: Modules of which it was said that their place is gone.
 _TOLD: set[str] = set()
@@ -26,16 +27,17 @@ def patch() -> tuple[str, ...]:
     """Let the tools of known packages be on the tape, whether they are imported already or later.
 
     These are langchain-core (and so LangGraph), openai-agents, pydantic-ai, smolagents and the Python client
-    of MCP. Without a run of Refork around the program it does nothing. Gives the packages that it knows.
+    of MCP. Steps of packages that have names for them are told by their names, too. Without a run of Refork
+    around the program it does nothing. Gives the packages that it knows.
     """
     if os.environ.get(VARIABLE):
-        for name in PATCHES:
+        for name in _PLACES:
             when_imported(name, _apply)
     return tuple(package for package, _ in PATCHES.values())
 
 
 def _apply(module: ModuleType) -> None:
-    package, wrap = PATCHES[module.__name__]
+    package, wrap = _PLACES[module.__name__]
     try:
         wrap(module)
     except (AttributeError, ImportError) as error:
@@ -200,3 +202,5 @@ PATCHES: Final[dict[str, tuple[str, Callable[[Any], None]]]] = {
     "smolagents.tools": ("smolagents", _smolagents),
     "mcp.client.session": ("mcp", _mcp),
 }
+#: Those, and places by which steps have names.
+_PLACES: Final = {**step_patches(_swap), **PATCHES}

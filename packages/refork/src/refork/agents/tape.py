@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from refork.agents.dialects import ModelAnswer, ModelRequest, canonical, read_answer, read_request
+from refork.agents.steps import AskedBy, facts_of, state_of, step_words
 from refork.errors import BadInput
 from refork.formats.conversation import asked_for
 from refork.formats.redact import Redactor
@@ -55,7 +56,7 @@ class Wire:
     """One exchange as it went over the wire. ``path`` begins with the provider's name; ``query`` has no keys.
 
     ``chunks`` is the answer in the pieces in which it came. ``aborted``: the program went away before its
-    end. ``failed``: no answer came at all, and why.
+    end. ``failed``: no answer came at all, and why. ``asked_by``: the step that asks, where it was told.
     """
 
     method: str
@@ -69,6 +70,7 @@ class Wire:
     seconds: float = 0.0
     aborted: bool = False
     failed: str | None = None
+    asked_by: AskedBy | None = None
 
     @property
     def kind(self) -> str:
@@ -224,6 +226,7 @@ class Tape:
             )
             above = node_id(prompt.parent, prompt.keep, prompt.kind, str(prompt.key))
             facts: Json = {"event": number, "conversation": talk.number, "wire": blob}
+            facts |= facts_of(wire.asked_by, self._tree, without_variables)
             if changed is not None:
                 facts["files"] = self._tree.put_blob(changed)
             answer = self._answer(wire, request, reply, above, facts)
@@ -681,9 +684,26 @@ def exchanges(tree: Tree, run: ProgramRun) -> list[Json]:
                 "calls": [call["function"]["name"] for call in calls],
                 "arguments": [call["function"]["arguments"] for call in calls], "error": node.error,
                 "tokens_in": node.cost.tokens_in, "tokens_out": node.cost.tokens_out, "node": node.id,
+                **({"by": step_words(facts), "steps": facts["steps"]} if facts.get("steps") else {}),
+                **({"state": facts["state_digest"]} if "state" in facts else {}),
             }
         )  # fmt: skip
     return found
+
+
+def graph_state(tree: Tree, run: ProgramRun, step: int) -> Any:
+    """The values of a graph as they were when it asked for an exchange.
+
+    Raises:
+        BadInput: there is no such exchange, or no state of it was told.
+    """
+    for node in tree.walk(run.node):
+        if node.kind == "action" and _of(node, run.id) and node.extra["exchange"]["event"] == step:
+            if "state" in node.extra["exchange"]:
+                return state_of(tree, node.extra["exchange"])
+            hint = "LangGraph's are kept: refork agent record --patch -- COMMAND"
+            raise BadInput(f"no state is kept of step {step}", where=f"run {run.id}", hint=hint)
+    raise BadInput(f"run {run.id} has no exchange {step}", hint="refork agent show")
 
 
 def _of(node: Node, run: str) -> bool:

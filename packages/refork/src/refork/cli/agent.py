@@ -147,7 +147,9 @@ def record(
     patch: Annotated[
         bool,
         typer.Option(
-            "--patch", help="Let tools of known packages be on the tape, too, where the program is Python."
+            "--patch",
+            help="Let tools of known packages be on the tape, too, and which of their steps asks, "
+            "where the program is Python.",
         ),
     ] = False,
     repeatable: Annotated[
@@ -180,7 +182,8 @@ def record(
 
     It finds our address in the variables in which the packages of OpenAI, Anthropic, Gemini, Azure and Ollama
     look for one. Keys go to the provider and never to the tape. With --patch the calls of its tools are
-    on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them.
+    on it, too, where LangChain, LangGraph, OpenAI Agents, Pydantic AI, smolagents or MCP's client calls them,
+    and who asked: the node, agent or module.
     With --repeatable a Python program that tells a model the time, a uuid or a random number is replayed.
 
     Example: `refork agent record -- python my_agent.py --task 3`
@@ -535,15 +538,22 @@ def show(
         int | None, typer.Option("--step", help="One exchange in full, its answer's tokens by their numbers.")
     ] = None,
     run: RunName = None,
+    state: Annotated[
+        int | None, typer.Option("--state", help="Print a graph's values as they were at this step.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the exchanges of a run by their numbers: what was new in each request, and what the model said.
 
-    The numbers are those that `refork agent fork --step` takes; of one exchange also those of --token.
+    The numbers are those that `refork agent fork --step` takes; of one exchange also those of --token. Of
+    runs that were recorded with --patch also who asked: the node, agent or module of a known package. Of
+    LangGraph the values of the graph are kept.
 
     Example: `refork agent show tape.db`
 
     Example: `refork agent show tape.db --step 3`
+
+    Example: `refork agent show tape.db --state 4`
     """
     from rich.table import Table
     from rich.text import Text
@@ -555,6 +565,9 @@ def show(
     with Tree.open(existing(tape), "r") as tree:
         found = agents.find_run(tree, run)
         rows = agents.exchanges(tree, found)
+        if state is not None:
+            print_json(agents.graph_state(tree, found, state))
+            return
         if step is not None:
             _show_step(rows, step, agents.answer_tokens(tree, found, step), as_json)
             return
@@ -572,20 +585,22 @@ def show(
         print_json(told | {"exchanges": rows, "tools": calls})
         return
     table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("step", "talk", "model"):
-        table.add_column(name, no_wrap=True, max_width=16, overflow="ellipsis")
+    known = ["by"] if any(row.get("by") for row in rows) else []
+    for name in ("step", "talk", "model", *known):
+        table.add_column(name, no_wrap=True, max_width=28 if name == "by" else 16, overflow="ellipsis")
     for name in ("asked", "said"):
         table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
     for row in rows:
         for call in calls[:]:
             if call["after"] <= row["step"]:
-                _tool_row(table, calls.pop(0))
+                _tool_row(table, calls.pop(0), known)
         named = zip(row["calls"], row["arguments"], strict=True)
         said = row["error"] or " ".join([row["said"], *(f"{name}({told})" for name, told in named)]).strip()
         texts = (Text(visible(" ".join(text.split()))) for text in (row["asked"], said))
-        table.add_row(str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"), *texts)
+        heads = (str(row["step"]), str(row["conversation"]), visible(row["model"] or "-"))
+        table.add_row(*heads, *(Text(visible(str(row.get(name) or "-"))) for name in known), *texts)
     for call in calls:
-        _tool_row(table, call)
+        _tool_row(table, call, known)
     _say_how(found)
     open_console().print(table)
 
@@ -596,7 +611,12 @@ def _show_step(rows: Sequence[Json], step: int, tokens: Sequence[str], as_json: 
     if as_json:
         print_json({**row, "tokens": list(tokens)})
         return
-    for name, text in (("asked", row["asked"]), ("said", row["said"]), ("error", row["error"])):
+    for name, text in (
+        ("asked by", row.get("by")),
+        ("asked", row["asked"]),
+        ("said", row["said"]),
+        ("error", row["error"]),
+    ):
         if text:
             typer.echo(f"{name}:\n{visible(text)}\n")
     for name, told in zip(row["calls"], row["arguments"], strict=True):
@@ -607,13 +627,13 @@ def _show_step(rows: Sequence[Json], step: int, tokens: Sequence[str], as_json: 
         )
 
 
-def _tool_row(table: Table, call: Json) -> None:
+def _tool_row(table: Table, call: Json, known: Sequence[str]) -> None:
     """A call of a tool between the exchanges; it is no step."""
     from rich.text import Text
 
     asked, _, came = str(call["text"]).partition(" -> ")
     texts = (Text(visible(" ".join(text.split()))) for text in (asked, came))
-    table.add_row("", "", Text("tool"), *texts)
+    table.add_row("", "", Text("tool"), *("" for _ in known), *texts)
 
 
 @app.command("mcp-wrap")

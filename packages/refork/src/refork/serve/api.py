@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from refork.types import Json
 
@@ -459,18 +459,26 @@ class Completion(BaseModel):
     usage: Usage | None = None
 
 
-# Requests and answers of `/v1/responses`, as far as they are stateless text and function calls.
+# Requests and answers of `/v1/responses`, as far as they are stateless text and calls.
 
 
 class FlatNamedTool(BaseModel):
-    """A function that is to be called."""
+    """A tool that is to be called: by its name, or by its kind where it has none."""
 
-    type: Literal["function"]
-    name: str
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+
+    @field_validator("type")
+    @classmethod
+    def _one(cls, kind: str) -> str:
+        if kind == "allowed_tools":
+            raise ValueError("these are several tools")
+        return kind
 
 
 class FlatAllowedTools(BaseModel):
-    """Which of the functions may be called, and whether one must be."""
+    """Which of the tools may be called, and whether one must be."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -478,7 +486,7 @@ class FlatAllowedTools(BaseModel):
 
 
 class ResponseRequest(DrawnBody):
-    """A text or a list of messages, function calls and their outputs. Nothing is kept between requests.
+    """A text or a list of messages, calls and their outputs. Nothing is kept between requests.
 
     ``seed``, ``top_k``, ``min_p`` and the penalties are ours; the seed does what it does for chat
     completions.
@@ -507,7 +515,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseBody(BaseModel):
-    """The answer: messages and function calls in ``output``."""
+    """The answer: messages and calls in ``output``."""
 
     model_config = ConfigDict(extra="allow")
 

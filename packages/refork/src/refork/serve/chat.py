@@ -108,7 +108,7 @@ def _form(body: ChatRequest) -> Form:
         allowed([tool.function.model_dump(exclude_unset=True) for tool in body.tools], choice, mode, named),
         many=body.parallel_tool_calls and not isinstance(choice, NamedTool),
         answer=schema_of(body.response_format),
-        tool_at="tools.{}.function.parameters",
+        tool_at="tools.{}.function.parameters".format,
         answer_at="response_format",
     )
 

@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: text and function calls, whole or as OpenAI's events, nothing kept."""
+"""``POST /v1/responses``: text and calls of tools, whole or as OpenAI's events, nothing kept."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from refork.serve.asking import ignored_header, refuse_unsupported, settings_of
 from refork.serve.chat import OpenChoice, call_of
 from refork.serve.exchange import Choice
 from refork.serve.refusal import BadParameter
+from refork.serve.response_tools import ResponseTools, call_of_item, output_of_item
 from refork.serve.served import Asked, Delta, Served, speaks_tokens
 from refork.serve.service import Running, Service
 from refork.serve.stream import answer
@@ -43,7 +44,7 @@ _TEXTS = frozenset({"input_text", "output_text", "text"})
 def messages_of(given: str | Sequence[Json], instructions: str | None) -> tuple[Message, ...]:
     """A request's input as chat messages, its instructions first.
 
-    Raises: BadParameter for items that are no text, function call or output of one.
+    Raises: BadParameter for items that are no text, call of a client's tool or output of one.
     """
     messages: list[Message] = []
     if instructions:
@@ -72,15 +73,16 @@ def _message(item: Json, where: str) -> Message | None:
     if kind == "message" and isinstance(item.get("role"), str):
         role = "system" if item["role"] == "developer" else item["role"]
         return {"role": role, "content": _text(item.get("content"), f"{where}.content")}
-    if kind == "function_call" and isinstance(item.get("name"), str):
-        function = {"name": item["name"], "arguments": str(item.get("arguments") or "{}")}
-        call = {"id": str(item.get("call_id") or ""), "type": "function", "function": function}
+    call = call_of_item(item)
+    if call is not None:
         return {"role": "assistant", "content": None, "tool_calls": [call]}
-    if kind == "function_call_output":
-        said = _text(item.get("output"), f"{where}.output")
-        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": said}
-    if kind == "reasoning":
+    output = output_of_item(item, lambda content: _text(content, f"{where}.output"))
+    if output is not None:
+        return {"role": "tool", "tool_call_id": output[0], "content": output[1]}
+    if kind in ("reasoning", "additional_tools"):
         return None
+    if kind == "configuration_update" and not item.get("text"):
+        return None  # how hard to think, which no model here is told
     raise BadParameter(where, f"{where}: an item of type {kind!r} cannot be read here"[:200])
 
 
@@ -96,37 +98,11 @@ def _text(content: object, where: str) -> str:
     return "".join(texts)
 
 
-def tools_of(tools: Sequence[Json]) -> tuple[Json, ...]:
-    """Function tools as chat completions have them. Raises BadParameter for tools of another kind."""
-    found = []
-    for number, tool in enumerate(tools):
-        if tool.get("type") != "function" or not isinstance(tool.get("name"), str):
-            raise BadParameter(f"tools.{number}", f"tools.{number}: only functions can be had here")
-        inner = {key: tool[key] for key in ("name", "description", "parameters", "strict") if key in tool}
-        found.append({"type": "function", "function": inner})
-    return tuple(found)
-
-
 def text_item(name: str, text: str, status: str) -> Json:
     """A message of the answer."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     content = [part] if status != "in_progress" else []
     return {"id": name, "type": "message", "role": "assistant", "status": status, "content": content}
-
-
-def call_items(message: Message) -> list[Json]:
-    """The function calls of a message, as items of the answer."""
-    return [
-        {
-            "id": f"fc_{uuid.uuid4().hex}",
-            "type": "function_call",
-            "status": "completed",
-            "call_id": call["id"],
-            "name": call["function"]["name"],
-            "arguments": call["function"]["arguments"],
-        }
-        for call in message.get("tool_calls") or []
-    ]
 
 
 #: What would need a memory of earlier answers, or work without a client.
@@ -140,12 +116,13 @@ async def respond(service: Service, body: ResponseRequest, request: Request) -> 
     """
     model = service.model(body.model)
     _check(body)
-    form = _form(body, tools_of(body.tools))
+    tools = ResponseTools.of(body.tools, body.input)
+    form = _form(body, tools)
     grammar, calls = await form.held(model)
     asked = _asked(body, model, service, form, grammar)
-    reply = ResponseWriter(body, asked, calls, service.pins)
+    reply = ResponseWriter(body, asked, tools, calls, service.pins)
     call = call_of(service, body.model, asked, "resp_", body.stream, request)
-    return await answer(service, call, reply, ignored_header(body, model))
+    return await answer(service, call, reply, ignored_header(body, model) | tools.header)
 
 
 def _check(body: ResponseRequest) -> None:
@@ -166,22 +143,22 @@ def _check(body: ResponseRequest) -> None:
 _PLAIN = {"type": "text"}
 
 
-def _form(body: ResponseRequest, tools: Sequence[Json]) -> Form:
+def _form(body: ResponseRequest, tools: ResponseTools) -> Form:
     """What the answer must be. Raises BadParameter for a choice that is none of the tools."""
     choice, named = body.tool_choice, None
     mode: Mode = "auto" if choice is None else "required"
     if isinstance(choice, FlatNamedTool):
-        named = [choice.name]
+        named = [tools.named(choice)]
     elif isinstance(choice, FlatAllowedTools):
-        mode, named = choice.mode, [tool.name for tool in choice.tools]
+        mode, named = choice.mode, tools.some(choice)
     elif isinstance(choice, str):
         mode = choice
     return Form(
         mode,
-        allowed([tool["function"] for tool in tools], choice, mode, named),
+        allowed(tools.functions, choice, mode, named),
         many=body.parallel_tool_calls and not isinstance(choice, FlatNamedTool),
         answer=schema_of(body.text.format) if body.text is not None else None,
-        tool_at="tools.{}.parameters",
+        tool_at=tools.parameters_at,
         answer_at="text.format",
     )
 
@@ -207,9 +184,14 @@ class ResponseWriter:
     """One answer, as it is written on the wire."""
 
     def __init__(
-        self, body: ResponseRequest, asked: Asked, calls: CallForm | None, pins: Pins | None
+        self,
+        body: ResponseRequest,
+        asked: Asked,
+        tools: ResponseTools,
+        calls: CallForm | None,
+        pins: Pins | None,
     ) -> None:
-        self._body, self._settings, self._pins = body, asked.settings, pins
+        self._body, self._settings, self._tools, self._pins = body, asked.settings, tools, pins
         self._choice = OpenChoice(TurnText(asked.tools, calls))
         self._item = f"msg_{uuid.uuid4().hex}"
         self._calls: list[Json] = []
@@ -225,7 +207,7 @@ class ResponseWriter:
         """The answer with its message, as it is recorded. All is said."""
         (said,) = running.answers[0].choices()
         found = self._choice.ended(said, self._pins, many=self._body.parallel_tool_calls)
-        self._calls = call_items(self._choice.message)
+        self._calls = self._tools.call_items(self._choice.message)
         return [[found]]
 
     @property
@@ -263,7 +245,9 @@ class ResponseWriter:
             "temperature": None if self._settings is None else self._settings.temperature,
             "text": {"format": _PLAIN}
             | ({} if text is None else text.model_dump(by_alias=True, exclude_unset=True)),
-            "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
+            "tool_choice": choice.model_dump(exclude_unset=True)
+            if isinstance(choice, BaseModel)
+            else choice or "auto",
             "tools": body.tools,
             "top_p": None if self._settings is None else self._settings.top_p or 1.0,
         }
@@ -316,7 +300,7 @@ class ResponseWriter:
         ]
 
     def _close(self, page: _Events, place: Json) -> list[bytes]:
-        """The message is done, then every function call, each whole."""
+        """The message is done, then every call, each whole."""
         found = []
         output = self._output()
         for index, item in enumerate(output):
@@ -327,16 +311,7 @@ class ResponseWriter:
                     page.event("response.content_part.done", **place, part=part),
                 ]
             else:
-                where = {"item_id": item["id"], "output_index": index}
-                said = item["arguments"]
-                opened = {**item, "arguments": "", "status": "in_progress"}
-                found += [
-                    page.event("response.output_item.added", output_index=index, item=opened),
-                    page.event("response.function_call_arguments.delta", **where, delta=said),
-                    page.event(
-                        "response.function_call_arguments.done", **where, name=item["name"], arguments=said
-                    ),
-                ]
+                found += _call_events(page, item, index)
             found.append(page.event("response.output_item.done", output_index=index, item=item))
         return found
 
@@ -352,6 +327,23 @@ class _Events:
         self._number += 1
         data = json.dumps({"type": kind, "sequence_number": self._number, **fields})
         return f"event: {kind}\ndata: {data}\n\n".encode()
+
+
+def _call_events(page: _Events, item: Json, index: int) -> list[bytes]:
+    """A call's beginning and, where its kind has such events, what is said in it."""
+    where = {"item_id": item["id"], "output_index": index}
+    told = {"function_call": "arguments", "custom_tool_call": "input"}.get(item["type"])
+    opened = {**item, "status": "in_progress"} | ({} if told is None else {told: ""})
+    found = [page.event("response.output_item.added", output_index=index, item=opened)]
+    if item["type"] == "function_call":
+        said, kind = item["arguments"], "response.function_call_arguments"
+        found.append(page.event(f"{kind}.delta", **where, delta=said))
+        found.append(page.event(f"{kind}.done", **where, name=item["name"], arguments=said))
+    elif item["type"] == "custom_tool_call":
+        said, kind = item["input"], "response.custom_tool_call_input"
+        found.append(page.event(f"{kind}.delta", **where, delta=said))
+        found.append(page.event(f"{kind}.done", **where, input=said))
+    return found
 
 
 def _usage(running: Running) -> Json | None:

@@ -28,15 +28,15 @@ class Form:
 
     ``tools`` are the functions that may be called, with their numbers in the request; with ``mode``
     ``required`` one must be, and with ``many`` more may be. ``answer`` is the schema of what is said
-    otherwise, None: any text. ``tool_at`` (``{}``: a tool's number) and ``answer_at`` are where a request
-    has them, for complaints.
+    otherwise, None: any text. ``tool_at`` (of a tool's number) and ``answer_at`` are where a request has
+    them, for complaints.
     """
 
     mode: Mode
     tools: tuple[tuple[int, Json], ...]
     many: bool
     answer: Json | None
-    tool_at: str
+    tool_at: Callable[[int], str]
     answer_at: str
 
     async def held(self, model: Served) -> tuple[Grammar | None, CallForm | None]:
@@ -60,7 +60,7 @@ class Form:
         speaker = tokens_of(model, "way to be made to call a tool", "tool_choice")
         form = _have("tool_choice", speaker.call_form)
         for number, tool in self.tools:
-            _have(self.tool_at.format(number), partial(_check, tool))
+            _have(self.tool_at(number), partial(_check, tool))
         functions = [tool for _, tool in self.tools]
         return turn_grammar(form, functions, answer=answer, many=self.many), form
 
