@@ -172,6 +172,33 @@ def test_spans_come_in_the_order_of_their_times_and_know_the_agents_around_them(
     assert above == ["finder", "finder", "deputy", "finder", "finder", "finder"]
 
 
+def ungraded(name):
+    """The lines of a fixture before anybody graded them."""
+    if name.startswith("mlflow"):
+        body = trace_of(name)
+        body["info"]["assessments"] = []
+        return [body]
+    lines = [line for line in lines_of(name) if not {"subject", "annotator_kind", "comment"} & line.keys()]
+    for line in lines:
+        line.pop("scores", None)
+        if "op_name" in line:
+            line["summary"]["weave"].pop("feedback", None)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [("langfuse-api.jsonl", 3), ("mlflow-trace.json", 3), ("weave-calls.jsonl", 4),
+     ("braintrust-spans.jsonl", 2), ("phoenix-spans.jsonl", 2)],
+)  # fmt: skip
+def test_a_trace_that_is_exported_again_with_scores_is_the_same_trace(name, scores, tmp_path):
+    tree, _ = of_lines(ungraded(name), tmp_path)
+    assert list(tree.scores()) == []
+    later = unpacked(name, tmp_path)
+    found = import_file(tree, later, reader_for(later))
+    assert (found.nodes, found.scores) == (0, scores)
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_langchains_agent_is_recorded_once(name, tmp_path):
     tree, remarks = read(name, tmp_path)
@@ -392,6 +419,23 @@ def test_feedback_of_mlflow_is_for_the_trace_or_the_span(name, tmp_path):
         "an assessment that is no feedback: expected",
         "pictures: the file names them",
     } <= set(whats(remarks, "lost"))
+
+
+def test_feedback_of_mlflow_that_was_replaced_is_no_score(tmp_path):
+    body = trace_of("mlflow-trace.json")
+    old = next(one for one in body["info"]["assessments"] if one["assessment_name"] == "helpful")
+    old["valid"] = False
+    new = {
+        **old,
+        "assessment_id": "b",
+        "valid": True,
+        "feedback": {"value": 1.0},
+        "overrides": old["assessment_id"],
+    }
+    body["info"]["assessments"].append(new)
+    tree, remarks = of_lines([body], tmp_path)
+    assert scores_of(tree)["helpful"][0] == 1.0
+    assert "feedback that other feedback took the place of" in whats(remarks, "lost")
 
 
 def test_a_streamed_answer_of_mlflow_is_put_together_from_its_chunks(tmp_path):

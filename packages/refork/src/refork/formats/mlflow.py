@@ -84,7 +84,9 @@ class MLflowTraces(PlatformReader):
         if told:
             grouped.add(name, "info", {"info": told})
         for one in info.get("assessments") or []:
-            if isinstance(mapping(one).get("feedback"), Mapping):
+            if mapping(one).get("valid") is False:
+                yield Remark("lost", "feedback that other feedback took the place of", where)
+            elif isinstance(mapping(one).get("feedback"), Mapping):
                 grouped.note(name, str(one.get("span_id") or ""), _score(one))
             else:
                 yield Remark(

@@ -274,26 +274,21 @@ def _lacks_calls(answer: Message, choices: Sequence[Json]) -> bool:
 
 def calls_of_tools(calls: Sequence[Span], made: Sequence[ModelCall], tools: Sequence[Span]) -> dict[str, str]:
     """Runs of tools that name no call, each with the earliest open call of its name and arguments."""
-    open_ = [
-        (span.end, name, given, str(call["id"]))
-        for span, one in zip(calls, made, strict=True)
-        for message in one.outputs[:1]
-        for call in message.get("tool_calls") or []
-        if call.get("id") is not None
-        for name, given in [_asked_of_tool(call["function"]["name"], call["function"].get("arguments"))]
-    ]
     named = {_told_by_tool(span)[0] for span in tools}
-    open_ = [one for one in open_ if one[3] not in named]
+    open_: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for span, one in zip(calls, made, strict=True):
+        for call in one.outputs[0].get("tool_calls") or [] if one.outputs else []:
+            if call.get("id") is not None and str(call["id"]) not in named:
+                asked = _asked_of_tool(call["function"]["name"], call["function"].get("arguments"))
+                open_.setdefault(asked, []).append((span.end, str(call["id"])))
     found: dict[str, str] = {}
     for span in tools:
         if _told_by_tool(span)[0] is None:
             name = span.attributes.get("gen_ai.tool.name", span.attributes.get("tool.name", span.name))
             given = span.attributes.get("gen_ai.tool.call.arguments", span.attributes.get("input.value"))
-            own = _asked_of_tool(name, given)
-            fits = (one for one in open_ if one[1:3] == own and one[0] <= span.start)
-            if (fit := next(fits, None)) is not None:
-                open_.remove(fit)
-                found[span.id] = fit[3]
+            waiting = open_.get(_asked_of_tool(name, given), [])
+            if waiting and waiting[0][0] <= span.start:
+                found[span.id] = waiting.pop(0)[1]
     return found
 
 
