@@ -136,6 +136,21 @@ def test_a_program_with_a_fixed_address_is_recorded_replayed_and_forked(tmp_path
         assert run.output == "answer 1 answer 2\n"
         shown = CliRunner().invoke(app, ["show", str(tmp_path / "tape.db")])
         assert "through a proxy: api.openai.com" in shown.stderr
+        # A tape may be a stranger's: where keys would go is said, whatever comes of it.
+        asked = [
+            "fork",
+            str(tmp_path / "tape.db"),
+            "--step",
+            "1",
+            "--change",
+            "text:no such=>x",
+            "--rerun-tools",
+        ]
+        told = CliRunner().invoke(app, asked)
+        assert (
+            f"what it asks of api.openai.com goes to https://localhost:{upstream.server_address[1]}"
+            in told.stderr
+        )
         first, second = agents.exchanges(tree, run)
         assert (first["asked"], first["said"], second["asked"]) == ("hello", "answer 1", "and?")
         assert [path for path, _ in upstream.asked] == ["/v1/chat/completions"] * 2

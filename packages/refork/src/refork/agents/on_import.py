@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
-Wrap = Callable[[ModuleType], None]
+Wrap = Callable[[Any], None]
 _WAITING: Final[dict[str, list[Wrap]]] = {}
 
 
@@ -25,8 +24,11 @@ def when_imported(name: str, wrap: Wrap) -> None:
         wrap(sys.modules[name])
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Gives a module's own spec, with a loader that calls who waits behind it."""
+class _Finder:
+    """Gives a module's own spec, with a loader that calls who waits behind it.
+
+    It is a finder by its method alone: the base class of such takes longer to import than all of this.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

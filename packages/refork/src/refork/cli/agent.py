@@ -103,9 +103,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + more
 
 
-def _announce(command: Sequence[str], folder: str) -> None:
-    """Say what is run: the tape may be a stranger's."""
+def _announce(command: Sequence[str], folder: str, run: ProgramRun | None = None) -> None:
+    """Say what is run, and whom it asks in place of others: the tape may be a stranger's."""
     typer.echo(f"runs in {visible(folder)}: {visible(shlex.join(command))}", err=True)
+    for name, address in ((run and run.hosts) or {}).items():
+        if address:
+            typer.echo(f"what it asks of {visible(name)} goes to {visible(address)}", err=True)
 
 
 def _how(run: ProgramRun) -> Json:
@@ -364,7 +367,7 @@ def fork(
         found = agents.find_run(tree, run)
         _allowed(rerun_tools, contained, agents.covered(tree, found))
         cost = agents.cost_of(tree, found, step, draws)
-        _announce(found.command, found.folder)
+        _announce(found.command, found.folder, found)
         tokens = "" if cost.tokens is None else f", about {cost.tokens:,} tokens"
         typer.echo(f"run {found.id}: up to {cost.calls:,} calls{tokens} as the recorded run asked", err=True)
         with LiveProgress() as live:
@@ -465,7 +468,7 @@ def why(
     with Tree.open(existing(tape)) as tree:
         found = agents.find_run(tree, run)
         _allowed(rerun_tools, contained, agents.covered(tree, found))
-        _announce(found.command, found.folder)
+        _announce(found.command, found.folder, found)
         with LiveProgress() as live:
             told = agents.why(
                 tree,
