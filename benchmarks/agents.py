@@ -364,7 +364,8 @@ def row(one: Framework, version: str, seen: Counted, how: str = "") -> str:
         what = "`" + one.command.removesuffix(' "$0"') + "`"
     came = f"{seen.identical} of {seen.runs}"
     drawn = f"{seen.draws - seen.lost} of {seen.draws}"
-    remark = how + (seen.why.replace("|", "/").replace("\n", " ")[:300] or one.remark)
+    why = seen.why.replace("|", "/").replace("\n", " ")[:300] or one.remark
+    remark = "; ".join(filter(None, [how, why]))
     cells = (one.package.removeprefix("npm:"), version, what, seen.runs, came, drawn, remark)
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -408,7 +409,7 @@ def main() -> None:
                 times = options.each or (1 if options.quick else one.full)
                 seen = trial(one, times, numbers, python, replace(world, address=address))
                 served[one.name] = seen
-                print(row(one, found[one.package], seen, "against `refork serve`: "), flush=True)
+                print(row(one, found[one.package], seen, "against `refork serve`"), flush=True)
         planted: Json = {}
         if not options.only:
             planted = agents_planted.coverage(2_000)
