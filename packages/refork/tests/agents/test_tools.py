@@ -14,6 +14,7 @@ import pytest
 
 from agents import provider as fake
 from refork import agents
+from refork.agents import repeatable
 from refork.agents.endpoint import listening
 from refork.agents.fork import ProgramArm, ProgramChange, ProgramForkSettings, _Branch, fork_run, tools_of
 from refork.agents.program_side import VARIABLE, RecordedToolError, ToolRefused, tool
@@ -289,6 +290,20 @@ def test_functions_coroutines_and_what_is_within_a_tool(through):
         ("outside", {"x": 1, "y": 3}),
         ("inner", {"x": 7}),
     ]
+
+
+def test_equal_calls_at_the_same_time_get_the_result_of_their_own_line_of_work(through, monkeypatch):
+    names, counted = iter(["one", "two", "two", "one"]), []
+    monkeypatch.setattr(repeatable, "line_name", lambda: next(names))
+
+    @tool
+    def count():
+        counted.append(0)
+        return len(counted)
+
+    first, second, events = through(lambda: [count(), count()])
+    assert [event.line for event in events] == ["one", "two"]
+    assert (first, second) == ([1, 2], [2, 1])
 
 
 class Odd(Exception):

@@ -173,7 +173,10 @@ async def _aask(what: str, message: Any) -> Any:
 
 
 def _request(name: str, arguments: Any, by: str) -> Any:
-    return {"version": PROTOCOL, "name": name, "arguments": plain(arguments), "by": by}
+    told = {"version": PROTOCOL, "name": name, "arguments": plain(arguments), "by": by}
+    repeatable = sys.modules.get("refork.agents.repeatable")
+    line = "" if repeatable is None else repeatable.line_name()
+    return {**told, "line": line} if line else told
 
 
 def plain(value: Any) -> Any:

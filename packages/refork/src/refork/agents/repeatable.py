@@ -227,6 +227,11 @@ def line_now() -> _Line:
     return line
 
 
+def line_name() -> str:
+    """The name of this line of work; empty where no run is repeatable."""
+    return line_now().name if _OURS else ""
+
+
 def is_real(module: str) -> bool:
     """Whether a module is one that has the real clock and entropy."""
     return module.partition(".")[0] in _REAL or module.startswith(_REAL_WITHIN)

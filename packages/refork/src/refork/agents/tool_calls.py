@@ -46,7 +46,8 @@ class ToolEvent:
     """The ``number``-th call of a tool in a run (from 0). ``after``: exchanges that had ended before it did.
 
     ``by`` is what showed it: ``decorator``, a package's name, ``mcp``, or :data:`PROTOCOL`; ``server`` is the
-    command of an MCP server. ``result`` holds ``json``, ``error`` or, of what could not be kept, ``unkept``.
+    command of an MCP server. ``line`` names the line of work of a repeatable run that made it. ``result``
+    holds ``json``, ``error`` or, of what could not be kept, ``unkept``.
     """
 
     number: int
@@ -60,6 +61,7 @@ class ToolEvent:
     result: Json
     began: float
     seconds: float
+    line: str = ""
 
     @property
     def digest(self) -> str:
@@ -145,7 +147,8 @@ class ToolCalls:
     async def _call(self, call: Json) -> Json:
         if self._source is None:
             return self._runs(call, "recorded")
-        waiting = self._waiting.get(_digest(call["name"], call["server"], call["arguments"]))
+        waiting = self._waiting.get(_digest_of(call))
+        _to_the_front(waiting, call.get("line"))
         behind = self._reached is not None and self._reached()
         if not behind:
             return self._from_tape(call, waiting)
@@ -214,11 +217,21 @@ class ToolCalls:
             await asyncio.to_thread(_put, self._tape, call, result, mode, began)
 
 
+def _to_the_front(waiting: deque[ToolEvent] | None, line: str | None) -> None:
+    """Of equal calls the one of the same line of work is next: others may run at the same time."""
+    if waiting and line:
+        for number, event in enumerate(waiting):
+            if event.line == line:
+                del waiting[number]
+                waiting.appendleft(event)
+                return
+
+
 def _put(tape: Tape, call: Json, result: Json, mode: ToolMode, began: float) -> None:
     data = {
         "version": VERSION, "name": call["name"], "by": call["by"], "server": call["server"],
         "arguments": call["arguments"], "result": result,
-    }  # fmt: skip
+    } | ({"line": call["line"]} if "line" in call else {})  # fmt: skip
     failed = result.get("unkept") or (result["error"]["text"] if "error" in result else None)
     came = f"{result['error']['class']}: {failed}" if "error" in result else _text(result)
     facts = {"version": VERSION, "mode": mode, "name": call["name"], "by": call["by"], "began": began}
@@ -250,7 +263,7 @@ def tool_events(tree: Tree, run: ProgramRun) -> list[ToolEvent]:
                     ToolEvent(
                         facts["number"], node.id, facts["after"], facts["mode"], data["name"], data["by"],
                         data["server"], data["arguments"], data["result"], facts["began"],
-                        node.cost.seconds or 0.0,
+                        node.cost.seconds or 0.0, data.get("line", ""),
                     )
                 )  # fmt: skip
             except (ValueError, KeyError, TypeError, zlib.error) as error:
@@ -310,6 +323,8 @@ def _of(node: Node, run: str) -> bool:
 def _as_kept(told: Json) -> Json:
     """A call as the tape holds and compares it: without secrets."""
     call = {"name": str(told["name"]), "by": str(told.get("by", "")), "server": str(told.get("server", ""))}
+    if told.get("line"):
+        call["line"] = str(told["line"])
     clean = without_variables({**call, "arguments": told.get("arguments")})
     return {**clean, "arguments": Redactor().json(clean["arguments"])}
 
