@@ -89,6 +89,44 @@ def patched(monkeypatch, tmp_path):
     return both
 
 
+def test_a_command_of_a_tool_to_its_graph_is_kept(patched):
+    pytest.importorskip("langgraph.types")
+    from typing import Annotated
+
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import InjectedToolCallId, tool
+    from langgraph.types import Command, Send
+
+    ran = []
+
+    def booked(to, call):
+        """Book."""
+        ran.append(to)
+        if to == "odd":
+            return Command(goto=[Send("a node", {})])
+        told = [ToolMessage("booked", tool_call_id=call), HumanMessage("go on")]
+        return Command(update={"messages": told, "seat": 3}, goto="pay", graph=Command.PARENT)
+
+    booked.__annotations__ = {"to": str, "call": Annotated[str, InjectedToolCallId], "return": Command}
+    book = tool(booked)
+
+    def program(to="Rome"):
+        return book.invoke(
+            {"name": "book", "args": {"to": to}, "id": f"call_{len(ran)}", "type": "tool_call"}
+        )
+
+    first, second, (event,) = patched(program)
+    assert ran == ["Rome"]
+    assert (second.goto, second.graph, second.update["seat"]) == ("pay", "__parent__", 3)
+    answer, more = second.update["messages"]
+    # The call of the second run has an id of its own.
+    assert (answer.content, answer.tool_call_id, more) == ("booked", "call_1", first.update["messages"][1])
+    assert event.replayable
+    _, _, events = patched(lambda: None if ran.count("odd") else program("odd"))
+    assert not events[-1].replayable
+    assert "JSON" in events[-1].result["unkept"]
+
+
 def test_langchain_gives_messages_texts_and_errors_in_both_ways(patched):
     from langchain_core.tools import StructuredTool, ToolException
 

@@ -90,14 +90,51 @@ def _langchain(module: Any) -> None:
 
 
 def _as_message(kind: Any, call: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """How a message of a tool is kept, and made again for the call with an id."""
+    """How a message of a tool, or a command to its graph, is kept, and made again for the call with an id."""
 
     def keep(value: Any) -> Any:
+        command = getattr(sys.modules.get("langgraph.types"), "Command", None)
+        if command is not None and isinstance(value, command):
+            if value.resume is not None:
+                raise ValueError("a command that resumes cannot be kept")
+            return {"command": {name: _kept(getattr(value, name)) for name in ("graph", "update", "goto")}}
         if not isinstance(value, kind):
             raise ValueError(f"a {type(value).__name__} is no message")
         return {name: getattr(value, name) for name in ("content", "artifact", "status", "name")}
 
-    return keep, lambda kept: kind(tool_call_id=call, **kept)
+    def give(kept: Any) -> Any:
+        if "command" not in kept:
+            return kind(tool_call_id=call, **kept)
+        from langgraph.types import Command
+
+        return Command(**_given_back(kept["command"], call))
+
+    return keep, give
+
+
+def _kept(value: Any) -> Any:
+    """What a command holds as JSON: messages of LangChain are named as such, and tuples are lists."""
+    from langchain_core.messages import BaseMessage, message_to_dict
+
+    if isinstance(value, BaseMessage):
+        return {"message of langchain": message_to_dict(value)}
+    if isinstance(value, dict):
+        return {key: _kept(one) for key, one in value.items()}
+    return [_kept(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _given_back(value: Any, call: str) -> Any:
+    """The reverse of it; a message that answers a call answers this one."""
+    from langchain_core.messages import ToolMessage, messages_from_dict
+
+    if isinstance(value, dict) and value.keys() == {"message of langchain"}:
+        (message,) = messages_from_dict([value["message of langchain"]])
+        if isinstance(message, ToolMessage):
+            message.tool_call_id = call
+        return message
+    if isinstance(value, dict):
+        return {key: _given_back(one, call) for key, one in value.items()}
+    return [_given_back(one, call) for one in value] if isinstance(value, list) else value
 
 
 def _openai_agents(module: Any) -> None:
