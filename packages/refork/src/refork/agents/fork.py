@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -220,17 +220,19 @@ class Outcome:
         good = self.succeeds is None or re.search(self.succeeds, output) is not None
         return float(good and (self.fails is None or re.search(self.fails, output) is None))
 
-    def grade_draw(self, tree: Tree, leaf: str) -> float | None:
-        """1, 0 or None of a draw that ends with a node."""
-        end = tree.node(leaf)
-        facts, judge = end.extra["run"], self._loaded()
-        if not self.grade(facts["exit"], end.text) or (self.check is not None and facts["check"]["exit"]):
-            return 0.0
-        if judge is None:
-            return 1.0
-        (path,) = tree.paths([leaf])
-        value = judge.judge(path).value
-        return None if value is None else float(value >= _GOOD)
+    def grade_draws(self, tree: Tree, leaves: Sequence[str]) -> Iterator[tuple[str, float]]:
+        """1 or 0 of draws that end with nodes; those of which the judge says nothing are left out."""
+        judge = self._loaded()
+        for end in tree.nodes(leaves):
+            facts = end.extra["run"]
+            good = self.grade(facts["exit"], end.text) and not (self.check and facts["check"]["exit"])
+            value = float(good)
+            if good and judge is not None:
+                said = judge.judge(next(iter(tree.paths([end.id])))).value
+                if said is None:
+                    continue
+                value = float(said >= _GOOD)
+            yield end.id, value
 
     @property
     def producer(self) -> Producer:
@@ -345,6 +347,7 @@ class ProgramPoints:
     ) -> None:
         self.tree, self.run = tree, run
         self._how, self._outcome = settings or ProgramForkSettings(), outcome or Outcome()
+        self._producer = self._outcome.producer
         self._place = folder_of(self._how.folder or run.folder)
         self._command = command_of(run.command, self._place)
         self._changed = changed_since(run, self._place)
@@ -474,7 +477,7 @@ class ProgramPoints:
             for arm, draws in arms.items()
             if number < draws and number not in have[arm.record.id]
         ]
-        self.tree.add_producer(self._outcome.producer)
+        self.tree.add_producer(self._producer)
         self._stopped.clear()
         progress("runs of the program", 0, len(missing))
         with ExitStack() as stack:
@@ -491,7 +494,7 @@ class ProgramPoints:
                 # After an error or Ctrl-C: what runs ends, what waits does not begin.
                 self._stopped.set()
                 pool.shutdown(cancel_futures=True)
-        _grade(self.tree, [arm.record.id for arm in arms], self._outcome)
+        _grade(self.tree, [arm.record.id for arm in arms], self._outcome, self._producer.id)
         return [self._drawn(arm.record.id) for arm in arms]
 
     def _draw(self, number: int, arm: ProgramArm, contained: ContainedRun | None) -> None:
@@ -583,7 +586,7 @@ class ProgramPoints:
 
     def _drawn(self, arm: str) -> Fork:
         took = self._took[arm]
-        judge = (self._outcome.producer.id, "success")
+        judge = (self._producer.id, "success")
         return replace(recorded_arm(self.tree, arm), tokens=took.tokens, seconds=took.seconds, judge=judge)
 
 
@@ -661,13 +664,12 @@ def other_files(tree: Tree, *arms: Fork) -> list[str]:
     return [str(FolderDivergence(**one)) for one in told if one]
 
 
-def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome) -> None:
+def _grade(tree: Tree, arms: Sequence[str], outcome: Outcome, producer: str) -> None:
     """Grade all draws by what the tape holds of their ends, those of earlier calls, too."""
     leaves = [draw.leaf for arm in arms for draw in tree.draws(arm) if draw.end != "error"]
-    producer = outcome.producer.id
     known = tree.score_map("success", leaves, producer)
-    values = ((leaf, outcome.grade_draw(tree, leaf)) for leaf in leaves if leaf and leaf not in known)
-    tree.add_scores(Score(leaf, "success", value, producer) for leaf, value in values if value is not None)
+    graded = outcome.grade_draws(tree, [leaf for leaf in leaves if leaf is not None and leaf not in known])
+    tree.add_scores([Score(leaf, "success", value, producer) for leaf, value in graded])
 
 
 def tools_of(tree: Tree, arms: Sequence[Fork]) -> dict[str, int]:
