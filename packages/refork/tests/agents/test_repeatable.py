@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from agents import provider as fake
 from refork import agents
+from refork.agents import diagnosis
 from refork.agents.hook import RepeatableRun
 from refork.cli.agent import app
-from refork.errors import BadInput
+from refork.errors import BadInput, CannotDo
 from refork.tree import Tree
 
 ASK = """
@@ -227,6 +228,28 @@ assert time.monotonic() - first > 0.01
 ask("done")
 print(tempfile.mktemp())
 """
+
+
+def test_arms_of_two_points_are_not_held_against_each_other(tmp_path, monkeypatch):
+    """With all answers kept a coin before the last is the recorded one; from the first on it falls anew."""
+    code = "import random\nask(1)\nask(2)\nprint(random.choice(['tails', 'edge']))\nask(3)"
+
+    class Looked(Exception):
+        pass
+
+    def looks(*_, together):
+        raise Looked(together)
+
+    monkeypatch.setattr(diagnosis, "FallSearch", looks)
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving(lambda asked: ("go on", None)) as (_, to):
+        how, lost = agents.ProgramForkSettings(to=to), agents.Outcome(succeeds="heads")
+        for settings, together in ((HELD, False), (agents.RecordSettings(), True)):
+            run = recorded(tree, to, tmp_path, code, settings)
+            with pytest.raises(Looked, match=str(together)):
+                agents.why(tree, run, outcome=lost, settings=how)
+        run = recorded(tree, to, tmp_path, code)
+        with pytest.raises(CannotDo, match="recorded chance"):
+            agents.fork_run(tree, run, 0, agents.ProgramChange("again"), 2, through=2, settings=how)
 
 
 def test_nothing_that_has_to_be_real_is_frozen(tmp_path):

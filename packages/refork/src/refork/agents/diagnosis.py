@@ -315,7 +315,8 @@ def why(
             hint="say what failing is: --fails REGEX, --succeeds REGEX; or name a run that failed",
         )
     draws = _ProgramDraws(points, how, progress)
-    looking = FallSearch(steps, how, draws.value, draws.test)
+    # Arms that leave the tape at two points differ in more than answers where chance before it is recorded.
+    looking = FallSearch(steps, how, draws.value, draws.test, together=run.repeatable is None)
     with points:
         done = looking.look()
         found = sorted(draws.tests, key=lambda one: (not one.confirmed, -one.effect.difference))
@@ -451,19 +452,18 @@ class _ProgramDraws:
             (fork,) = points.draw({arm(token, 0): draws}, self._progress)
             return self._graded(fork, step, draws)
 
-        def test(token: int, last: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
+        def test(token: int, _: int, draws: int, error: float) -> tuple[tuple[int, int], tuple[int, int]]:
             self._afford(2 * draws * (self._steps - step))
-            arms = {arm(at, INSIDE): draws for at in (last + 1, token)}
+            arms = {arm(at, INSIDE): draws for at in (token + 1, token)}
             base, other = points.draw(arms, self._progress)
             kept, without = (_counts(one.values()[:draws]) for one in (base, other))
             effect = compare_arms(base, other, 1 - 2 * error)
             p, sure = exact_p(kept, without), is_confirmed(kept, without, error)
             before = "".join(pieces[:token])
-            if token == last:
-                found[:] = [LostToken(token, before, pieces[token], effect, p, sure)]
+            found[:] = [LostToken(token, before, pieces[token], effect, p, sure)]
             return kept, without
 
-        looking = FallSearch(len(pieces), replace(self._how, findings=1), value, test)
+        looking = FallSearch(len(pieces), replace(self._how, findings=1), value, test, together=False)
         try:
             looking.look()
         except CannotDo:
@@ -484,7 +484,7 @@ class FallSearch:
     draws had) gives successes and draws of a boundary, 0 to ``steps``; ``test`` (step, last, draws, error)
     judges a fall over one step, or over all up to a last one, and gives successes and draws of its two arms:
     the answers kept, and drawn anew. Where no single step is confirmed to lose enough, several are tested
-    together.
+    together, unless ``together`` is false.
     """
 
     def __init__(
@@ -493,7 +493,9 @@ class FallSearch:
         how: WhySettings,
         value: Callable[[int, int, int], tuple[int, int]],
         test: Callable[[int, int, int, float], tuple[tuple[int, int], tuple[int, int]]],
+        together: bool = True,
     ) -> None:
+        self._together = together
         self._steps, self._how, self._draw, self._judge = steps, how, value, test
         self._searched: dict[int, tuple[int, int]] = {}
         # Draws of tests say more of the values beside them once the test is made.
@@ -524,7 +526,7 @@ class FallSearch:
                 if self._test(step, step):
                     self._found += 1
                     end = step
-            if not self._found and 0 < len(self.tested) < _TESTS:
+            if self._together and not self._found and 0 < len(self.tested) < _TESTS:
                 first = self._wider(self.tested[-1], end)
                 self._found += first is not None and self._test(first, end - 1)
             # Whether there was anything to lose.

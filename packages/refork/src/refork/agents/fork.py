@@ -640,7 +640,7 @@ def fork_run(
         BadInput: no such exchange, no such program or folder.
         BadChange: a change that changes nothing there.
         CannotDo: the recorded answer cannot be replaced, what a tool returned before it could not be kept, or
-            programs cannot be contained here.
+            programs cannot be contained here; answers ``through`` one of a repeatable run.
     """
     points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
     if draws < 1:
@@ -650,6 +650,12 @@ def fork_run(
             f"answers through {through} are kept against drawing them anew from a step up to it",
             where="--through",
             hint="--change again, and a --step before",
+        )
+    if through is not None and run.repeatable is not None:
+        raise CannotDo(
+            "the control would have the recorded chance up to another exchange than the other arm",
+            where=f"run {run.id}, which is repeatable",
+            hint="record without --repeatable, or change one answer",
         )
     changed = points.arm(event, change, keeps=change.keeps_answer, seed=seed)
     control = points.arm(event if through is None else through, keeps=change.keeps_answer, seed=seed)
