@@ -288,9 +288,14 @@ def test_a_named_site_may_ask_and_read_and_no_other():
     ("made", "only"),
     [
         (r"\bFastAPI\(|\bStarlette\(", {"refork/serve/web.py"}),
-        (r"\buvicorn\.(Config|Server|run)\(", {"refork/serve/local.py"}),
+        # A program's proxy wants a password that the program alone has, on this machine alone. Requests whose TLS
+        # it ends go to the endpoint, and no further than their host.
+        (r"\buvicorn\.(Config|Server|run)\(", {"refork/serve/local.py", "refork/agents/proxy.py"}),
         (r"\bhttp\.server\b|\bsocketserver\b|\bwsgiref\b|\bhypercorn\b|\bFastMCP\b|\bMCPServer\b", set()),
-        (r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(", {"refork/serve/local.py"}),
+        (
+            r"\bcreate_server\(|\bstart_server\(|\bstart_unix_server\(",
+            {"refork/serve/local.py", "refork/agents/proxy.py"},
+        ),
         (r"\bstart_http_server\(|\bmake_server\(", set()),
         # The arena attacks our own sandbox, and speaks no HTTP. A contained program has a network of its own:
         # a port in it passes bytes on to the endpoint of its model.
