@@ -288,8 +288,8 @@ def test_a_named_site_may_ask_and_read_and_no_other():
     ("made", "only"),
     [
         (r"\bFastAPI\(|\bStarlette\(", {"refork/serve/web.py"}),
-        # A program's proxy wants a password that the program alone has, on this machine alone. Requests whose TLS
-        # it ends go to the endpoint, and no further than their host.
+        # A program's proxy wants a password that the program alone has, on this machine alone. Requests whose
+        # TLS it ends go to the endpoint, and no further than their host.
         (r"\buvicorn\.(Config|Server|run)\(", {"refork/serve/local.py", "refork/agents/proxy.py"}),
         (r"\bhttp\.server\b|\bsocketserver\b|\bwsgiref\b|\bhypercorn\b|\bFastMCP\b|\bMCPServer\b", set()),
         (
