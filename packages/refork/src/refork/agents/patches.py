@@ -97,7 +97,7 @@ def _as_message(kind: Any, call: str) -> tuple[Callable[[Any], Any], Callable[[A
         if command is not None and isinstance(value, command):
             if value.resume is not None:
                 raise ValueError("a command that resumes cannot be kept")
-            return {"command": {name: _kept(getattr(value, name)) for name in ("graph", "update", "goto")}}
+            return {"command": {name: _as_json(getattr(value, name)) for name in ("graph", "update", "goto")}}
         if not isinstance(value, kind):
             raise ValueError(f"a {type(value).__name__} is no message")
         return {name: getattr(value, name) for name in ("content", "artifact", "status", "name")}
@@ -107,23 +107,23 @@ def _as_message(kind: Any, call: str) -> tuple[Callable[[Any], Any], Callable[[A
             return kind(tool_call_id=call, **kept)
         from langgraph.types import Command
 
-        return Command(**_given_back(kept["command"], call))
+        return Command(**_from_json(kept["command"], call))
 
     return keep, give
 
 
-def _kept(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """What a command holds as JSON: messages of LangChain are named as such, and tuples are lists."""
     from langchain_core.messages import BaseMessage, message_to_dict
 
     if isinstance(value, BaseMessage):
         return {"message of langchain": message_to_dict(value)}
     if isinstance(value, dict):
-        return {key: _kept(one) for key, one in value.items()}
-    return [_kept(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: _as_json(one) for key, one in value.items()}
+    return [_as_json(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _given_back(value: Any, call: str) -> Any:
+def _from_json(value: Any, call: str) -> Any:
     """The reverse of it; a message that answers a call answers this one."""
     from langchain_core.messages import ToolMessage, messages_from_dict
 
@@ -133,8 +133,8 @@ def _given_back(value: Any, call: str) -> Any:
             message.tool_call_id = call
         return message
     if isinstance(value, dict):
-        return {key: _given_back(one, call) for key, one in value.items()}
-    return [_given_back(one, call) for one in value] if isinstance(value, list) else value
+        return {key: _from_json(one, call) for key, one in value.items()}
+    return [_from_json(one, call) for one in value] if isinstance(value, list) else value
 
 
 def _openai_agents(module: Any) -> None:
