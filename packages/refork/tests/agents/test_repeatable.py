@@ -230,6 +230,17 @@ print(tempfile.mktemp())
 """
 
 
+def test_looks_at_the_clock_that_cannot_be_kept_are_said_to_be_lost(tmp_path):
+    code = (
+        "import os, time\nreal = os.write\n"
+        "def full(*_):\n    raise OSError(28, 'No space left on device')\n"
+        "os.write = full\ntime.time()\ntime.time()\nos.write = real\nask(1)"
+    )
+    with Tree.open(tmp_path / "tape.db") as tree, fake.serving() as (_, to):
+        run = recorded(tree, to, tmp_path, code)
+    assert run.output.count("refork: looks at the clock are not all kept: [Errno 28]") == 1
+
+
 def test_arms_of_two_points_are_not_held_against_each_other(tmp_path, monkeypatch):
     """With all answers kept a coin before the last is the recorded one; from the first on it falls anew."""
     code = "import random\nask(1)\nask(2)\nprint(random.choice(['tails', 'edge']))\nask(3)"

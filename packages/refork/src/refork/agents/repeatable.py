@@ -103,6 +103,7 @@ class _Process:
         self._file: tuple[int, int, int] | None = None
         self._known: dict[tuple[str, str], deque[int]] = {}
         self._count, self._offset, self._last = 0, 0, 0
+        self._told = False
         if self.recording:
             self._write(f"began\t{_now_ns()}\n")
         else:
@@ -162,9 +163,10 @@ class _Process:
         return self._last
 
     def _note(self, key: tuple[str, str], real: int) -> None:
-        if self._count >= MOST:
-            return
         self._count += 1
+        if self._count > MOST:
+            self._lost(f"only the first {MOST:,} are kept")
+            return
         number, new = self._sites.get(key), ""
         if number is None:
             number = self._sites[key] = next(self._numbers)  # in one step: threads come here at once
@@ -187,8 +189,14 @@ class _Process:
                 found = os.fstat(opened)
                 self._file = opened, found.st_dev, found.st_ino
             os.write(self._file[0], text.encode("utf-8", "replace"))
-        except OSError:
-            pass
+        except OSError as error:
+            self._lost(str(error))
+
+    def _lost(self, why: str) -> None:
+        """Say once that looks at the clock are not written down: the program goes on, a replay may differ."""
+        if not self._told:
+            self._told = True
+            sys.stderr.write(f"refork: looks at the clock are not all kept: {why}\n")
 
     def _read(self) -> None:
         self._offset = self.began - self.now
