@@ -267,6 +267,8 @@ def test_a_run_that_did_not_fail_is_refused_before_anything_runs(recorded):
     before = len(provider.asked)
     with pytest.raises(BadInput, match="succeeded"):
         agents.why(tree, run, settings=how)
+    with pytest.raises(BadInput, match=r"did not fail by this: .* all of 8 runs"):
+        agents.why(tree, run, outcome=Outcome(check="true"), settings=how, search=agents.WhySettings(draws=8))
     with pytest.raises(BadInput, match="draws"):
         agents.WhySettings(draws=2)
     assert len(provider.asked) == before

@@ -301,7 +301,8 @@ def why(
     Draws stay on the tape: a search that was stopped goes on from them.
 
     Raises:
-        BadInput: the run did not fail, or asked nothing.
+        BadInput: the run did not fail, or asked nothing. Whether it did by a check or a judge shows once all
+            its answers were given, which asks nobody.
         CannotDo: the program does not repeat what it did up to the point, in most of its draws.
     """
     points = ProgramPoints(tree, run, outcome=outcome, settings=settings)
@@ -365,7 +366,15 @@ class _ProgramDraws:
         last = step == self._steps
         arm = self._points.arm(step - last, keeps=last)
         (fork,) = self._points.draw({arm: draws}, self._progress)
-        return self._graded(fork, step, draws)
+        successes, graded = self._graded(fork, step, draws)
+        if last and successes == graded and not self._points.by_ending:
+            # What a check or a judge says of the recorded run itself is not on the tape.
+            raise BadInput(
+                f"run {self._points.run.id} did not fail by this: with its recorded answers it succeeds in "
+                f"all of {graded} runs",
+                hint="name a run that failed (--run); refork agent list shows them",
+            )
+        return successes, graded
 
     def _graded(self, fork: Fork, step: int, draws: int) -> tuple[int, int]:
         """Successes and draws of an arm, most of whose draws have to be some."""

@@ -380,6 +380,11 @@ class ProgramPoints:
             self._inside = inside
         return inside
 
+    @property
+    def by_ending(self) -> bool:
+        """Whether exit status and output alone say how a run is graded."""
+        return self._outcome.by_ending
+
     def pieces(self, event: int) -> list[str]:
         """The text of a recorded answer in the pieces at which it can be cut, its tokens where known.
 
